@@ -11,6 +11,7 @@ from synthbench.bench import context, fidelity, report, scaling, suite
 from synthbench.bench.rows import Table
 from synthbench.cli.app import app
 from synthbench.errors import StoreError
+from synthbench.reports.folder import Files
 
 CPU = torch.device("cpu")
 
@@ -39,7 +40,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def files(rows: Path) -> dict[str, str | bytes]:
+def files(rows: Path) -> Files:
     """The report of the rows."""
     return report.build(rows)
 
@@ -48,7 +49,7 @@ def bench_report(folder: Path, *arguments: str) -> Result:
     return CliRunner().invoke(app, ["bench", "report", "--rows", str(folder), *arguments])
 
 
-def test_tables_and_figures_say_what_the_rows_say(files: dict[str, str | bytes]) -> None:
+def test_tables_and_figures_say_what_the_rows_say(files: Files) -> None:
     page = str(files["README.md"])
 
     assert "| linear      | layer  |                 32 |" in page
@@ -78,7 +79,7 @@ def test_a_figure_has_every_form_that_has_rows() -> None:
     assert forms <= set(re.findall(r"\w+", drawing.numbers))
 
 
-def test_the_same_rows_give_the_same_bytes(rows: Path, files: dict[str, str | bytes], tmp_path: Path) -> None:
+def test_the_same_rows_give_the_same_bytes(rows: Path, files: Files, tmp_path: Path) -> None:
     shutil.copy(rows / "suite.parquet", tmp_path)
     again = report.build(tmp_path)
 

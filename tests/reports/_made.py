@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from synthbench.bits import BITS
 from synthbench.canonical import canonical_json
 from synthbench.levels import LADDER_SCORE, LevelScore, ladder_score, metrics_of_levels
 from synthbench.reports.ladder import Ladder
@@ -95,7 +96,6 @@ def make_row(mech: str, seed: int, score: float | None, /, **changes: Any) -> di
         "n_params": 40000,
         "n_params_mixer": 33280,
         "state_size": 1088,
-        "train_s": 1.0 + len(mech) / 8,
         "ensemble_size": 2,
         "device_type": "cpu",
         "device_name": "a processor",
@@ -162,3 +162,14 @@ def climbed(
         run_id=[f"{task}-{row.mech}-{row.seed}" for row in rows.itertuples()],
         metric_name=LADDER_SCORE,
     )
+
+
+def text_row(mech: str, seed: int, bits: float | None, corpus: str, /, **changes: Any) -> dict[str, Any]:
+    """Make a row of a language model with some bits per byte of a text; without bits its run diverged."""
+    metrics = {"validation_bits": bits or 8.0, **changes.pop("metrics", {})}
+    facts = {
+        "suite": "text", "task": "text", "task_category": "real", "task_source": "python2023stdlib",
+        "task_args": canonical_json({"corpus": corpus, "length": 128}), "seq_len": 128, "lr": 0.01,
+        "metric_name": BITS, "skill": None, "floor": -4.7, "ceiling": 0.0, "metrics": canonical_json(metrics),
+    }  # fmt: skip
+    return make_row(mech, seed, None if bits is None else -bits, **facts | changes)

@@ -24,10 +24,6 @@ ONE = ["a"] * 4
 """Four tasks of one category."""
 
 
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
-
-
 def test_categories_weigh_the_same_and_so_do_the_tasks_of_one() -> None:
     np.testing.assert_allclose(balanced(["a", "b", "a", "a", "b"]), [1 / 6, 1 / 4, 1 / 6, 1 / 6, 1 / 4])
 
@@ -78,7 +74,7 @@ def test_tasks_scatter_about_the_mean_of_their_category() -> None:
 
 
 def test_the_interquartile_mean_is_scipys_trimmed_mean() -> None:
-    skills = rng(1).random((3, 4, 5))
+    skills = np.random.default_rng(1).random((3, 4, 5))
     result = interquartile_means(skills, balanced(ONE))
 
     np.testing.assert_allclose(
@@ -107,7 +103,7 @@ def test_the_error_of_the_interquartile_mean_is_that_of_runs_cut_to_the_quartile
 
 
 def test_solved_rates_are_means_of_what_was_solved() -> None:
-    is_solved = rng(2).random((2, 4, 6)) < np.array([0.2, 0.5, 0.7, 0.5])[:, None]
+    is_solved = np.random.default_rng(2).random((2, 4, 6)) < np.array([0.2, 0.5, 0.7, 0.5])[:, None]
     weights = np.array([0.1, 0.2, 0.3, 0.4])
 
     assert solved_rates(is_solved, weights) == over_seeds(is_solved.astype(float), weights)
@@ -134,7 +130,7 @@ def test_runs_of_other_weights_are_worth_fewer() -> None:
 
 
 def test_ranks_are_shared_by_equals_and_certain_for_the_distant() -> None:
-    base = rng(3).random((6, 5)) * 0.1 + 0.3
+    base = np.random.default_rng(3).random((6, 5)) * 0.1 + 0.3
     result = ranks(np.stack([base, base + 0.5, base, base - 0.3]), ["a"] * 6)
 
     assert [rank.value for rank in result] == [2, 1, 2, 4]

@@ -31,11 +31,6 @@ def printed(rows: pd.DataFrame) -> dict[str, list[str]]:
     return {line.labels[0]: [cell.value for cell in line.cells] for line in table.lines}
 
 
-def test_rows_from_before_the_tests_have_no_table_and_no_page(core: pd.DataFrame) -> None:
-    assert beyond_table(grid(core)) is None
-    assert "beyond.md" not in build(core, None, "core")
-
-
 def test_skills_are_averaged_over_the_seeds_that_have_them() -> None:
     rows = climbed({"softmax": [11, 11, 5], "linear": [10.5, None, 3]})
     skills: dict[tuple[str, int], Skills] = {("softmax", 42): (0.5, -0.25), ("softmax", 43): (1.25, 0.5)}

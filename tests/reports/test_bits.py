@@ -1,19 +1,15 @@
 """Tables in bits: the right order, marks, intervals and references, on rows whose numbers are known."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from synthbench.bits import BITS
-from synthbench.canonical import canonical_json
 from synthbench.reports.build import FORMATS, files_of
 from synthbench.reports.report import Report
 from synthbench.reports.selection import select
-
-MakeRow = Callable[..., dict[str, Any]]
+from tests.reports._made import text_row
 
 BITS_OF = {
     "softmax": (2.00, 2.01, 2.02),
@@ -23,27 +19,19 @@ BITS_OF = {
 }
 
 
-def text_row(make_row: MakeRow, mech: str, seed: int, bits: float, **fields: Any) -> dict[str, Any]:
+def row_of(mech: str, seed: int, bits: float, corpus: str = "sha256-aa", /, **fields: Any) -> dict[str, Any]:
     metrics = {
-        "accuracy": 0.4, "validation_bits": bits, "repeated.bits": bits - 1, "repeated.share": 0.12,
-        "other.bits": bits + 0.2, "other.share": 0.88, "reference.unigram": 4.7, "reference.lzma": 1.9,
+        "accuracy": 0.4, "repeated.bits": bits - 1, "repeated.share": 0.12, "other.bits": bits + 0.2,
+        "other.share": 0.88, "reference.unigram": 4.7, "reference.lzma": 1.9,
     }  # fmt: skip
-    given = {
-        "suite": "text", "task": "text", "task_category": "real", "task_source": "python2023stdlib",
-        "task_args": canonical_json({"corpus": "sha256-aa", "length": 128}), "seq_len": 128,
-        "mech": mech, "mech_label": mech, "mech_family": "control" if mech == "mean" else mech, "seed": seed,
-        "metric_name": BITS, "score": -bits, "skill": None, "floor": -4.7, "ceiling": 0.0, "local_ceiling": None,
-        "metrics": canonical_json(metrics),
-    }  # fmt: skip
-    return make_row(**{**given, **fields})
+    family = "control" if mech == "mean" else mech
+    return text_row(mech, seed, bits, corpus, metrics=metrics, mech_label=mech, mech_family=family, **fields)
 
 
 @pytest.fixture
-def rows(make_row: MakeRow) -> list[dict[str, Any]]:
+def rows() -> list[dict[str, Any]]:
     return [
-        text_row(make_row, mech, seed, bits)
-        for mech, of_seeds in BITS_OF.items()
-        for seed, bits in enumerate(of_seeds, start=1)
+        row_of(mech, seed, bits) for mech, of_seeds in BITS_OF.items() for seed, bits in enumerate(of_seeds, start=1)
     ]
 
 
@@ -82,20 +70,19 @@ def test_one_seed_has_no_interval_no_tie_and_says_so(rows: list[dict[str, Any]])
     assert "one seed does not show how certain a difference is" in report.verdict
 
 
-def test_of_two_rates_the_one_with_the_lower_validation_loss_is_shown(make_row: MakeRow) -> None:
+def test_of_two_rates_the_one_with_the_lower_validation_loss_is_shown() -> None:
     rows = [
-        text_row(make_row, "gla", 1, 2.5, lr=1e-3),
-        text_row(make_row, "gla", 1, 2.0, lr=1e-2),
-        text_row(make_row, "gla", 1, 1.0, lr=1e-1, status="diverged", score=None, error_type="Diverged"),
+        row_of("gla", 1, 2.5, lr=1e-3),
+        row_of("gla", 1, 2.0, lr=1e-2),
+        row_of("gla", 1, 1.0, lr=1e-1, status="diverged", score=None, error_type="Diverged"),
     ]
 
     (kept,) = select(pd.DataFrame(rows), "text").rows.to_dict("records")
     assert (kept["lr"], kept["score"]) == (1e-2, -2.0)
 
 
-def test_two_texts_have_a_table_each(rows: list[dict[str, Any]], make_row: MakeRow) -> None:
-    other = canonical_json({"corpus": "sha256-bb", "length": 128})
-    tables = report_of([*rows, text_row(make_row, "gla", 1, 1.1, task_args=other)]).pages["bits"].tables
+def test_two_texts_have_a_table_each(rows: list[dict[str, Any]]) -> None:
+    tables = report_of([*rows, row_of("gla", 1, 1.1, "sha256-bb")]).pages["bits"].tables
 
     assert [("sha256-aa" in table.title, len(table.lines)) for table in tables] == [(True, 6), (False, 3)]
     assert len({table.name for table in tables}) == 2

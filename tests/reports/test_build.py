@@ -10,7 +10,7 @@ import pytest
 
 from synthbench.cli.example import describe
 from synthbench.reports.build import FORMATS, build
-from synthbench.reports.folder import stale, write
+from synthbench.reports.folder import Files, stale, write
 from tests.reports._made import make_frame
 
 TABLES = ("md", "tex", "pages", "csv")
@@ -33,7 +33,7 @@ pickle.dump(build(rows, curves, "paper", formats=FORMATS, describe=describe), sy
 
 
 @pytest.fixture(scope="module")
-def whole(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> dict[str, str | bytes]:
+def whole(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> Files:
     """All files in all formats."""
     return build(paper, paper_curves, "paper", formats=FORMATS, describe=describe)
 
@@ -44,9 +44,7 @@ def shuffled(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(("suite", "golden"), [("paper", GOLDEN / "reports"), ("core", GOLDEN / "ladder")])
-def test_the_files_are_the_golden_ones(
-    suite: str, golden: Path, whole: dict[str, str | bytes], core: pd.DataFrame
-) -> None:
+def test_the_files_are_the_golden_ones(suite: str, golden: Path, whole: Files, core: pd.DataFrame) -> None:
     built = whole if suite == "paper" else build(core, None, suite, formats=FORMATS)
     # Pictures are not text that a person compares: test_figures.py has their tests.
     files = {name: content for name, content in built.items() if isinstance(content, str)}
@@ -83,7 +81,7 @@ def test_the_order_of_the_rows_changes_nothing(paper: pd.DataFrame, paper_curves
 
 @pytest.mark.end_to_end
 def test_order_time_zone_locale_hash_seed_and_settings_of_matplotlib_change_nothing(
-    paper: pd.DataFrame, paper_curves: pd.DataFrame, whole: dict[str, str | bytes], tmp_path: Path
+    paper: pd.DataFrame, paper_curves: pd.DataFrame, whole: Files, tmp_path: Path
 ) -> None:
     shuffled(paper, 7).to_pickle(tmp_path / "rows")
     shuffled(paper_curves, 7).to_pickle(tmp_path / "curves")
@@ -103,7 +101,7 @@ def test_order_time_zone_locale_hash_seed_and_settings_of_matplotlib_change_noth
 
 
 def test_every_link_of_the_readme_leads_to_a_file_and_every_file_is_linked(
-    paper: pd.DataFrame, paper_curves: pd.DataFrame, whole: dict[str, str | bytes]
+    paper: pd.DataFrame, paper_curves: pd.DataFrame, whole: Files
 ) -> None:
     partial = [build(paper, paper_curves, "paper", formats=formats) for formats in (["md"], ["md", "json"])]
     for files in (*partial, whole):
@@ -136,21 +134,21 @@ def test_bibtex_holds_what_is_in_the_tables_and_unknown_keys_are_named() -> None
 
 
 @pytest.mark.parametrize(
-    ("category", "name"),
-    [("../../x", "x.md"), ("README", "category-readme.md"), ("full", "category-full.md"), ("/", "category.md")],
+    ("categories", "names"),
+    [
+        (["../../x"], {"x.md"}),
+        (["README"], {"category-readme.md"}),
+        (["full"], {"category-full.md"}),
+        (["/"], {"category.md"}),
+        (["a b", "a-b", "a.b"], {"a-b.md", "a-b-2.md", "a-b-3.md"}),
+    ],
 )
-def test_a_category_cannot_choose_a_file_outside_or_one_that_is_taken(category: str, name: str) -> None:
-    files = build(make_frame({"slay": [0.5]}, task_category=category), None, "paper", formats=TABLES)
-
-    assert name in files
-    assert all(re.fullmatch(r"(figures/)?[A-Za-z0-9_-]+\.[a-z]+", file) for file in files)
-
-
-def test_two_categories_with_one_file_name_get_two_files() -> None:
-    rows = [make_frame({"slay": [0.5]}, task_category=category, run_id=category) for category in ("a b", "a-b", "a.b")]
+def test_a_category_cannot_choose_a_file_outside_or_one_that_is_taken(categories: list[str], names: set[str]) -> None:
+    rows = [make_frame({"slay": [0.5]}, task_category=category, run_id=category) for category in categories]
     files = build(pd.concat(rows), None, "paper", formats=TABLES)
 
-    assert {"a-b.md", "a-b-2.md", "a-b-3.md"} <= set(files)
+    assert names <= set(files)
+    assert all(re.fullmatch(r"(figures/)?[A-Za-z0-9_-]+\.[a-z]+", file) for file in files)
 
 
 def test_a_folder_is_brought_up_to_date_and_nothing_else_is_touched(tmp_path: Path) -> None:
@@ -174,9 +172,7 @@ def test_a_folder_is_brought_up_to_date_and_nothing_else_is_touched(tmp_path: Pa
     assert stale({"a.md": "1\n", "c.md": "3\n"}, folder) == ["a.md", "c.md"]
 
 
-def test_a_picture_is_stale_if_it_is_missing_or_was_drawn_from_other_numbers(
-    whole: dict[str, str | bytes], tmp_path: Path
-) -> None:
+def test_a_picture_is_stale_if_it_is_missing_or_was_drawn_from_other_numbers(whole: Files, tmp_path: Path) -> None:
     files = {name: content for name, content in whole.items() if name.startswith("figures/")}
     write(files, tmp_path)
     for name in ("figures/heat-map.svg", "figures/heat-map.pdf"):

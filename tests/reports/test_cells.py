@@ -19,9 +19,7 @@ def test_the_interval_of_the_only_mechanism_is_that_of_scipy() -> None:
 
 
 def test_a_skill_is_cut_to_floor_and_ceiling_before_it_enters_a_mean() -> None:
-    rows = make_frame({"slay": [0.1, 0.5]}, floor=0.25, ceiling=0.75)
-    rows["skill"] = (rows["score"] - 0.25) / 0.5
-    cells = grid(rows)
+    cells = grid(make_frame({"slay": [0.1, 0.5]}, floor=0.25, ceiling=0.75))
     cell = cells.cell(cells.tasks[0], cells.mechanisms[0])
 
     assert cell.skill == pytest.approx(0.25)

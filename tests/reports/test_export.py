@@ -60,13 +60,6 @@ def test_json_holds_every_run_with_its_own_values(rows: pd.DataFrame) -> None:
     )
 
 
-def test_tasks_mechanisms_and_seeds_choose_the_cells(rows: pd.DataFrame) -> None:
-    made = export(rows, "paper", tasks={"copy": {}}, mechanisms={"softmax": {}, "linear": {}}, seeds=[43, 44])
-
-    (line,) = lines_of(made)
-    assert (line["task"], line["mechanism"], line["n"]) == ("copy", "Softmax", "2")
-
-
 def test_the_best_is_bold_and_the_second_underlined(rows: pd.DataFrame) -> None:
     made = export(rows[rows["task"] == "sort"], "paper")
 

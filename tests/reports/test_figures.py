@@ -62,7 +62,6 @@ def sweep(mechanisms: Sequence[str]) -> pd.DataFrame:
         mech_family=[f"family {place % 9}" for place in place_of],
         state_size=[STATES[place % 5] for place in place_of],
         n_params_mixer=33280 + 1000 * (place_of % 4),
-        train_s=2.0 + place_of / 10,
         metrics="{}",
     )
 
@@ -98,14 +97,10 @@ def pictures(all_drawn: dict[str, Drawing]) -> Pictures:
     return {name: render(drawing) for name, drawing in all_drawn.items()}
 
 
+@cache
 def of_mechanisms(number: int) -> dict[str, Drawing]:
     rows = sweep([f"mechanism-{place}" for place in range(number)])
     return drawn(rows, curves_of(rows))
-
-
-@pytest.fixture(scope="module")
-def many_drawn() -> dict[str, Drawing]:
-    return of_mechanisms(41)
 
 
 CURVES = {"learning-curves-basic", "learning-curves-arithmetic"}
@@ -146,12 +141,12 @@ def test_of_many_mechanisms_each_has_a_number_and_a_marker_of_its_own_in_the_col
     assert [look.text for look in looks(points[:3])] == ["m0", "m1", "m2"]
 
 
-def test_every_mechanism_is_in_the_key_and_its_number_at_its_point(many_drawn: dict[str, Drawing]) -> None:
-    labels = [text for text, _ in texts(many_drawn["skill-state"])]
+def test_every_mechanism_is_in_the_key_and_its_number_at_its_point() -> None:
+    drawing = of_mechanisms(41)["skill-state"]
+    labels = [text for text, _ in texts(drawing)]
 
     assert {f"mechanism-{number}" for number in range(41)} <= {text.partition("  ")[2] for text in labels}
-    num_panels = len(many_drawn["skill-state"].header) - 5
-    assert all(labels.count(str(number)) >= num_panels for number in range(1, 42))
+    assert all(labels.count(str(number)) >= len(drawing.header) - 5 for number in range(1, 42))
 
 
 def test_the_numbers_of_a_figure_are_marked_in_its_pictures(
@@ -214,8 +209,8 @@ def texts(drawing: Drawing) -> list[tuple[str, Bbox]]:
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("num_mechanisms", [2, 13, 41])  # two, the fewest with numbers for names, and all
-def test_no_label_lies_on_another_or_outside(many_drawn: dict[str, Drawing], num_mechanisms: int) -> None:
-    for drawing in (many_drawn if num_mechanisms == 41 else of_mechanisms(num_mechanisms)).values():
+def test_no_label_lies_on_another_or_outside(num_mechanisms: int) -> None:
+    for drawing in of_mechanisms(num_mechanisms).values():
         for (one, box), (other, other_box) in combinations(texts(drawing), 2):
             # A pixel of overlap is the space above a letter.
             common = Bbox.intersection(box, other_box)

@@ -42,10 +42,7 @@ def test_a_cell_says_what_is_known_of_it(heights: dict[str, list[float | None]],
 
 
 @pytest.mark.parametrize(("distance", "is_apart"), [(0.4, False), (0.6, True)])
-def test_heights_that_differ_by_less_than_half_a_level_are_not_apart(
-    distance: float,
-    is_apart: bool,  # noqa: FBT001 - a case
-) -> None:
+def test_heights_that_differ_by_less_than_half_a_level_are_not_apart(distance: float, *, is_apart: bool) -> None:
     long = ladder_of("tokens", *range(2, 26))
     near = [5 + 0.01 * place for place in range(5)]
     rows = climbed({"softmax": [one + distance for one in near], "linear": near}, "mqar", long)

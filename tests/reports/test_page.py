@@ -163,31 +163,20 @@ def test_a_mechanism_that_stands_out_is_named_with_its_p() -> None:
     assert "one stands out" in text_of(section[0])
 
 
+TWO: dict[str, list[float | None]] = {"a": [0.9, 0.8], "b": [0.1, 0.2]}
 BAD_INPUT: dict[str, tuple[dict[str, list[float | None]], dict[str, Any], str]] = {
     "one seed": ({"a": [0.9], "b": [0.1]}, {}, "With one seed each, nothing is known of other seeds."),
     "one mechanism": ({"a": [0.9, 0.8]}, {}, "Basic: a .85, the only mechanism with a run of every task."),
-    "one task": ({"a": [0.9, 0.8], "b": [0.1, 0.2]}, {}, "any of the 2 mechanisms could"),
+    "one task": (TWO, {}, "any of the 2 mechanisms could"),
     "one score": ({"a": [0.5, 0.5], "b": [0.5, 0.5], "c": [0.5, 0.5]}, {}, "all 3 mechanisms have the same mean skill"),
     "a failure": ({"a": [None, 0.9], "b": [0.2, 0.3]}, {}, "Basic: a .45 ≈ b .25"),
     "only failures": ({"a": [None, None], "b": [None, None]}, {}, "all 2 mechanisms have the same mean skill"),
     "missing rows": ({"a": [0.9, 0.8], "b": [0.1]}, {}, "Basic: a .85 ≈ b .10"),
-    "a seed each": ({"a": [0.9, 0.8], "b": [0.1, 0.2]}, {"drop": {"a": 42, "b": 43}}, "With one seed each"),
-    "only controls": (
-        {"a": [0.9, 0.8], "b": [0.1, 0.2]},
-        {"mech_family": "control"},
-        "only controls have a run of every task",
-    ),
-    "no gap": ({"a": [1.0, 1.0], "b": [1.0, 1.0]}, {"floor": 1.0, "skill": None}, "Basic: no task has 20 points"),
-    "below the floor": (
-        {"a": [0.1, 0.1], "b": [0.2, 0.2]},
-        {"floor": 0.5, "skill": -0.6},
-        "all 2 mechanisms have the same mean skill",
-    ),
-    "sizes unknown": (
-        {"a": [0.9, 0.8], "b": [0.1, 0.2]},
-        {"n_params_mixer": None, "state_size": None},
-        "Basic: a .85 > b .15",
-    ),
+    "a seed each": (TWO, {"drop": {"a": 42, "b": 43}}, "With one seed each"),
+    "only controls": (TWO, {"mech_family": "control"}, "only controls have a run of every task"),
+    "no gap": ({"a": [1.0, 1.0], "b": [1.0, 1.0]}, {"floor": 1.0}, "Basic: no task has 20 points"),
+    "below the floor": ({"a": [0.1] * 2, "b": [0.2] * 2}, {"floor": 0.5}, "all 2 mechanisms have the same mean skill"),
+    "sizes unknown": (TWO, {"n_params_mixer": None, "state_size": None}, "Basic: a .85 > b .15"),
 }
 """Scores, what else the rows say, and what the verdict must say."""
 

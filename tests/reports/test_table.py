@@ -1,4 +1,3 @@
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,13 +8,11 @@ from hypothesis import strategies as st
 
 from synthbench.reports.cells import grid
 from synthbench.reports.table import (
-    NOTHING,
     Cell,
     Table,
     category_table,
     fixed,
     full_table,
-    percent,
     steps_table,
 )
 from synthbench.reports.verdicts import judge
@@ -48,11 +45,6 @@ def test_a_printed_number_is_the_rounded_one_and_never_a_negative_zero(number: f
 
     assert float(text.replace("−", "-")) == round(number, 1)
     assert text != "−0.0"
-
-
-def test_signs_are_printed_where_asked_for_but_not_before_zero() -> None:
-    assert [fixed(number, 1, is_signed=True) for number in (1.0, -1.0, -0.01)] == ["+1.0", "−1.0", "0.0"]
-    assert percent(math.nan) == fixed(math.nan, 2) == NOTHING
 
 
 @pytest.mark.parametrize(

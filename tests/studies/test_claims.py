@@ -1,8 +1,6 @@
 """The page on the papers' claims, for made-up rows."""
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,20 +9,16 @@ import torch
 
 from studies.real import claims, tangent
 from synthbench.reports.table import in_words
+from tests.reports._made import make_row
 
 
-@pytest.fixture
-def rows_of(make_row: Callable[..., dict[str, Any]]) -> Callable[..., pd.DataFrame]:
+def rows_of(*gains: float) -> pd.DataFrame:
     """Rows of softmax attention, .5 right with every seed, and of geometric REWA, that much more often."""
-
-    def make(*gains: float) -> pd.DataFrame:
-        return pd.DataFrame(
-            make_row(suite="climb", task="tree_compose", mech=mech, seed=seed, score=0.5 + seed / 100 + gain)
-            for seed, more in enumerate(gains, start=1)
-            for mech, gain in (("softmax", 0.0), ("rewa-geometric", more))
-        )
-
-    return make
+    return pd.DataFrame(
+        make_row(mech, seed, 0.5 + seed / 100 + gain, suite="climb", task="tree_compose")
+        for seed, more in enumerate(gains, start=1)
+        for mech, gain in (("softmax", 0.0), ("rewa-geometric", more))
+    )
 
 
 @pytest.mark.parametrize(
@@ -35,9 +29,7 @@ def rows_of(make_row: Callable[..., dict[str, Any]]) -> Callable[..., pd.DataFra
         ((0.02, -0.03, 0.01), "not shown"),
     ],
 )
-def test_a_claim_holds_if_the_interval_of_paired_seeds_lies_on_its_side(
-    rows_of: Callable[..., pd.DataFrame], gains: tuple[float, ...], verdict: str
-) -> None:
+def test_a_claim_holds_if_the_interval_of_paired_seeds_lies_on_its_side(gains: tuple[float, ...], verdict: str) -> None:
     first, *_ = claims.PREDICTIONS
 
     measured = claims._measured(first, "climb", rows_of(*gains))
@@ -46,7 +38,7 @@ def test_a_claim_holds_if_the_interval_of_paired_seeds_lies_on_its_side(
     assert claims._verdict(first, measured) == verdict
 
 
-def test_the_opposite_sign_has_the_opposite_verdict(rows_of: Callable[..., pd.DataFrame]) -> None:
+def test_the_opposite_sign_has_the_opposite_verdict() -> None:
     below = claims.PREDICTIONS[0]._replace(sign=-1)
 
     measured = claims._measured(below, "climb", rows_of(-0.02, -0.03, -0.04))
@@ -69,9 +61,9 @@ def test_tokens_needed_are_those_at_the_first_loss_as_low_as_the_last_of_the_bas
     assert claims.tokens_needed(losses, "old", "old").to_dict() == {1: 100}
 
 
-def test_a_mean_is_over_tasks_and_curvature_over_heads(make_row: Callable[..., dict[str, Any]]) -> None:
+def test_a_mean_is_over_tasks_and_curvature_over_heads() -> None:
     rows = pd.DataFrame(
-        make_row(mech="rewa-geometric", task=task, seed=seed, score=score / seed,
+        make_row("rewa-geometric", seed, score / seed, task=task,
                  metrics=json.dumps({"layer0.kappa.head0": score, "layer1.kappa.head0": 0.0, "layer0.tau.head0": 9.0}))
         for task, score in (("dyck", 0.2), ("tree_compose", 0.4), ("mqar", 1.0))
         for seed in (1, 2)

@@ -1,6 +1,5 @@
 """The page on the rows of climb, for made-up rows."""
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -10,31 +9,26 @@ import pytest
 from studies.climb import page as climb
 from studies.climb.page import SUITE
 from synthbench.reports.cells import grid
+from tests.studies._made import NUM_LEVELS, ladder_row
 
-NUM_LEVELS = 8
-LOADS = [2.0**level for level in range(NUM_LEVELS)]
 SEEDS = (1, 2, 3)
 
 
-@pytest.fixture(scope="module")
-def rows_of(ladder_row: Callable[..., dict[str, Any]]) -> Callable[..., pd.DataFrame]:
+@cache
+def rows_at(mech: str, height: float) -> list[dict[str, Any]]:
+    return [
+        ladder_row(task, mech, seed, min(NUM_LEVELS, max(0.0, height + 0.02 * ((number + seed) % 3))))
+        for number, task in enumerate(SUITE.tasks)
+        for seed in SEEDS
+    ]
+
+
+def rows_of(heights: dict[str, float]) -> pd.DataFrame:
     """Rows of mechanisms that reach a height on every task of the suite, but for a little that depends on the run."""
-
-    @cache
-    def rows_at(mech: str, height: float) -> list[dict[str, Any]]:
-        return [
-            ladder_row(task, mech, seed, min(NUM_LEVELS, max(0.0, height + 0.02 * ((number + seed) % 3))), LOADS)
-            for number, task in enumerate(SUITE.tasks)
-            for seed in SEEDS
-        ]
-
-    def make(heights: dict[str, float]) -> pd.DataFrame:
-        return pd.DataFrame([row for mech, height in heights.items() for row in rows_at(mech, height)])
-
-    return make
+    return pd.DataFrame([row for mech, height in heights.items() for row in rows_at(mech, height)])
 
 
-def test_runs_within_a_tenth_of_a_level_of_an_end_are_there(rows_of: Callable[..., pd.DataFrame]) -> None:
+def test_runs_within_a_tenth_of_a_level_of_an_end_are_there() -> None:
     rows = rows_of({"lstm": 0.0, "linear": 7.95, "softmax": 4.0, "gla": 0.2})
 
     for place in climb.places(grid(rows)):
@@ -44,7 +38,7 @@ def test_runs_within_a_tenth_of_a_level_of_an_end_are_there(rows_of: Callable[..
 
 
 @pytest.mark.end_to_end
-def test_seeds_that_agree_have_the_same_order_and_others_do_not(rows_of: Callable[..., pd.DataFrame]) -> None:
+def test_seeds_that_agree_have_the_same_order_and_others_do_not() -> None:
     rows = rows_of({"lstm": 1.0, "linear": 2.0, "softmax": 3.0, "gla": 4.0})
     agreed = climb.order(grid(rows))
     turned = rows.copy()
@@ -56,7 +50,7 @@ def test_seeds_that_agree_have_the_same_order_and_others_do_not(rows_of: Callabl
     assert climb.order(grid(turned)).tau == -1
 
 
-def test_complete_mechanisms_have_a_run_of_every_task(rows_of: Callable[..., pd.DataFrame]) -> None:
+def test_complete_mechanisms_have_a_run_of_every_task() -> None:
     rows = rows_of({"lstm": 1.0, "linear": 2.0})
 
     assert set(climb.complete(rows, SEEDS)["mech"]) == {"lstm", "linear"}

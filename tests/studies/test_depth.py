@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,33 +12,26 @@ import pytest
 from studies.depth import page as depth
 from synthbench.reports.ladder import Ladder
 from synthbench.reports.selection import select
+from tests.studies._made import ladder_row
 
 LOADS = (1.0, 2.0, 4.0, 8.0, 16.0)
 TASKS = ("khop_induction", "tree_compose")
 Heights = Sequence[float | None]
-RowsAt = Callable[..., pd.DataFrame]
 
 
-@pytest.fixture
-def rows_at(ladder_row: Callable[..., dict[str, Any]]) -> RowsAt:
+def rows_at(mech: str, task: str, layers: int, heights: Heights, **changes: Any) -> pd.DataFrame:
     """Rows of a mechanism on a task, with one height a seed; None is a run that diverged."""
-
-    def make(mech: str, task: str, layers: int, heights: Heights, **changes: Any) -> pd.DataFrame:
-        arguments = {"load": "hops", "rungs": [{"load": load, "length": 2} for load in LOADS]}
-        block = "transformer" if layers == depth.MODEL.num_layers else f"transformer:layers={layers}"
-        common = {"block": block, "task_args": json.dumps(arguments)} | changes
-        lost = {"metrics": "{}", "score": None, "status": "diverged"}
-        return pd.DataFrame(
-            ladder_row(task, mech, seed, height or 0.0, LOADS, **common, **(lost if height is None else {}),
-                       run_id=f"{task}-{mech}-{layers}-{seed}-{changes}")
-            for seed, height in enumerate(heights, start=1)
-        )  # fmt: skip
-
-    return make
+    arguments = {"load": "hops", "rungs": [{"load": load, "length": 2} for load in LOADS]}
+    block = "transformer" if layers == depth.MODEL.num_layers else f"transformer:layers={layers}"
+    common = {"block": block, "task_args": json.dumps(arguments)} | changes
+    return pd.DataFrame(
+        ladder_row(task, mech, seed, height, LOADS, **common, run_id=f"{task}-{mech}-{layers}-{seed}-{changes}")
+        for seed, height in enumerate(heights, start=1)
+    )
 
 
 @pytest.fixture
-def few(rows_at: RowsAt) -> pd.DataFrame:
+def few() -> pd.DataFrame:
     """Softmax attention is 1, 1 and 2 levels above linear attention on one task; on the other both are at an end."""
     of_layers = {
         1: ([2.0, 2.2, 1.8], [1.0, 1.2, 0.8]),
@@ -132,7 +125,7 @@ def test_the_page_has_every_depth_and_the_ratio(few: pd.DataFrame) -> None:
     assert verdict.endswith("The announced ratio is above our interval.")
 
 
-def test_a_run_that_diverged_reaches_nothing(rows_at: RowsAt) -> None:
+def test_a_run_that_diverged_reaches_nothing() -> None:
     rows = [
         rows_at(mech, "khop_induction", layers, heights)
         for layers in (1, 2)
@@ -143,7 +136,7 @@ def test_a_run_that_diverged_reaches_nothing(rows_at: RowsAt) -> None:
     assert [each.heights for each in compared] == [{1: (2.0, 1.0), 2: (2.0, 0.0)}] * 2
 
 
-def test_other_blocks_and_single_depths_are_left_out(few: pd.DataFrame, rows_at: RowsAt) -> None:
+def test_other_blocks_and_single_depths_are_left_out(few: pd.DataFrame) -> None:
     others = [
         rows_at("softmax", "khop_induction", 2, [5.0] * 3, block="transformer:conv=4"),
         rows_at("softmax", "mqar", 2, [3.0] * 3),
@@ -155,7 +148,7 @@ def test_other_blocks_and_single_depths_are_left_out(few: pd.DataFrame, rows_at:
     assert not [*depth.paragraphs(pd.concat(others, ignore_index=True))]
 
 
-def test_other_depths_enter_no_table_of_all_tasks(few: pd.DataFrame, rows_at: RowsAt) -> None:
+def test_other_depths_enter_no_table_of_all_tasks(few: pd.DataFrame) -> None:
     suites = [rows_at(mech, task, 2, [3.0] * 3) for mech in ("softmax", "linear") for task in ("mqar", *TASKS)]
     others = few[few["block"] != "transformer"]
     selection = select(pd.concat([*suites, others], ignore_index=True), "climb").without_variants()

@@ -8,28 +8,22 @@ import pytest
 
 from studies.disputes import page as disputes
 from studies.disputes.page import SUITE
+from tests.studies._made import NUM_LEVELS, ladder_row
 
-NUM_LEVELS = 8
-LOADS = [2.0**level for level in range(NUM_LEVELS)]
 LOW, HIGH = SUITE.training.learning_rates or (0.0, 0.0)
 
 
-@pytest.fixture
-def rows_at(ladder_row: Callable[..., dict[str, Any]]) -> Callable[..., pd.DataFrame]:
+def rows_at(mech: str, rate: float, height: Callable[[int], float], **changes: Any) -> pd.DataFrame:
     """Rows of one mechanism with every seed, at one rate, from its height on each task."""
-
-    def make(mech: str, rate: float, height: Callable[[int], float], **changes: Any) -> pd.DataFrame:
-        return pd.DataFrame(
-            ladder_row(task, mech, seed, height(number), LOADS, lr=rate, tuning_trials=2, **changes,
-                       run_id=f"{task}-{mech}-{seed}-{rate}-{changes}")
-            for number, task in enumerate(SUITE.tasks)
-            for seed in SUITE.seeds
-        )  # fmt: skip
-
-    return make
+    return pd.DataFrame(
+        ladder_row(task, mech, seed, height(number), lr=rate, tuning_trials=2, **changes,
+                   run_id=f"{task}-{mech}-{seed}-{rate}-{changes}")
+        for number, task in enumerate(SUITE.tasks)
+        for seed in SUITE.seeds
+    )  # fmt: skip
 
 
-def test_what_a_single_rate_loses(rows_at: Callable[..., pd.DataFrame]) -> None:
+def test_what_a_single_rate_loses() -> None:
     num_tasks = len(SUITE.tasks)
     rows = pd.concat(
         [
@@ -49,14 +43,14 @@ def test_what_a_single_rate_loses(rows_at: Callable[..., pd.DataFrame]) -> None:
     assert 0 < gla.lost.value < gla.lost_otherwise.value
 
 
-def test_a_mechanism_without_all_runs_is_left_out(rows_at: Callable[..., pd.DataFrame]) -> None:
+def test_a_mechanism_without_all_runs_is_left_out() -> None:
     rows = pd.concat([rows_at("linear", LOW, lambda _task: 4.0), rows_at("linear", HIGH, lambda _task: 3.0)])
 
     assert [one.mechanism for one in disputes._all_rates(rows)] == ["linear"]
     assert not [*disputes._all_rates(rows[rows["seed"] < 3])]
 
 
-def test_a_convolution_is_judged_on_what_was_run_with_it(rows_at: Callable[..., pd.DataFrame]) -> None:
+def test_a_convolution_is_judged_on_what_was_run_with_it() -> None:
     without = [rows_at(mech, LOW, lambda _task: 2.0) for mech in ("linear", "gla")]
     with_conv = [rows_at(mech, LOW, lambda _task: 6.0, block="transformer:conv=4") for mech in ("linear", "gla")]
     some = [rows[rows["task"].isin(["mqar", "parity_running"])] for rows in with_conv]
@@ -66,7 +60,7 @@ def test_a_convolution_is_judged_on_what_was_run_with_it(rows_at: Callable[..., 
     assert not [*disputes._convolution(pd.concat(without))]
 
 
-def test_what_a_doubling_of_the_state_adds_is_told_by_category(rows_at: Callable[..., pd.DataFrame]) -> None:
+def test_what_a_doubling_of_the_state_adds_is_told_by_category() -> None:
     def of_size(mech: str, place: int, levels: float) -> pd.DataFrame:
         # Only recall, which stands first in the suite, gains from the state.
         state, match = 100 * 4**place, f"state={place} of {mech}" if place else None

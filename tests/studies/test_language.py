@@ -1,6 +1,5 @@
 """The page on the papers' claims, for made-up rows of a language model."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,21 +7,18 @@ import pandas as pd
 import pytest
 
 from studies.real import language
+from tests.reports._made import text_row
 
 DOCS = Path(__file__).parents[2] / "docs"
-RowOf = Callable[..., dict[str, Any]]
 
 
-@pytest.fixture
-def row_of(text_row: RowOf) -> RowOf:
+def row_of(
+    mech: str, seed: int, bits: float | None, corpus: str = language.DOCSTRINGS, **changes: Any
+) -> dict[str, Any]:
     """A row of a matched language model."""
-
-    def make(mech: str, seed: int, bits: float | None, *, corpus: str = language.DOCSTRINGS, **changes: Any) -> Any:
-        metrics = {"calibration_error": 0.01 * seed, **changes.pop("metrics", {})}
-        given = {"block": "transformer", "match": f"params=84500 of {mech}", "metrics": metrics} | changes
-        return text_row(mech, seed, bits, corpus, **given)
-
-    return make
+    metrics = {"calibration_error": 0.01 * seed, **changes.pop("metrics", {})}
+    given = {"block": "transformer", "match": f"params=84500 of {mech}", "metrics": metrics} | changes
+    return text_row(mech, seed, bits, corpus, **given)
 
 
 def line_of(text: str, beginning: str) -> str:
@@ -37,14 +33,14 @@ def test_the_page_on_texts_has_their_hashes() -> None:
     )
 
 
-def test_without_rows_nothing_is_said(row_of: RowOf) -> None:
+def test_without_rows_nothing_is_said() -> None:
     unmatched = pd.DataFrame([row_of("softmax", seed, 2.0, match=None) for seed in (1, 2, 3)])
 
     assert list(language.paragraphs(unmatched)) == []
     assert list(language.paragraphs(unmatched[:0])) == []
 
 
-def test_claims_are_of_differences_of_bits_seed_by_seed_and_those_without_rows_are_left_out(row_of: RowOf) -> None:
+def test_claims_are_of_differences_of_bits_seed_by_seed_and_those_without_rows_are_left_out() -> None:
     rows = pd.DataFrame(
         row_of(mech, seed, bits + seed / 10)
         for mech, bits in (("softmax", 2.0), ("slay", 2.2), ("linear", 3.0))
@@ -58,7 +54,7 @@ def test_claims_are_of_differences_of_bits_seed_by_seed_and_those_without_rows_a
     assert "Of 1 comparisons 1 hold" in text
 
 
-def test_a_run_that_diverged_counts_as_a_guess(row_of: RowOf) -> None:
+def test_a_run_that_diverged_counts_as_a_guess() -> None:
     rows = [row_of("yat", seed, 2.0 + seed / 10, block="aether") for seed in (1, 2, 3)]
     rows += [row_of("yat", seed, None, block="aether:norm=pre") for seed in (1, 2, 3)]
     text = "\n".join(language.paragraphs(pd.DataFrame(rows)))
@@ -66,7 +62,7 @@ def test_a_run_that_diverged_counts_as_a_guess(row_of: RowOf) -> None:
     assert "580.0 (555.2 to 604.8)" in line_of(text, "Aether with LayerNorm before each part")
 
 
-def test_curvature_is_compared_on_texts_and_other_texts_do_not_count(row_of: RowOf) -> None:
+def test_curvature_is_compared_on_texts_and_other_texts_do_not_count() -> None:
     kappas = {language.LIBRARY: -0.1, language.DICTIONARY: -0.3, "sha256-other": 0.9, language.DOCSTRINGS: 0.9}
     rows = pd.DataFrame(
         row_of("rewa-geometric", seed, 2.0, corpus=corpus,
@@ -83,7 +79,7 @@ def test_curvature_is_compared_on_texts_and_other_texts_do_not_count(row_of: Row
 
 
 @pytest.mark.end_to_end
-def test_each_factor_changes_by_itself_and_each_cell_has_the_rate_of_its_first_seed(row_of: RowOf) -> None:
+def test_each_factor_changes_by_itself_and_each_cell_has_the_rate_of_its_first_seed() -> None:
     of_block = {"transformer": 0.0, "aether": 0.5, "aether:norm=pre": 0.25, "aether:norm=post": 0.125}
     of_mixer, of_rate = {"softmax": 0.0, "yat": -0.25}, {0.003: 0.5, 0.01: 0.0, 0.03: 0.25}
     rows = [

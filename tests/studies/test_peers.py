@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -14,8 +14,7 @@ from synthbench.mechanisms import MECHANISMS, Attention
 from synthbench.options import coerce
 from synthbench.sources import bibtex
 from synthbench.suites import load_suite
-
-Made = Callable[..., pd.DataFrame]
+from tests.reports._made import make_row
 
 
 def config(**training: float) -> str:
@@ -23,17 +22,12 @@ def config(**training: float) -> str:
     return json.dumps({"model": {}, "training": {"steps": 2000} | training, "evaluation": {}, "learning_rate": 0.001})
 
 
-@pytest.fixture
-def made(make_row: Callable[..., dict[str, Any]]) -> Made:
+def made(scores: Sequence[float], /, **changes: Any) -> pd.DataFrame:
     """Make the rows of one setting: scores at every length that is longer, by seed; 1 at the length of the training."""
-
-    def make(scores: Sequence[float], /, **changes: Any) -> pd.DataFrame:
-        facts = {"task": "even_pairs", "suite": "peers", "positions": "rope", "config_json": config(), "score": 1.0}
-        facts |= {"floor": 0.5, "skill": 1.0, "match": None, "step_ms_median": 64.0, **changes}
-        metrics = [json.dumps({f"x{factor}.score": score for factor in (2, 4, 8)}) for score in scores]
-        return pd.DataFrame([make_row(**facts | {"seed": n, "metrics": text}) for n, text in enumerate(metrics)])
-
-    return make
+    facts = {"task": "even_pairs", "suite": "peers", "positions": "rope", "block": "transformer", "floor": 0.5}
+    facts |= {"mech": "softmax", "config_json": config(), "n_eval_examples": 32_000, "step_ms_median": 64.0, **changes}
+    metrics = [json.dumps({f"x{factor}.score": score for factor in (2, 4, 8)}) for score in scores]
+    return pd.DataFrame([make_row(facts["mech"], n, 1.0, **facts, metrics=text) for n, text in enumerate(metrics)])
 
 
 def compared(*frames: pd.DataFrame) -> list[Any]:
@@ -77,7 +71,7 @@ def test_a_larger_budget_changes_nothing_but_the_budget() -> None:
         ([0.964], "undecided"),
     ],
 )
-def test_equivalent_is_what_is_shown_to_lie_within_the_margin(made: Made, scores: list[float], verdict: str) -> None:
+def test_equivalent_is_what_is_shown_to_lie_within_the_margin(scores: list[float], verdict: str) -> None:
     main, _ = compared(made(scores))
 
     assert main.verdict == verdict
@@ -86,14 +80,14 @@ def test_equivalent_is_what_is_shown_to_lie_within_the_margin(made: Made, scores
         assert main.error_of_both == pytest.approx(math.hypot(error, 0.0005 / math.sqrt(3)))
 
 
-def test_seeds_that_agree_by_luck_have_the_error_of_their_test_sequences(made: Made) -> None:
+def test_seeds_that_agree_by_luck_have_the_error_of_their_test_sequences() -> None:
     """At twice the length 512 of 1,024 targets are scored, at four times 256, at eight times 128."""
     main, _ = compared(made([0.5, 0.5, 0.5], n_eval_examples=1024))
 
     assert main.error == pytest.approx(0.5 * math.sqrt(1 / 512 + 1 / 256 + 1 / 128) / 3 / math.sqrt(3))
 
 
-def test_what_was_changed_explains_what_it_brings_near(made: Made) -> None:
+def test_what_was_changed_explains_what_it_brings_near() -> None:
     main, block = made([0.56, 0.57, 0.58]), {"block": "transformer:conv=4"}
     far, near = made([0.55, 0.57, 0.58], positions="none"), made([0.75, 0.76, 0.77], **block)
     *_, number, of_block, of_positions = compared(main, far, near)
@@ -113,7 +107,7 @@ def test_what_was_changed_explains_what_it_brings_near(made: Made) -> None:
     assert of_one_seed[10].endswith("one seed, which shows nothing")
 
 
-def test_eigenvalues_tell_numbers_of_one_mechanism_apart(made: Made) -> None:
+def test_eigenvalues_tell_numbers_of_one_mechanism_apart() -> None:
     facts = {"task": "parity_final", "mech": "deltanet", "mech_args": '{"eigenvalues":"signed"}'}
     rows = made([0.5, 0.5], **facts)
     rows["metrics"] = json.dumps({f"x{factor}.{name}": 0.5 for factor in (2, 4, 8) for name in ("skill", "score")})
@@ -125,7 +119,7 @@ def test_eigenvalues_tell_numbers_of_one_mechanism_apart(made: Made) -> None:
     assert hours == pytest.approx(20_000 * 256 * 0.064 / 64 / 3600)
 
 
-def test_a_run_that_was_not_tested_at_a_length_is_not_compared(made: Made) -> None:
+def test_a_run_that_was_not_tested_at_a_length_is_not_compared() -> None:
     rows = made([1.0, 1.0]).assign(metrics='{"x2.score": 1.0, "x4.score": 0.8}')
 
     assert not any(study.compare(number, study.at_lengths(rows))[0] for number in each(study.numbers()))

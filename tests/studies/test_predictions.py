@@ -2,8 +2,6 @@
 
 import json
 import math
-from collections.abc import Callable
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -14,6 +12,7 @@ from studies.predictions import page as study
 from synthbench.levels import LevelScore, metrics_of_levels
 from synthbench.sources import bibtex
 from synthbench.suites import load_suite
+from tests.reports._made import make_row
 
 TOP = math.inf
 LADDER = study.Ladder(2.0, 64.0)
@@ -61,12 +60,12 @@ def test_two_mechanisms_never_both_cope_with_more(loads: list[float], other_load
         assert study.judge(LADDER, ratio, other_loads, loads) == "disagrees"
 
 
-def test_what_is_on_the_ladder_is_counted_apart(make_row: Callable[..., dict[str, Any]]) -> None:
+def test_what_is_on_the_ladder_is_counted_apart() -> None:
     """Predicted of mqar: softmax copes with more than linear, slay and lstm; of yat nothing is."""
     last = {"softmax": 16, "linear": 4, "slay": 32, "lstm": 1, "yat": 8}
     rows = [
         make_row(
-            task="mqar", mech=mech, mech_label=mech, seed=seed, condition=None,
+            mech, seed, 0.5, task="mqar", mech_label=mech, condition=None,
             metrics=json.dumps(metrics_of_levels([LevelScore(load, float(load <= most), 0.0, 1.0) for load in LOADS])),
         )
         for mech, most in last.items()

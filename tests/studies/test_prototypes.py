@@ -185,10 +185,10 @@ def test_every_pass_reads_everything_once(documents: Data) -> None:
     np.testing.assert_array_equal(np.sort(np.concatenate(read), axis=0), np.sort(documents.train.inputs, axis=0))
 
 
-@pytest.mark.parametrize(("setting", "rate"), [("labels", 3e-2), ("digits", 3e-2)])
-def test_training_finds_what_can_be_found(setting: str, rate: float, documents: Data, images: Data) -> None:
+@pytest.mark.parametrize("setting", ["labels", "digits"])
+def test_training_finds_what_can_be_found(setting: str, documents: Data, images: Data) -> None:
     data = documents if setting == "labels" else images
-    row = train.train(train.Run(setting, "yat", rate, 1), data, steps=60)
+    row = train.train(train.Run(setting, "yat", 3e-2, 1), data, steps=60)
 
     assert row["score"] > data.floor + 0.1
     assert row["nearest mean"] == files.nearest_mean(data)

@@ -129,10 +129,14 @@ def test_a_task_is_chosen_only_where_mechanisms_differ_beyond_control_and_baseli
     assert missing == (judged.against if is_saturated else (f"no row of {choose.CONTROL}",))
 
 
+def recounted(*options: str) -> Any:
+    command = [sys.executable, STUDIES / "language_models/recount.py", "--json", *options]
+    return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+
+
 @pytest.mark.end_to_end
 def test_a_script_from_the_text_of_the_plan_alone_counts_the_same() -> None:
-    script = STUDIES / "language_models/recount.py"
-    again = json.loads(subprocess.run([sys.executable, script, "--json"], check=True, capture_output=True).stdout)
+    again = recounted()
     scores, tables = compare.predictors("2026.1", "committed"), dict(compare.groups())
     named = {"hypothesis": "real recall: hypothesis", "seen": "seen", "all": "all"}
 
@@ -146,8 +150,7 @@ def test_a_script_from_the_text_of_the_plan_alone_counts_the_same() -> None:
 @pytest.mark.end_to_end
 def test_the_same_script_counts_the_same_with_stock_layers() -> None:
     """Softmax attention is the same layer in both conditions, so its rows name none, and the script leaves it out."""
-    command = [sys.executable, str(STUDIES / "language_models/recount.py"), "--condition", "stock", "--json"]
-    again = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    again = recounted("--condition", "stock")
     tables, scores = dict(compare.groups())["all without softmax"], compare.predictors("stock", "committed")
 
     for predictor in ("recall", "mqar"):

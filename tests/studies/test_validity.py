@@ -30,9 +30,8 @@ from synthbench.reports.cells import grid
 from synthbench.reports.selection import select
 from synthbench.results import Store
 from synthbench.tasks.real.text import Text
+from tests.reports._made import make_row, text_row
 
-MakeRow = Callable[..., dict[str, Any]]
-Rows = Callable[..., pd.DataFrame]
 Bits = dict[str, float]
 Studied = Callable[..., Study]
 TASKS = ("mqar", "in_context_recall", "selective_copying", "parity_running", "bucket_sort")
@@ -70,31 +69,26 @@ def bits(heights: Bits) -> Bits:
     return {name: 3 - height for name, height in heights.items()}
 
 
-@pytest.fixture
-def text_rows(text_row: MakeRow) -> Rows:
+def text_rows(
+    bits: Bits,
+    *,
+    texts: tuple[str, ...] = tuple(TEXTS),
+    seeds: tuple[int, ...] = (1, 2),
+    validation: float = 0.0,
+    match: str | None = f"{MATCH} of {{}}",
+    **changes: Any,
+) -> pd.DataFrame:
     """Rows of a language model with about these bits, and in validation some more; at place n the state is 100 - n."""
-
-    def make(
-        bits: Bits,
-        *,
-        texts: tuple[str, ...] = tuple(TEXTS),
-        seeds: tuple[int, ...] = (1, 2),
-        validation: float = 0.0,
-        match: str | None = f"{MATCH} of {{}}",
-        **changes: Any,
-    ) -> pd.DataFrame:
-        rows = []
-        for text, (place, (name, mean)), seed in product(texts, enumerate(bits.items(), start=1), seeds):
-            score = mean + 0.001 * seed
-            given = {
-                "mech_label": name, "match": match and match.format(name), "block": BLOCK, "n_params_mixer": 9,
-                "state_size": 100 - place, "step_ms_median": 5.0, "steps_planned": 600, "metrics":
-                {"repeated.bits": score - 1, "other.bits": score + 0.1, "validation_bits": score + validation},
-            }  # fmt: skip
-            rows.append(text_row(name, seed, score, text, **given | changes))
-        return pd.DataFrame(rows)
-
-    return make
+    rows = []
+    for text, (place, (name, mean)), seed in product(texts, enumerate(bits.items(), start=1), seeds):
+        score = mean + 0.001 * seed
+        given = {
+            "mech_label": name, "match": match and match.format(name), "block": BLOCK, "n_params_mixer": 9,
+            "state_size": 100 - place, "step_ms_median": 5.0, "steps_planned": 600, "metrics":
+            {"repeated.bits": score - 1, "other.bits": score + 0.1, "validation_bits": score + validation},
+        }  # fmt: skip
+        rows.append(text_row(name, seed, score, text, **given | changes))
+    return pd.DataFrame(rows)
 
 
 @pytest.fixture
@@ -103,9 +97,7 @@ def studied(ladders: pd.DataFrame) -> Studied:
     return lambda *others, curves=NO_CURVES: study_of(pd.concat([ladders, *others]), curves)
 
 
-def test_an_order_that_is_the_same_on_both_sides_has_rho_one(
-    studied: Studied, text_rows: Rows, bits: Bits, heights: Bits
-) -> None:
+def test_an_order_that_is_the_same_on_both_sides_has_rho_one(studied: Studied, bits: Bits, heights: Bits) -> None:
     study = studied(text_rows(bits))
     predictions = predictions_of(study)
 
@@ -120,7 +112,7 @@ def test_an_order_that_is_the_same_on_both_sides_has_rho_one(
     assert not predictions[3].came_true  # both kinds of bytes have the same order
 
 
-def test_the_wrong_order_and_one_text_are_said(studied: Studied, text_rows: Rows, heights: Bits) -> None:
+def test_the_wrong_order_and_one_text_are_said(studied: Studied, heights: Bits) -> None:
     reversed_order = {name: 1 + height for name, height in heights.items()}
     first, *_ = TEXTS
     both = predictions_of(studied(text_rows(reversed_order)))
@@ -131,9 +123,7 @@ def test_the_wrong_order_and_one_text_are_said(studied: Studied, text_rows: Rows
     assert {prediction.came_true for prediction in predictions_of(one_text)} == {None}
 
 
-def test_what_the_size_explains_is_taken_out_and_size_is_that_of_the_ladders(
-    ladders: pd.DataFrame, text_rows: Rows, bits: Bits
-) -> None:
+def test_what_the_size_explains_is_taken_out_and_size_is_that_of_the_ladders(ladders: pd.DataFrame, bits: Bits) -> None:
     ordered = dict(sorted(bits.items(), key=lambda one: one[1]))
     num_parameters = {name: 1000 - place for place, name in enumerate(ordered)}  # as many, as it climbs high
     sized = ladders.assign(n_params_mixer=ladders["mech"].map(num_parameters))
@@ -148,16 +138,14 @@ def test_what_the_size_explains_is_taken_out_and_size_is_that_of_the_ladders(
     assert predictions_of(study)[1].came_true is None
 
 
-def test_the_time_of_a_step_is_that_of_the_seed_that_chose_the_rate(
-    studied: Studied, text_rows: Rows, bits: Bits
-) -> None:
+def test_the_time_of_a_step_is_that_of_the_seed_that_chose_the_rate(studied: Studied, bits: Bits) -> None:
     of_text = text_rows(bits)
     elsewhere = of_text.assign(step_ms_median=of_text["step_ms_median"].where(of_text["seed"] == 1, 0.1))
 
     assert set(studied(elsewhere).covariates[STEP]) == {5.0}
 
 
-def test_only_matched_rows_of_both_texts_count(studied: Studied, text_rows: Rows, bits: Bits) -> None:
+def test_only_matched_rows_of_both_texts_count(studied: Studied, bits: Bits) -> None:
     counted = text_rows(bits)
     wrong = dict.fromkeys(bits, 2.0)
     others = [
@@ -175,7 +163,7 @@ def test_only_matched_rows_of_both_texts_count(studied: Studied, text_rows: Rows
 
 
 def test_all_rows_of_a_mechanism_have_the_rate_that_one_seed_chose_on_the_first_text(
-    studied: Studied, text_rows: Rows, bits: Bits
+    studied: Studied, bits: Bits
 ) -> None:
     first, second = TEXTS
     chosen = [
@@ -198,9 +186,7 @@ def test_all_rows_of_a_mechanism_have_the_rate_that_one_seed_chose_on_the_first_
     assert set(study.rates) == {0.03}
 
 
-def test_the_texts_are_the_one_that_comes_with_synthbench_and_another(
-    studied: Studied, text_rows: Rows, bits: Bits
-) -> None:
+def test_the_texts_are_the_one_that_comes_with_synthbench_and_another(studied: Studied, bits: Bits) -> None:
     first, second = TEXTS
     others = dict(zip(bits, [*list(bits.values())[4:], *list(bits.values())[:4]], strict=True))
     study = studied(text_rows(bits, texts=(first,)), text_rows(others, texts=(second,)))
@@ -214,7 +200,7 @@ def test_the_texts_are_the_one_that_comes_with_synthbench_and_another(
     np.testing.assert_allclose(losses["both"], sum(ranks) / 2)
 
 
-def test_the_model_early_in_its_training_is_a_predictor(studied: Studied, text_rows: Rows, bits: Bits) -> None:
+def test_the_model_early_in_its_training_is_a_predictor(studied: Studied, bits: Bits) -> None:
     rows = text_rows(bits)
     early = {name: number for number, name in enumerate(bits)}
     points = [
@@ -228,15 +214,12 @@ def test_the_model_early_in_its_training_is_a_predictor(studied: Studied, text_r
         assert values.tolist() == [-early[one.name] for one in study.mechanisms]
 
 
-def test_published_tasks_whose_floor_is_their_ceiling_are_left_out_of_their_mean(
-    studied: Studied, text_rows: Rows, bits: Bits, make_row: MakeRow
-) -> None:
+def test_published_tasks_whose_floor_is_their_ceiling_are_left_out_of_their_mean(studied: Studied, bits: Bits) -> None:
     skills = {name: number / 100 for number, name in enumerate(bits)}
     tasks = {"copy": (0.0, 1.0), "reverse": (0.0, 0.5), "retrieval": (0.0625, 0.0625)}
     published = [
         make_row(
-            suite="paper", task=task, mech=name, mech_label=name, seed=seed, floor=floor, ceiling=ceiling,
-            score=floor + skill * (ceiling - floor), local_ceiling=None,
+            name, seed, floor + skill * (ceiling - floor), task=task, mech_label=name, floor=floor, ceiling=ceiling
         )
         for name, skill in skills.items()
         for seed in (42, 43)
@@ -250,7 +233,7 @@ def test_published_tasks_whose_floor_is_their_ceiling_are_left_out_of_their_mean
     assert predictions_of(study)[2].came_true is not None
 
 
-def test_too_few_mechanisms_and_two_settings_are_refused(studied: Studied, text_rows: Rows, heights: Bits) -> None:
+def test_too_few_mechanisms_and_two_settings_are_refused(studied: Studied, heights: Bits) -> None:
     few = text_rows(dict.fromkeys(list(heights)[:3], 2.0))
     other = few.assign(match=few["match"] + ":R=5", run_id=few["run_id"].str[::-1])
 
@@ -264,7 +247,7 @@ def test_too_few_mechanisms_and_two_settings_are_refused(studied: Studied, text_
         studied(few, other)
 
 
-def test_without_curves_it_is_not_known_how_the_model_began(studied: Studied, text_rows: Rows, bits: Bits) -> None:
+def test_without_curves_it_is_not_known_how_the_model_began(studied: Studied, bits: Bits) -> None:
     study = studied(text_rows(bits))
 
     assert all(math.isnan(value) for values in study.early.values() for value in values)
