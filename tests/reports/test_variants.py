@@ -130,12 +130,12 @@ def test_the_tables_have_each_setting_under_its_mechanism(convolved: pd.DataFram
 def test_settings_that_differ_in_their_state_are_points_of_a_line(core: pd.DataFrame) -> None:
     sizes = {"linear": ([3.1, 3.3, 3.2], [5.2, 5.3, 5.1]), "slay": ([6, 6.2, 6.1], [9, 9.5, 9.2])}
     settings = [
-        climbed({mech: heights}, "mqar", mech_args=f'{{"M":{size}}}', state_size=state).assign(setting=size)
+        climbed({mech: heights}, "mqar", mech_args=f'{{"M":{size}}}', state_size=state)
         for mech, of_sizes in sizes.items()
         for size, state, heights in zip((8, 32), (272, 4352), of_sizes, strict=True)
     ]
     added = pd.concat(settings, ignore_index=True)
-    added["run_id"] += "-" + added.pop("setting").astype(str)
+    added["run_id"] += "-" + added["state_size"].astype(str)
     files = build(pd.concat([core, added], ignore_index=True), None, "core", formats=["figures"])
     header, *lines = str(files["figures/frontier.csv"]).splitlines()
     points = [line.split(",") for line in lines]

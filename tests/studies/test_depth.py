@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,32 +19,29 @@ TASKS = ("khop_induction", "tree_compose")
 Heights = Sequence[float | None]
 
 
-def rows_at(mech: str, task: str, layers: int, heights: Heights, **changes: Any) -> pd.DataFrame:
-    """Rows of a mechanism on a task, with one height a seed; None is a run that diverged."""
+def rows_at(heights: Mapping[str, Heights], task: str, layers: int, **changes: Any) -> pd.DataFrame:
+    """Rows of mechanisms on a task, with one height a seed; None is a run that diverged."""
     arguments = {"load": "hops", "rungs": [{"load": load, "length": 2} for load in LOADS]}
     block = "transformer" if layers == depth.MODEL.num_layers else f"transformer:layers={layers}"
     common = {"block": block, "task_args": json.dumps(arguments)} | changes
     return pd.DataFrame(
         ladder_row(task, mech, seed, height, LOADS, **common, run_id=f"{task}-{mech}-{layers}-{seed}-{changes}")
-        for seed, height in enumerate(heights, start=1)
+        for mech, of_mechanism in heights.items()
+        for seed, height in enumerate(of_mechanism, start=1)
     )
 
 
 @pytest.fixture
 def few() -> pd.DataFrame:
     """Softmax attention is 1, 1 and 2 levels above linear attention on one task; on the other both are at an end."""
-    of_layers = {
-        1: ([2.0, 2.2, 1.8], [1.0, 1.2, 0.8]),
-        2: ([2.5] * 3, [1.5] * 3),
-        4: ([4.0, 4.0, 4.3], [2.0, 2.2, 2.1]),
+    hops = {
+        1: {"softmax": [2.0, 2.2, 1.8], "linear": [1.0, 1.2, 0.8]},
+        2: {"softmax": [2.5] * 3, "linear": [1.5] * 3},
+        4: {"softmax": [4.0, 4.0, 4.3], "linear": [2.0, 2.2, 2.1]},
     }
-    hops = [
-        rows_at(mech, "khop_induction", layers, heights)
-        for layers, both in of_layers.items()
-        for mech, heights in zip(("softmax", "linear"), both, strict=True)
-    ]
-    trees = [rows_at(mech, "tree_compose", layers, [0.0] * 3) for mech in ("softmax", "linear") for layers in (1, 2)]
-    return pd.concat([*hops, *trees], ignore_index=True)
+    of_hops = [rows_at(heights, "khop_induction", layers) for layers, heights in hops.items()]
+    trees = [rows_at(dict.fromkeys(("softmax", "linear"), [0.0] * 3), "tree_compose", layers) for layers in (1, 2)]
+    return pd.concat([*of_hops, *trees], ignore_index=True)
 
 
 def table_of(text: str) -> list[list[str]]:
@@ -126,11 +123,8 @@ def test_the_page_has_every_depth_and_the_ratio(few: pd.DataFrame) -> None:
 
 
 def test_a_run_that_diverged_reaches_nothing() -> None:
-    rows = [
-        rows_at(mech, "khop_induction", layers, heights)
-        for layers in (1, 2)
-        for mech, heights in {"softmax": [2.0, 2.0], "linear": [1.0, None]}.items()
-    ]
+    heights: dict[str, Heights] = {"softmax": [2.0, 2.0], "linear": [1.0, None]}
+    rows = [rows_at(heights, "khop_induction", layers) for layers in (1, 2)]
     compared = depth.comparisons(depth.depths_in(pd.concat(rows, ignore_index=True)))
 
     assert [each.heights for each in compared] == [{1: (2.0, 1.0), 2: (2.0, 0.0)}] * 2
@@ -138,9 +132,9 @@ def test_a_run_that_diverged_reaches_nothing() -> None:
 
 def test_other_blocks_and_single_depths_are_left_out(few: pd.DataFrame) -> None:
     others = [
-        rows_at("softmax", "khop_induction", 2, [5.0] * 3, block="transformer:conv=4"),
-        rows_at("softmax", "mqar", 2, [3.0] * 3),
-        rows_at("gla", "khop_induction", 2, [3.0] * 3),
+        rows_at({"softmax": [5.0] * 3}, "khop_induction", 2, block="transformer:conv=4"),
+        rows_at({"softmax": [3.0] * 3}, "mqar", 2),
+        rows_at({"gla": [3.0] * 3}, "khop_induction", 2),
     ]
     every = pd.concat([few, *others], ignore_index=True)
 
@@ -149,7 +143,8 @@ def test_other_blocks_and_single_depths_are_left_out(few: pd.DataFrame) -> None:
 
 
 def test_other_depths_enter_no_table_of_all_tasks(few: pd.DataFrame) -> None:
-    suites = [rows_at(mech, task, 2, [3.0] * 3) for mech in ("softmax", "linear") for task in ("mqar", *TASKS)]
+    heights = dict.fromkeys(("softmax", "linear"), [3.0] * 3)
+    suites = [rows_at(heights, task, 2) for task in ("mqar", *TASKS)]
     others = few[few["block"] != "transformer"]
     selection = select(pd.concat([*suites, others], ignore_index=True), "climb").without_variants()
 

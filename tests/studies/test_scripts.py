@@ -61,18 +61,6 @@ def test_pairs_are_those_of_two_loops(tables: pd.DataFrame, values: list[int | N
         assert -1 <= found["tau"] <= 1
 
 
-@given(some_tables())
-def test_papers_agree_only_with_other_papers(tables: pd.DataFrame) -> None:
-    products = [
-        (one[a] - one[b]) * (other[a] - other[b])
-        for (key, one), (other_key, other) in combinations(tables.iterrows(), 2)
-        for a, b in combinations(NAMES, 2)
-        if key[0] != other_key[0]  # type: ignore[index]  # the key is a tuple
-    ]
-
-    assert compare.agreement(tables) == (sum(p > 0 for p in products), sum(abs(p) > 0 for p in products))
-
-
 def test_an_order_that_all_tables_share_is_no_accident_and_another_name_changes_nothing() -> None:
     index = pd.MultiIndex.from_product([["x", "y"], [0]], names=["source", "number"])
     tables = pd.DataFrame([range(6), range(6)], index=index, columns=NAMES, dtype=float)

@@ -10,21 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from studies.validity import correlation
-from studies.validity.page import (
-    BLOCK,
-    MATCH,
-    PARAMETERS,
-    STATE,
-    STEP,
-    SYNTHETIC,
-    TEXTS,
-    Study,
-    files_of,
-    predictions_of,
-    study_of,
-    tables_of,
-)
+from studies.validity import correlation, page
 from synthbench.errors import UsageError
 from synthbench.reports.cells import grid
 from synthbench.reports.selection import select
@@ -33,7 +19,7 @@ from synthbench.tasks.real.text import Text
 from tests.reports._made import make_row, text_row
 
 Bits = dict[str, float]
-Studied = Callable[..., Study]
+Studied = Callable[..., page.Study]
 TASKS = ("mqar", "in_context_recall", "selective_copying", "parity_running", "bucket_sort")
 NO_CURVES = pd.DataFrame({"run_id": [], "step": [], "split": [], "metric": [], "value": []})
 
@@ -47,13 +33,13 @@ def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 def ladders() -> pd.DataFrame:
     """Some of the committed rows of climb."""
     rows = Store.open(Path(__file__).parents[2] / "results", create=False).runs()
-    return rows[(rows["suite"] == SYNTHETIC) & rows["task"].isin(TASKS) & rows["seed"].isin([1, 2])]
+    return rows[(rows["suite"] == page.SYNTHETIC) & rows["task"].isin(TASKS) & rows["seed"].isin([1, 2])]
 
 
 @pytest.fixture(scope="module")
 def heights(ladders: pd.DataFrame) -> Bits:
     """Mean height of every complete mechanism that is no control; unweighted."""
-    cells = grid(select(ladders, SYNTHETIC).without_variants().rows)
+    cells = grid(select(ladders, page.SYNTHETIC).without_variants().rows)
     means = {one.name: [cells.cell(task, one).mean for task in cells.tasks] for one in cells.mechanisms}
     controls = {one.name for one in cells.mechanisms if one.family == "control"}
     return {
@@ -72,10 +58,10 @@ def bits(heights: Bits) -> Bits:
 def text_rows(
     bits: Bits,
     *,
-    texts: tuple[str, ...] = tuple(TEXTS),
+    texts: tuple[str, ...] = tuple(page.TEXTS),
     seeds: tuple[int, ...] = (1, 2),
     validation: float = 0.0,
-    match: str | None = f"{MATCH} of {{}}",
+    match: str | None = f"{page.MATCH} of {{}}",
     **changes: Any,
 ) -> pd.DataFrame:
     """Rows of a language model with about these bits, and in validation some more; at place n the state is 100 - n."""
@@ -83,7 +69,7 @@ def text_rows(
     for text, (place, (name, mean)), seed in product(texts, enumerate(bits.items(), start=1), seeds):
         score = mean + 0.001 * seed
         given = {
-            "mech_label": name, "match": match and match.format(name), "block": BLOCK, "n_params_mixer": 9,
+            "mech_label": name, "match": match and match.format(name), "block": page.BLOCK, "n_params_mixer": 9,
             "state_size": 100 - place, "step_ms_median": 5.0, "steps_planned": 600, "metrics":
             {"repeated.bits": score - 1, "other.bits": score + 0.1, "validation_bits": score + validation},
         }  # fmt: skip
@@ -94,15 +80,15 @@ def text_rows(
 @pytest.fixture
 def studied(ladders: pd.DataFrame) -> Studied:
     """The study of the ladders and of some other rows."""
-    return lambda *others, curves=NO_CURVES: study_of(pd.concat([ladders, *others]), curves)
+    return lambda *others, curves=NO_CURVES: page.study_of(pd.concat([ladders, *others]), curves)
 
 
 def test_an_order_that_is_the_same_on_both_sides_has_rho_one(studied: Studied, bits: Bits, heights: Bits) -> None:
     study = studied(text_rows(bits))
-    predictions = predictions_of(study)
+    predictions = page.predictions_of(study)
 
     assert {one.name for one in study.mechanisms} == set(heights)
-    by_hand = study.predictors[f"{SYNTHETIC}, every task alike"]
+    by_hand = study.predictors[f"{page.SYNTHETIC}, every task alike"]
     np.testing.assert_allclose(by_hand, [heights[one.name] for one in study.mechanisms])
     for outcome in study.outcomes.values():
         assert float(correlation.spearman(by_hand, outcome[""])) == pytest.approx(1)
@@ -114,35 +100,37 @@ def test_an_order_that_is_the_same_on_both_sides_has_rho_one(studied: Studied, b
 
 def test_the_wrong_order_and_one_text_are_said(studied: Studied, heights: Bits) -> None:
     reversed_order = {name: 1 + height for name, height in heights.items()}
-    first, *_ = TEXTS
-    both = predictions_of(studied(text_rows(reversed_order)))
+    first, *_ = page.TEXTS
+    both = page.predictions_of(studied(text_rows(reversed_order)))
     one_text = studied(text_rows(reversed_order, texts=(first,)))
 
     assert both[0].came_true is False
     assert "−" in both[0].found
-    assert {prediction.came_true for prediction in predictions_of(one_text)} == {None}
+    assert {prediction.came_true for prediction in page.predictions_of(one_text)} == {None}
 
 
 def test_what_the_size_explains_is_taken_out_and_size_is_that_of_the_ladders(ladders: pd.DataFrame, bits: Bits) -> None:
     ordered = dict(sorted(bits.items(), key=lambda one: one[1]))
     num_parameters = {name: 1000 - place for place, name in enumerate(ordered)}  # as many, as it climbs high
     sized = ladders.assign(n_params_mixer=ladders["mech"].map(num_parameters))
-    study = study_of(pd.concat([sized, text_rows(ordered)]), NO_CURVES)
-    (correlations,) = [table for table in tables_of(study) if table.name == "correlations"]
+    study = page.study_of(pd.concat([sized, text_rows(ordered)]), NO_CURVES)
+    (correlations,) = [table for table in page.tables_of(study) if table.name == "correlations"]
     lines = {line.labels: line for line in correlations.lines}
 
-    assert study.covariates[PARAMETERS].tolist() == [num_parameters[one.name] for one in study.mechanisms]
-    assert lines["docstrings", f"{PARAMETERS} alone"].cells[1].value == "1.00"
-    assert lines["docstrings", SYNTHETIC].cells[3].value == "--"  # nothing is left
-    np.testing.assert_array_equal(np.argsort(study.covariates[PARAMETERS]), np.argsort(study.covariates[STATE]))
-    assert predictions_of(study)[1].came_true is None
+    assert study.covariates[page.PARAMETERS].tolist() == [num_parameters[one.name] for one in study.mechanisms]
+    assert lines["docstrings", f"{page.PARAMETERS} alone"].cells[1].value == "1.00"
+    assert lines["docstrings", page.SYNTHETIC].cells[3].value == "--"  # nothing is left
+    np.testing.assert_array_equal(
+        np.argsort(study.covariates[page.PARAMETERS]), np.argsort(study.covariates[page.STATE])
+    )
+    assert page.predictions_of(study)[1].came_true is None
 
 
 def test_the_time_of_a_step_is_that_of_the_seed_that_chose_the_rate(studied: Studied, bits: Bits) -> None:
     of_text = text_rows(bits)
     elsewhere = of_text.assign(step_ms_median=of_text["step_ms_median"].where(of_text["seed"] == 1, 0.1))
 
-    assert set(studied(elsewhere).covariates[STEP]) == {5.0}
+    assert set(studied(elsewhere).covariates[page.STEP]) == {5.0}
 
 
 def test_only_matched_rows_of_both_texts_count(studied: Studied, bits: Bits) -> None:
@@ -155,9 +143,9 @@ def test_only_matched_rows_of_both_texts_count(studied: Studied, bits: Bits) -> 
         text_rows(wrong, block="aether:norm=none"),
     ]
     study, alone = studied(counted, *others), studied(counted)
-    files = files_of(study, tables_of(study))
+    files = page.files_of(study, page.tables_of(study))
 
-    assert files == files_of(alone, tables_of(alone))
+    assert files == page.files_of(alone, page.tables_of(alone))
     assert str(files["README.md"]).startswith("# Validity\n\nDoes the mean score")
     assert len(str(files["mechanisms.csv"]).splitlines()) == 1 + len(bits)
 
@@ -165,7 +153,7 @@ def test_only_matched_rows_of_both_texts_count(studied: Studied, bits: Bits) -> 
 def test_all_rows_of_a_mechanism_have_the_rate_that_one_seed_chose_on_the_first_text(
     studied: Studied, bits: Bits
 ) -> None:
-    first, second = TEXTS
+    first, second = page.TEXTS
     chosen = [
         text_rows(bits, texts=(first,), seeds=(1,), lr=0.03),
         text_rows(bits, texts=(first,), seeds=(2, 3), lr=0.03),
@@ -182,12 +170,12 @@ def test_all_rows_of_a_mechanism_have_the_rate_that_one_seed_chose_on_the_first_
     for text, outcome in study.outcomes.items():
         np.testing.assert_allclose(outcome[""], [-bits[one.name] - 0.002 for one in study.mechanisms])
         assert set(study.num_seeds[text]) == {3}
-    assert set(study.num_seeds[SYNTHETIC]) <= {1, 2}
+    assert set(study.num_seeds[page.SYNTHETIC]) <= {1, 2}
     assert set(study.rates) == {0.03}
 
 
 def test_the_texts_are_the_one_that_comes_with_synthbench_and_another(studied: Studied, bits: Bits) -> None:
-    first, second = TEXTS
+    first, second = page.TEXTS
     others = dict(zip(bits, [*list(bits.values())[4:], *list(bits.values())[:4]], strict=True))
     study = studied(text_rows(bits, texts=(first,)), text_rows(others, texts=(second,)))
     losses = {text: loss for text, (_, loss) in study.sides.items()}
@@ -230,7 +218,7 @@ def test_published_tasks_whose_floor_is_their_ceiling_are_left_out_of_their_mean
     np.testing.assert_allclose(
         study.predictors["2 of 3 published tasks"], [skills[one.name] for one in study.mechanisms]
     )
-    assert predictions_of(study)[2].came_true is not None
+    assert page.predictions_of(study)[2].came_true is not None
 
 
 def test_too_few_mechanisms_and_two_settings_are_refused(studied: Studied, heights: Bits) -> None:
@@ -251,4 +239,4 @@ def test_without_curves_it_is_not_known_how_the_model_began(studied: Studied, bi
     study = studied(text_rows(bits))
 
     assert all(math.isnan(value) for values in study.early.values() for value in values)
-    assert predictions_of(study)[4].came_true is None
+    assert page.predictions_of(study)[4].came_true is None
