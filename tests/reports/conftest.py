@@ -96,8 +96,7 @@ def core() -> pd.DataFrame:
     of_tasks = [
         climbed(dict(zip(mechanisms, by_mechanism, strict=True)), task) for task, by_mechanism in heights.items()
     ]
-    rows: pd.DataFrame = pd.concat(of_tasks, ignore_index=True)
-    return rows
+    return pd.concat(of_tasks, ignore_index=True)
 
 
 @pytest.fixture

@@ -19,14 +19,9 @@ from synthbench.reports.verdicts import judge
 from tests.reports._made import make_frame
 
 
-def table_of(rows: pd.DataFrame, category: str) -> Table:
-    """The table of one category."""
-    return category_table(grid(rows), judge(grid(rows)), category)
-
-
 def basic(rows: pd.DataFrame) -> Table:
     """The table of the category that made rows have unless they say otherwise."""
-    return table_of(rows, "basic")
+    return category_table(grid(rows), judge(grid(rows)), "basic")
 
 
 def full(rows: pd.DataFrame) -> Table:

@@ -1,20 +1,18 @@
 """The pilot of the ladder: its page has the tables that its rows make, and its rules cover every level."""
 
-from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from studies.pilot import page as pilot
 from synthbench.levels import LevelScore
 from synthbench.training.ladder import course_of
-from synthbench.training.train import Trainer
-
-PILOT = Path(__file__).parents[2] / "studies" / "pilot"
 
 
 def test_the_page_has_the_tables_that_the_rows_make() -> None:
-    page = (PILOT / "README.md").read_text(encoding="utf-8")
+    page = pilot.ROWS.with_name("README.md").read_text(encoding="utf-8")
     tables = [table for table in (*map(pilot.table, pilot.FIELDS), pilot.windows(), pilot.edge_text()) if table]
     assert tables
     assert all(table in page for table in tables)
@@ -32,17 +30,11 @@ def test_every_rule_trains_every_level_and_the_suites_is_the_first() -> None:
 def test_the_frontier_rises_where_levels_are_learned(
     monkeypatch: pytest.MonkeyPatch, accuracy: float, highest: int
 ) -> None:
-    class Learner:
-        model = None
-
-        @staticmethod
-        def batches(*_: object, **__: object) -> Iterator[int]:
-            return iter(range(1000))
-
-    scored = type("Scored", (), {"accuracy": accuracy})
-    monkeypatch.setattr(pilot, "evaluate", lambda *_: [scored])
+    monkeypatch.setattr(pilot, "evaluate", lambda *_: [SimpleNamespace(accuracy=accuracy)])
     course = course_of(pilot.suite_of(pilot.Setting("dyck", "linear", steps=256)), "dyck")
-    learner: Trainer = Learner()  # type: ignore[assignment]  # all that the rule asks of one
+    # All that the rule asks of a trainer.
+    learner: Any = SimpleNamespace(model=None, batches=lambda *_, **__: iter(range(1000)))
+
     assert max(pilot.frontier(learner, course)) == highest
 
 

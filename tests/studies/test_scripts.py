@@ -150,13 +150,9 @@ HOSTS = ("old", "1"), ("new", "1"), ("rare", "2")
 
 
 def rows_of_hosts() -> pd.DataFrame:
-    sizes = zip(HOSTS, (launch.FEWEST, launch.FEWEST, launch.FEWEST - 1), strict=True)
-    dated = [
-        (*host, pd.Timestamp("2026-01-01") + day * pd.Timedelta(days=1))
-        for day, (host, n) in enumerate(sizes)
-        for _ in range(n)
-    ]
-    return pd.DataFrame(dated, columns=["device_name", "host_hash", "finished_at"])
+    rows = pd.DataFrame(HOSTS, columns=["device_name", "host_hash"])
+    rows["finished_at"] = pd.date_range("2026-01-01", periods=len(HOSTS))
+    return rows.loc[rows.index.repeat([launch.FEWEST, launch.FEWEST, launch.FEWEST - 1])]
 
 
 @pytest.mark.parametrize(
