@@ -53,7 +53,7 @@ HOSTILE = (
 
 def make_row(mech: str, seed: int, score: float | None, /, **changes: Any) -> dict[str, Any]:
     """One row with the columns that reports read; a score of None makes it one that diverged."""
-    row = {
+    row: dict[str, Any] = {
         "suite": "paper",
         "suite_version": "2026.1",
         "role": None,

@@ -24,7 +24,13 @@ def config(**training: float) -> str:
 
 def made(scores: Sequence[float], /, **changes: Any) -> pd.DataFrame:
     """Make the rows of one setting: scores at every length that is longer, by seed; 1 at the length of the training."""
-    facts = {"task": "even_pairs", "suite": "peers", "positions": "rope", "block": "transformer", "floor": 0.5}
+    facts: dict[str, Any] = {
+        "task": "even_pairs",
+        "suite": "peers",
+        "positions": "rope",
+        "block": "transformer",
+        "floor": 0.5,
+    }
     facts |= {"mech": "softmax", "config_json": config(), "n_eval_examples": 32_000, "step_ms_median": 64.0, **changes}
     metrics = [json.dumps({f"x{factor}.score": score for factor in (2, 4, 8)}) for score in scores]
     return pd.DataFrame([make_row(facts["mech"], n, 1.0, **facts, metrics=text) for n, text in enumerate(metrics)])

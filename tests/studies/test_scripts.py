@@ -118,7 +118,7 @@ def test_a_task_is_chosen_only_where_mechanisms_differ_beyond_control_and_baseli
 
 
 def recounted(*options: str) -> Any:
-    command = [sys.executable, STUDIES / "language_models/recount.py", "--json", *options]
+    command = [sys.executable, str(STUDIES / "language_models/recount.py"), "--json", *options]
     return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
 
 
