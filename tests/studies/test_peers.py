@@ -25,13 +25,9 @@ def config(**training: float) -> str:
 def made(scores: Sequence[float], /, **changes: Any) -> pd.DataFrame:
     """Make the rows of one setting: scores at every length that is longer, by seed; 1 at the length of the training."""
     facts: dict[str, Any] = {
-        "task": "even_pairs",
-        "suite": "peers",
-        "positions": "rope",
-        "block": "transformer",
-        "floor": 0.5,
-    }
-    facts |= {"mech": "softmax", "config_json": config(), "n_eval_examples": 32_000, "step_ms_median": 64.0, **changes}
+        "task": "even_pairs", "suite": "peers", "mech": "softmax", "block": "transformer", "positions": "rope",
+        "floor": 0.5, "config_json": config(), "n_eval_examples": 32_000, "step_ms_median": 64.0, **changes,
+    }  # fmt: skip
     metrics = [json.dumps({f"x{factor}.score": score for factor in (2, 4, 8)}) for score in scores]
     return pd.DataFrame([make_row(facts["mech"], n, 1.0, **facts, metrics=text) for n, text in enumerate(metrics)])
 
