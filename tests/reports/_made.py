@@ -1,4 +1,4 @@
-"""Rows as a store gives them, made up for the tests of the reports."""
+"""Rows as a store gives them, made up for the tests of reports and studies."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -164,12 +164,15 @@ def climbed(
     )
 
 
-def text_row(mech: str, seed: int, bits: float | None, corpus: str, /, **changes: Any) -> dict[str, Any]:
+def text_row(
+    mech: str, seed: int, bits: float | None, corpus: str, /, *, lr: float = 0.01, **changes: Any
+) -> dict[str, Any]:
     """Make a row of a language model with some bits per byte of a text; without bits its run diverged."""
     metrics = {"validation_bits": bits or 8.0, **changes.pop("metrics", {})}
     facts = {
         "suite": "text", "task": "text", "task_category": "real", "task_source": "python2023stdlib",
-        "task_args": canonical_json({"corpus": corpus, "length": 128}), "seq_len": 128, "lr": 0.01,
-        "metric_name": BITS, "skill": None, "floor": -4.7, "ceiling": 0.0, "metrics": canonical_json(metrics),
+        "task_args": canonical_json({"corpus": corpus, "length": 128}), "seq_len": 128, "lr": lr,
+        "run_id": f"{corpus}-{mech}-{seed}-{lr}", "metric_name": BITS, "metrics": canonical_json(metrics),
+        "skill": None, "floor": -4.7, "ceiling": 0.0,
     }  # fmt: skip
     return make_row(mech, seed, None if bits is None else -bits, **facts | changes)

@@ -1,4 +1,4 @@
-"""Rows as a store gives them, made up for the tests of the reports."""
+"""Whole suites of made-up rows, and programs that read what reports are: LaTeX and a browser."""
 
 import json
 import shutil
