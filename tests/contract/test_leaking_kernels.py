@@ -70,20 +70,11 @@ def stale(self: Any, x: Tensor) -> Tensor:
     return left.mean().expand_as(x)
 
 
-class PassesBack(torch.autograd.Function):
-    """Sound forwards; backwards it spreads the gradient over the whole sequence."""
-
-    @staticmethod
-    def forward(_context: Any, x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(_context: Any, gradient: Tensor) -> Tensor:
-        return gradient + gradient.mean(-2, keepdim=True)
-
-
-def spread_back(_kernel: Kernel, x: Tensor) -> Tensor:
-    spread: Tensor = PassesBack.apply(x)  # type: ignore[no-untyped-call]
+def spread_back(_kernel: Kernel, x: Tensor, over: int = -2) -> Tensor:
+    """Sound forwards; backwards it spreads the gradient over the whole sequence, or over the sequences of a batch."""
+    spread = x.clone()
+    if spread.requires_grad:
+        spread.register_hook(lambda gradient: gradient + gradient.mean(over, keepdim=True))
     return spread
 
 
@@ -91,19 +82,6 @@ def first_mask(self: Any, x: Tensor) -> Tensor:
     """A mask of the first length that was seen, as a traced graph keeps it: what is longer is not masked."""
     length = vars(self).setdefault("traced", x.shape[-2])
     return future(self, x) if x.shape[-2] > length else torch.zeros_like(x)
-
-
-class PassesAcross(PassesBack):
-    """The same over the sequences of a batch."""
-
-    @staticmethod
-    def backward(_context: Any, gradient: Tensor) -> Tensor:
-        return gradient + gradient.mean(-3, keepdim=True)
-
-
-def spread_across(_kernel: Kernel, x: Tensor) -> Tensor:
-    spread: Tensor = PassesAcross.apply(x)  # type: ignore[no-untyped-call]
-    return spread
 
 
 def next_block(_kernel: Kernel, x: Tensor) -> Tensor:
@@ -146,7 +124,9 @@ CAUGHT = {
     kernel("first-mask", first_mask, anywhere): r"not causal|changes its own 'traced'",
     kernel("in-place", in_place, anywhere): r"changes its input in place",
     kernel("backward", spread_back, anywhere): r"backward pass that sees .* 21 of 64 give later inputs",
-    kernel("backward-across", spread_across, lambda _, x: x.dtype == torch.float32): r"backward .* other sequences",
+    kernel(
+        "backward-across", lambda self, x: spread_back(self, x, over=-3), lambda _, x: x.dtype == torch.float32
+    ): r"backward .* other sequences",
     kernel("block-end", next_block, anywhere): r"not causal",
     kernel("last-sequence", last_sequence, lambda _, x: x.ndim == 3 and len(x) == 9): r"sequences see each other",
     # At the shapes of the main suite only.
