@@ -105,11 +105,6 @@ def cells_of(program: Program) -> list[Cell]:
     return make_cells(suite, tasks, {program.mechanism: {}}, device_type="cpu", is_full=False)
 
 
-@cache
-def entry_now() -> Entry:
-    return entry()
-
-
 def entry() -> Entry:
     trained = {
         f"{program.name}: {words}": losses_of([Run(cell, *one) for cell in cells_of(program) for one in runs])
@@ -121,6 +116,9 @@ def entry() -> Entry:
         }.items()
     }
     return {"version": identity.TRAINING_VERSION, "options": {}, "streams of copy:length=8": streams(), **trained}
+
+
+entry_now = cache(entry)
 
 
 def losses_of(runs: Sequence[Run]) -> Lists:

@@ -1,7 +1,7 @@
 """Ways in which fast kernels leak at some lengths, batches or dtypes only, and which of the checks sees each."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -16,10 +16,6 @@ BLOCK = 16
 
 class Kernel(Mechanism):
     """The mean of all inputs so far, and in places that of what it must not see."""
-
-    label: ClassVar = "a kernel"
-    family: ClassVar = "fault"
-    source: ClassVar = "unpublished"
 
     def initialise(self, generator: torch.Generator | None) -> None:
         self.weight = nn.Parameter(0.5 + torch.rand(self.model_dim, generator=generator))
