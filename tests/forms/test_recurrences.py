@@ -98,16 +98,6 @@ def test_a_long_sequence_goes_segment_by_segment(monkeypatch: pytest.MonkeyPatch
     assert lengths == [2 * CHUNK, 2 * CHUNK, CHUNK]
 
 
-@pytest.mark.parametrize("width", [1, 5])
-def test_the_last_query_alone_gives_the_last_output(width: int) -> None:
-    q, k, v = (normal(2, 3, 70, 5, seed=seed) for seed in range(3))
-    log_decay = -normal(2, 3, 70, width, seed=3).square()
-
-    torch.testing.assert_close(
-        decayed(q[..., -1:, :], k, v, log_decay), token_by_token(decayed, q, k, v, log_decay)[..., -1:, :]
-    )
-
-
 def test_leading_axes_broadcast() -> None:
     """Heads may share queries and keys, and sequences may share decays."""
     q, k, v = normal(2, 1, 70, 5, seed=0), normal(2, 1, 70, 5, seed=1), normal(2, 3, 70, 4, seed=2)
