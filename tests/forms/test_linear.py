@@ -8,84 +8,78 @@ from torch.nn.functional import elu
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from synthbench.forms import linear
-from synthbench.forms.linear import Factors, Guard
+from synthbench.forms.linear import Guard
 from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.base import FeatureAttention
 from synthbench.mechanisms.linear import Linear
-from tests.tensors import mix, normal, with_gradients
+from tests.tensors import mix, normal, value_and_gradients
 
 FAST = [linear.gram, linear.chunked, linear.at_once, linear.attend]
 GUARDS: list[Guard] = ["add", "clamp"]
 WIDTHS = {1: (5,), 2: (3, 4), 3: (4, 2, 3)}
 
 
-def draw(num_factors: int, length: int, batch: tuple[int, ...] = (2, 3)) -> tuple[Factors, Factors, Tensor]:
-    generator = torch.Generator().manual_seed(length)
-    shapes = [(*batch, length, width) for width in WIDTHS[num_factors]]
-    query, key = (
-        tuple(torch.rand(shape, generator=generator, dtype=torch.float64).add(0.1).requires_grad_() for shape in shapes)
-        for _ in range(2)
-    )
-    v = torch.randn(*batch, length, 6, generator=generator, dtype=torch.float64).requires_grad_()
-    return query, key, v
+def draw(num_factors: int, length: int) -> list[Tensor]:
+    """Factors of queries, as many of keys, and values."""
+    widths = 2 * WIDTHS[num_factors]
+    factors = [normal(2, 3, length, width, seed=seed).sigmoid() + 0.1 for seed, width in enumerate(widths)]
+    return [*factors, normal(2, 3, length, 6, seed=len(widths))]
 
 
-def run(form: Callable[..., Tensor], case: tuple[Factors, Factors, Tensor], guard: Guard, delta: float) -> list[Tensor]:
-    """The output, then its gradients by every input."""
-    query, key, v = case
-    out = form(query, key, v, guard=guard, delta=delta)
-    return with_gradients(out, [*query, *key, v])
+def of_all(form: Callable[..., Tensor], guard: Guard, delta: float) -> Callable[..., Tensor]:
+    """A form as a function of what ``draw`` returns."""
+
+    def attend(*inputs: Tensor) -> Tensor:
+        half = len(inputs) // 2
+        return form(inputs[:half], inputs[half:-1], inputs[-1], guard=guard, delta=delta)
+
+    return attend
 
 
+@pytest.mark.parametrize("delta", [1e-6, 2.0])  # the second matters, so that the two guards differ
 @pytest.mark.parametrize("guard", GUARDS)
 @pytest.mark.parametrize("num_factors", WIDTHS)
 @pytest.mark.parametrize("length", [1, 64, 65, 131])
 def test_fast_forms_equal_the_recurrent_form_and_so_do_their_gradients(
-    guard: Guard, num_factors: int, length: int
+    guard: Guard, num_factors: int, length: int, delta: float
 ) -> None:
     case = draw(num_factors, length)
 
-    expected = run(linear.recurrent, case, guard, 1e-6)
+    expected = value_and_gradients(of_all(linear.recurrent, guard, delta), case)
 
     for form in FAST:
-        torch.testing.assert_close(run(form, case, guard, 1e-6), expected, rtol=1e-10, atol=1e-10)
+        found = value_and_gradients(of_all(form, guard, delta), case)
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("form", [*FAST, linear.recurrent])
 def test_float32_loses_only_rounding(form: Callable[..., Tensor]) -> None:
-    double = query, key, v = draw(3, 131)
-    single = (
-        tuple(factor.detach().float().requires_grad_() for factor in query),
-        tuple(factor.detach().float().requires_grad_() for factor in key),
-        v.detach().float().requires_grad_(),
-    )
+    case = draw(3, 131)
+    expected = value_and_gradients(of_all(linear.recurrent, "add", 1e-6), case)
 
-    expected = [tensor.float() for tensor in run(linear.recurrent, double, "add", 1e-6)]
+    found = value_and_gradients(of_all(form, "add", 1e-6), [x.float() for x in case])
 
-    torch.testing.assert_close(run(form, single, "add", 1e-6), expected, rtol=2e-5, atol=2e-5)
+    torch.testing.assert_close(found, [x.float() for x in expected], rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("form", [*FAST, linear.recurrent])
 @pytest.mark.parametrize("guard", GUARDS)
-def test_forms_compute_the_definition(form: Callable[..., Tensor], guard: Guard) -> None:
-    query, key, v = draw(2, 70)
-    kernel = torch.einsum("...ia,...ib,...ja,...jb->...ij", query[0], query[1], key[0], key[1])
+def test_the_recurrent_form_computes_the_definition(guard: Guard) -> None:
+    *factors, v = case = draw(2, 70)
+    kernel = torch.einsum("...ia,...ib,...ja,...jb->...ij", *factors)
 
-    # A delta that matters, so that the two guards differ.
-    out = form(query, key, v, guard=guard, delta=2.0)
+    out = of_all(linear.recurrent, guard, 2.0)(*case)
 
     torch.testing.assert_close(out, mix(kernel, v, guard, 2.0), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("form", [*FAST, linear.recurrent])
 def test_a_factor_may_be_shared_by_the_batch(form: Callable[..., Tensor]) -> None:
-    query, key, v = draw(2, 70)
-    shared_query, shared_key = query[1][0, 0], key[1][0, 0]
+    query, other_query, key, other_key, v = draw(2, 70)
+    shared_query, shared_key = other_query[0, 0], other_key[0, 0]
 
-    out = form((query[0], shared_query), (key[0], shared_key), v, guard="add", delta=1e-6)
-    expanded = (query[0], shared_query.expand_as(query[1])), (key[0], shared_key.expand_as(key[1]))
-
-    torch.testing.assert_close(out, form(*expanded, v, guard="add", delta=1e-6), rtol=1e-10, atol=1e-10)
+    attend = of_all(form, "add", 1e-6)
+    expected = attend(query, shared_query.expand_as(other_query), key, shared_key.expand_as(other_key), v)
+    torch.testing.assert_close(attend(query, shared_query, key, shared_key, v), expected, rtol=1e-10, atol=1e-10)
 
 
 def test_guards_keep_the_denominator_from_zero() -> None:

@@ -1,7 +1,5 @@
 """Forms that mechanisms declare: each is that of one class, since what inherits may compute something else."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -12,6 +10,8 @@ from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.base import Side
 from synthbench.mechanisms.performer_exp import PerformerExp
 from synthbench.mechanisms.yat import Yat
+from tests.mechanisms.loops import built
+from tests.tensors import normal
 
 FORMS = ("own_kernel", "yat_sides", "key_exponents")
 DECLARED = [
@@ -44,15 +44,6 @@ class SameFeatures(PerformerExp):
     key_exponents = PerformerExp.key_exponents
 
 
-def build(unit: type[Any], **fields: Any) -> Any:
-    return unit(**fields, generator=torch.Generator().manual_seed(0)).double()
-
-
-def draw(length: int, width: int) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(1)
-    return [torch.randn(1, 1, length, width, generator=generator, dtype=torch.float64) for _ in range(3)]
-
-
 def test_these_forms_are_declared() -> None:
     found = [(name, form) for name in MECHANISMS for form in FORMS if own_form(MECHANISMS[name](), form) is not None]
 
@@ -73,13 +64,13 @@ def test_a_form_that_is_declared_again_is_one() -> None:
 def test_an_heir_with_other_scores_attends_by_them_at_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scores, "DENSE_MAX_LENGTH", 16)
     monkeypatch.setattr(scores, "BLOCK", 4)
-    unit, (q, k, v) = build(OtherScores, model_dim=8, num_heads=1), draw(20, 8)
+    unit, (q, k, v) = built(OtherScores), normal(3, 1, 2, 20, 4)
 
     torch.testing.assert_close(unit.attend(q, k, v), scores.dense(unit.scores, "softmax", q, k, v))
 
 
 def test_an_heir_with_other_features_attends_by_them_at_any_width() -> None:
-    unit, (q, k, v) = build(OtherFeatures, model_dim=128, num_heads=1), draw(20, 128)
+    unit, (q, k, v) = built(OtherFeatures, model_dim=128, num_heads=1), normal(3, 1, 1, 20, 128)
     factors = unit.factors(q, "query"), unit.factors(k, "key")
 
     torch.testing.assert_close(unit.attend(q, k, v), linear.gram(*factors, v, guard="add", delta=1e-6))

@@ -1,5 +1,3 @@
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
@@ -8,7 +6,9 @@ from synthbench.forms import linear, streaming
 from synthbench.forms.linear import Factors, Guard, Side
 from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.base import FeatureAttention
-from tests.tensors import with_gradients
+from synthbench.mechanisms.slay.slay import Slay
+from tests.mechanisms.loops import built
+from tests.tensors import normal, with_gradients
 
 WIDTHS = {1: (5,), 2: (3, 4), 3: (4, 2, 3)}
 TRAINED = {"rewa-fourier"}
@@ -18,21 +18,14 @@ STREAMED = ["linear", "slay", "cosformer", "rff", "performer-exp", *TRAINED]
 
 
 @pytest.fixture(autouse=True)
-def small_blocks() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streaming, "CHUNK", 3)
-        patch.setattr(streaming, "BLOCK", 6)
-        yield
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "CHUNK", 3)
+    monkeypatch.setattr(streaming, "BLOCK", 6)
 
 
-def draw(num_factors: int, length: int, batch: tuple[int, ...] = (2, 3)) -> tuple[Tensor, Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(length)
-    widths = (sum(WIDTHS[num_factors]), sum(WIDTHS[num_factors]), 4)
-    q, k, v = (
-        torch.randn(*batch, length, width, generator=generator, dtype=torch.float64).requires_grad_()
-        for width in widths
-    )
-    return q, k, v
+def draw(num_factors: int, length: int, batch: tuple[int, ...] = (2, 3)) -> list[Tensor]:
+    width = sum(WIDTHS[num_factors])
+    return [normal(*batch, length, of, seed=seed).requires_grad_() for seed, of in enumerate((width, width, 4))]
 
 
 def factors_of(x: Tensor, side: Side, first_position: int) -> Factors:
@@ -80,13 +73,9 @@ def test_memory_need_not_be_contiguous(layout: str) -> None:
 
 @pytest.mark.parametrize("name", STREAMED)
 def test_long_sequences_are_streamed_where_features_are_frozen_and_nothing_changes(name: str) -> None:
-    mechanism = MECHANISMS[name](model_dim=16, num_heads=2, max_length=32, generator=torch.Generator().manual_seed(0))
-    mechanism = mechanism.double()
+    mechanism = built(MECHANISMS[name], model_dim=16, max_length=32)
     assert isinstance(mechanism, FeatureAttention)
-    generator = torch.Generator().manual_seed(1)
-    case = q, k, v = tuple(
-        torch.randn(2, 2, 20, 8, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(3)
-    )
+    case = q, k, v = [normal(2, 2, 20, 8, seed=seed).requires_grad_() for seed in range(3)]
 
     streamed = mechanism.attend(q, k, v)
 
@@ -99,10 +88,8 @@ def test_long_sequences_are_streamed_where_features_are_frozen_and_nothing_chang
 
 
 def test_what_a_mechanism_keeps_may_be_replaced_before_the_backward_pass() -> None:
-    mechanism = MECHANISMS["slay"](model_dim=16, num_heads=2, generator=torch.Generator().manual_seed(0))
-    other = MECHANISMS["slay"](model_dim=16, num_heads=2, generator=torch.Generator().manual_seed(1))
-    assert isinstance(mechanism, FeatureAttention)
-    case = tuple(torch.randn(1, 2, 20, 8, generator=torch.Generator().manual_seed(2)).requires_grad_() for _ in "qkv")
+    mechanism, other = (built(Slay, seed, model_dim=16) for seed in range(2))
+    case = [normal(1, 2, 20, 8, seed=seed).requires_grad_() for seed in range(3)]
     expected = with_gradients(mechanism.attend(*case), case)
 
     out = mechanism.attend(*case)

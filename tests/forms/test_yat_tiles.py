@@ -1,6 +1,5 @@
 """The exact Yat kernel by tiles: the dense form's values and gradients, without its memory."""
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -31,10 +30,8 @@ IDS = [":".join([name, *map(str, arguments.values())]) for name, arguments in CA
 
 
 @pytest.fixture
-def small_tiles() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(yat_tiles, "tiling", lambda _device: Tiling(2, 4, 3))
-        yield
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yat_tiles, "tiling", lambda _device: Tiling(2, 4, 3))
 
 
 def built(name: str, arguments: dict[str, Any]) -> ScoreAttention:
@@ -169,11 +166,7 @@ def test_nothing_of_length_times_length_is_held(direction: str) -> None:
 
 
 @pytest.mark.parametrize(("length", "is_tiled"), [(16, False), (17, True)])
-def test_long_sequences_are_tiled(
-    length: int,
-    is_tiled: bool,  # noqa: FBT001 - a case, not a switch
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_long_sequences_are_tiled(length: int, *, is_tiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scores, "DENSE_MAX_LENGTH", 16)
     monkeypatch.setattr(scores, "BLOCK", 4)
 
