@@ -83,13 +83,10 @@ def _devices() -> Finding:
 
 
 def _components() -> list[Finding]:
-    from synthbench.blocks import BLOCKS
-    from synthbench.mechanisms import MECHANISMS
-    from synthbench.positions import POSITIONS
-    from synthbench.tasks import TASKS
+    from synthbench.contract.components import REGISTRIES
 
     findings = []
-    for registry in (TASKS, MECHANISMS, POSITIONS, BLOCKS):
+    for registry in REGISTRIES.values():
         broken = registry.broken()
         findings.append(_finding(f"{registry.kind}s", "ok", f"{len(registry) - len(broken)} registered"))
         findings += [_finding(f"{registry.kind} {unit}", "broken", why) for unit, why in broken.items()]

@@ -76,18 +76,10 @@ def _in_condition(unit: "type[Mechanism]", condition: str) -> dict[str, Any]:
     }
 
 
-def position_facts(name: str) -> dict[str, Any]:
-    """Return a position encoding's options, source and version, and whether it rotates."""
-    from synthbench.positions import POSITIONS
-
-    return {"name": name, "rotates": POSITIONS[name].rotates, **_of_component(POSITIONS[name])}
-
-
-def block_facts(name: str) -> dict[str, Any]:
-    """Return options, source and version of a block."""
-    from synthbench.blocks import BLOCKS
-
-    return {"name": name, **_of_component(BLOCKS[name])}
+def part_facts(unit: type[Any]) -> dict[str, Any]:
+    """Return options, source and version of a position encoding or a block, and whether an encoding rotates."""
+    rotates = {"rotates": unit.rotates} if hasattr(unit, "rotates") else {}
+    return {"name": unit.name, **rotates, **_of_component(unit)}
 
 
 def _of_component(unit: type[Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -86,31 +86,25 @@ def list_polynomials(as_json: AsJson = False) -> None:
 @list_app.command("positions")
 def list_positions(plugin: Plugins = None, as_json: AsJson = False) -> None:
     """List the position encodings: name, options, whether they rotate queries and keys."""
-    from synthbench.cli.facts import position_facts
     from synthbench.positions import POSITIONS
 
-    _print_all(POSITIONS, position_facts, ["name", "rotates", "parameters", "source"], plugin, as_json=as_json)
+    _print_parts(POSITIONS, ["name", "rotates", "parameters", "source"], plugin, as_json=as_json)
 
 
 @list_app.command("blocks")
 def list_blocks(plugin: Plugins = None, as_json: AsJson = False) -> None:
     """List the blocks: name and options."""
     from synthbench.blocks import BLOCKS
-    from synthbench.cli.facts import block_facts
 
-    _print_all(BLOCKS, block_facts, ["name", "parameters", "source"], plugin, as_json=as_json)
+    _print_parts(BLOCKS, ["name", "parameters", "source"], plugin, as_json=as_json)
 
 
-def _print_all(
-    registry: Registry[Any],
-    facts_of: Callable[[str], dict[str, Any]],
-    columns: list[str],
-    plugin: list[str] | None,
-    *,
-    as_json: bool,
-) -> None:
+def _print_parts(registry: Registry[Any], columns: list[str], plugin: list[str] | None, *, as_json: bool) -> None:
+    from synthbench.cli.facts import part_facts
+
     broken = load_what_loads(plugin) | registry.broken()
-    print_facts(list(map(facts_of, registry.usable())), columns, broken=broken, as_json=as_json)
+    facts = [part_facts(registry[name]) for name in registry.usable()]
+    print_facts(facts, columns, broken=broken, as_json=as_json)
 
 
 @list_app.command("suites")

@@ -1,7 +1,6 @@
 """Print one component on one screen: its description and options, and for a task its bounds and an example."""
 
 import inspect
-from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
@@ -10,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from synthbench.cli.facts import block_facts, mechanism_facts, position_facts, task_facts
+from synthbench.cli.facts import mechanism_facts, part_facts, task_facts
 from synthbench.errors import UnknownName
 from synthbench.options import require_current
 from synthbench.registry import Registry, resolve_among
@@ -36,11 +35,12 @@ def facts_of(name: str) -> dict[str, Any]:
     if TASKS.resolve(name) in TASKS:
         return {"kind": "task", **task_facts(TASKS.resolve(name))}
     parts = _parts_of_models()
-    name = resolve_among([registry for registry, _ in parts], name)
-    for registry, facts in parts:
+    name = resolve_among(parts, name)
+    for registry in parts:
         if name in registry:
-            return {"kind": registry.kind, **facts(name)}
-    known = [*TASKS, *(known for registry, _ in parts for known in registry), *suite_names()]
+            facts = mechanism_facts(name) if registry.kind == "mechanism" else part_facts(registry[name])
+            return {"kind": registry.kind, **facts}
+    known = [*TASKS, *(known for registry in parts for known in registry), *suite_names()]
     raise UnknownName("task, mechanism, position encoding, block or suite", name, known)
 
 
@@ -55,17 +55,17 @@ def print_page(name: str, *, seed: int, console: Console) -> None:
     elif facts["kind"] == "suite":
         parts += [Text(facts["description"]), _settings(facts)]
     else:
-        unit = next(registry[name] for registry, _ in _parts_of_models() if name in registry)
+        unit = next(registry[name] for registry in _parts_of_models() if name in registry)
         parts += [_prose(unit), *_conditions(facts), _option_table(facts)]
     console.print(Group(*parts))
 
 
-def _parts_of_models() -> list[tuple[Registry[Any], Callable[[str], dict[str, Any]]]]:
+def _parts_of_models() -> list[Registry[Any]]:
     from synthbench.blocks import BLOCKS
     from synthbench.mechanisms import MECHANISMS
     from synthbench.positions import POSITIONS
 
-    return [(MECHANISMS, mechanism_facts), (POSITIONS, position_facts), (BLOCKS, block_facts)]
+    return [MECHANISMS, POSITIONS, BLOCKS]
 
 
 def draw(batch: Batch) -> Text:
