@@ -20,7 +20,7 @@ from tabulate import tabulate
 
 from synthbench import sources
 from synthbench.blocks import BLOCKS
-from synthbench.cli.facts import STATE_LENGTHS, block_facts, mechanism_facts, position_facts, task_facts
+from synthbench.cli.facts import STATE_LENGTHS, mechanism_facts, part_facts, task_facts
 from synthbench.cli.show import draw
 from synthbench.mechanisms import MECHANISMS
 from synthbench.options import MAIN_SUITE
@@ -48,7 +48,6 @@ from synthbench.trust.view import conditions_of, recorded_layers
 
 FOLDER = Path(__file__).parent
 TABLES = FOLDER.parent / "studies" / "papers" / "differences"
-HEADER = "<!-- Written by docs/generate.py from the code; edit that. -->"
 EXAMPLE_SEED = 0
 
 
@@ -57,11 +56,11 @@ def pages() -> dict[str, str]:
     return {
         "../synthbench/tasks/bounds.json": bounds(),
         "../synthbench/trust/layers.json": layers(),
-        "tasks.md": _join([*_tasks(), *_data()]),
-        "mechanisms.md": _join(_mechanisms()),
-        "suites.md": _join(_suites()),
-        "../README.md": with_board(counted((FOLDER.parent / "README.md").read_text(encoding="utf-8"))),
-        "../results/README.md": with_columns((FOLDER.parent / "results" / "README.md").read_text(encoding="utf-8")),
+        "tasks.md": _with_block(_content("tasks.md"), "tasks", _tasks()),
+        "mechanisms.md": _with_block(_content("mechanisms.md"), "mechanisms", _mechanisms()),
+        "suites.md": with_suites(_content("suites.md")),
+        "../README.md": with_board(counted(_content("../README.md"))),
+        "../results/README.md": with_columns(_content("../results/README.md")),
     }
 
 
@@ -179,19 +178,15 @@ def markdown_of(docstring: str) -> str:
     return "\n\n".join(blocks)
 
 
-def _tasks() -> Iterator[str]:
-    yield "# Tasks"
-    yield HEADER
-    yield (
-        "A task draws sequences of tokens, with targets at the scored positions. `synthbench show copy` prints its "
-        "source, options, floor, ceiling, the baselines of its levels, and an example."
-    )
-    for category, names in _by_category().items():
-        yield f"## {category}"
-        yield _table(
+def _tasks() -> str:
+    return "\n\n".join(
+        f"## {category}\n\n"
+        + _table(
             ("task", "question", "load of its levels"),
             [(name, _first_line(TASKS[name]), TASKS[name].load if TASKS[name].levels else "--") for name in names],
         )
+        for category, names in _by_category().items()
+    )
 
 
 def _by_category() -> dict[str, list[str]]:
@@ -204,35 +199,6 @@ def _by_category() -> dict[str, list[str]]:
 def _first_line(unit: type) -> str:
     """Return the first line of a docstring, for a table."""
     return markdown_of((inspect.getdoc(unit) or "").partition("\n")[0]).replace("``", "`").replace("|", "\\|")
-
-
-def _data() -> Iterator[str]:
-    yield "## The data without the trainer"
-    yield "The sequences of a task, as a file:"
-    yield "```sh\nsynthbench data mqar:level=3 --count 10000 --seed 0 --split test --out mqar.npz\n```"
-    yield (
-        "The NumPy archive has `inputs` and `targets`, int64 [count, length], with −100 where nothing is scored. Its "
-        "`metadata` is a JSON text: task, version, options, length, vocab_size, readout, floor, ceiling, split and "
-        "seed. `--force` replaces an existing file. As a dataset:"
-    )
-    yield (
-        "```python\n"
-        "from torch.utils.data import DataLoader\n\n"
-        "from synthbench.data import TaskDataset\n\n"
-        'train = TaskDataset("mqar:level=3", split="train", seed=0, count=1000 * 32, batch_size=32)\n'
-        'test = TaskDataset("mqar:level=3", split="test", seed=0, count=2048)\n'
-        'print(test.metadata["vocab_size"], test.metadata["floor"], test.metadata["ceiling"])\n\n'
-        "for inputs, targets in DataLoader(train, batch_size=32):\n"
-        "    ...  # predict targets[:, t] from inputs[:, : t + 1]; cross_entropy ignores −100 by default\n"
-        "    break\n"
-        "```"
-    )
-    yield (
-        "These are exactly the sequences of a run with this seed that reads `count` of them in batches of "
-        "`batch_size` (default: one batch, as in a test). Other counts and batch sizes give other sequences. "
-        "`--suite peers` (`suite=`) gives those of a suite's runs. With `readout` `bottleneck` all answers are read "
-        "from the last token, so a target may depend on later tokens."
-    )
 
 
 def full_task_facts(name: str) -> dict[str, Any]:
@@ -310,17 +276,9 @@ def _bound(bound: Bound) -> str:
     return f"{bound.value:.3f}" + (f" ± {bound.standard_error:.1g}" if bound.standard_error else "")
 
 
-def _mechanisms() -> Iterator[str]:
-    yield "# Mechanisms, position encodings, blocks"
-    yield HEADER
-    yield (
-        "A mechanism mixes positions. State: the numbers that a layer of width 64 with 4 heads keeps after 64 or 1024 "
-        "tokens. Positions: those of its authors. Places: whether outputs change if the same tokens come some places "
-        "later. Bare: the options of [the condition](protocol.md#conditions) bare, where it differs from stock. "
-        "`synthbench show slay` prints formula, source, deviations and options."
-    )
+def _mechanisms() -> str:
     lengths = [f"state at {length}" for length in STATE_LENGTHS]
-    yield _table(
+    mechanisms = _table(
         ("mechanism", "computes", "family", "cost", *lengths, "positions", "places", "bare"),
         [
             (
@@ -336,9 +294,11 @@ def _mechanisms() -> Iterator[str]:
             for facts in sorted(map(mechanism_facts, MECHANISMS), key=lambda facts: str(facts["family"]))
         ],
     )
-    for title, registry in (("Position encodings", POSITIONS), ("Blocks", BLOCKS)):
-        yield f"## {title}"
-        yield _table(("name", "effect"), [(name, _first_line(registry[name])) for name in registry])
+    parts = [
+        f"## {title}\n\n" + _table(("name", "effect"), [(name, _first_line(registry[name])) for name in registry])
+        for title, registry in (("Position encodings", POSITIONS), ("Blocks", BLOCKS))
+    ]
+    return "\n\n".join([mechanisms, *parts])
 
 
 def component_text(facts: dict[str, Any]) -> str:
@@ -347,29 +307,23 @@ def component_text(facts: dict[str, Any]) -> str:
 
 
 def index_text(kind: str) -> str:
-    """Write the tables of all tasks in Markdown, or of all mechanisms, followed by position encodings and blocks."""
-    _title, _header, *tables = _tasks() if kind == "tasks" else _mechanisms()
+    """Return the introduction and tables of ``tasks.md`` or ``mechanisms.md``, and describe encodings and blocks."""
+    written, _, _ = _content(f"{kind}.md").partition(f"\n<!-- end {kind} -->")
+    text = written.partition("\n\n")[2].replace(f"<!-- begin {kind} -->\n", "")
     if kind == "tasks":
-        return _join(tables)
-    encodings = [(POSITIONS[name], position_facts(name)) for name in POSITIONS]
-    others = [*encodings, *((BLOCKS[name], block_facts(name)) for name in BLOCKS)]
+        return _join([text])
     described = (
-        f"## {facts['name']}\n\n{component_text({**facts, 'description': inspect.getdoc(unit) or ''})}"
-        for unit, facts in others
+        f"## {name}\n\n{component_text({**part_facts(unit), 'description': inspect.getdoc(unit) or ''})}"
+        for registry in (POSITIONS, BLOCKS)
+        for name, unit in registry.items()
     )
-    return _join([*tables, *described])
+    return _join([text, *described])
 
 
-def _suites() -> Iterator[str]:
-    yield "# Suites"
-    yield HEADER
-    yield (
-        "A suite is a TOML file: tasks with their options, and the protocol. Rows of two versions never share a "
-        "table. `synthbench show core` prints all settings, tasks and mechanisms of a suite, and "
-        "[protocol.md](protocol.md) explains them."
-    )
+def with_suites(page: str) -> str:
+    """Update the tables of suites and of their protocols in a page."""
     suites = [load_suite(name) for name in suite_names()]
-    yield _table(
+    listed = _table(
         ("suite", "version", "description", "tasks", "mechanisms", "seeds", "studies"),
         [
             (
@@ -384,28 +338,8 @@ def _suites() -> Iterator[str]:
             for suite in suites
         ],
     )
-    yield "## Protocols"
-    yield "Width is that of the model; a step has so many sequences, on a ladder at least so many. Optimiser: AdamW."
-    yield _table(("suite", *SETTINGS), [(suite.name, *_settings(suite)) for suite in suites])
-    yield "## Tasks that a suite does not list"
-    yield "A suite's protocol can train any registered task. Name the task, and its level or options if you like:"
-    yield "```sh\nsynthbench run --suite smoke --task mqar:num_pairs=8 --mech softmax,linear\n```"
-    yield (
-        "The rows belong to suite `smoke.extra`, which has the version and protocol of `smoke`. "
-        "`synthbench report --suite smoke.extra` shows them; `synthbench status` counts them with the options of "
-        "`run`. `all`, categories and globs select only the suite's own tasks."
-    )
-    yield "## A suite of your own"
-    yield (
-        "`--suite ./my_suite.toml` reads a suite from a file in the format of [the built-in ones]"
-        "(../synthbench/suites/smoke.toml). Its `name` is the file's name and no built-in suite's; an unknown key is "
-        "an error. `synthbench new task my_task` writes one beside the task ([plugins.md](plugins.md#one-file))."
-    )
-    yield (
-        "Reports of an installed suite show every run with its protocol and task sizes; those of a file show the runs "
-        "made in it. Raise `version` when the protocol or a task's options change: a report shows only the protocol "
-        "of the newest row and counts the other rows."
-    )
+    protocols = _table(("suite", *SETTINGS), [(suite.name, *_settings(suite)) for suite in suites])
+    return _with_block(_with_block(page, "suites", listed), "protocols", protocols)
 
 
 SETTINGS = (
@@ -518,20 +452,19 @@ def main() -> int:
     if "--all" in sys.argv[1:]:  # first, as a page has them too
         _recorded.FILE.write_text(bounds(is_all=True), encoding="utf-8")
         _recorded.entries.cache_clear()
-    differing = {name: text for name, text in pages().items() if _content(FOLDER / name) != text}
+    differing = {name: text for name, text in pages().items() if _content(name) != text}
     if "--check" in sys.argv[1:]:
         for name in differing:
             sys.stdout.write(f"stale: docs/{name}\n")
         return 1 if differing else 0
     for name, text in differing.items():
-        (FOLDER / name).parent.mkdir(exist_ok=True)
         (FOLDER / name).write_text(text, encoding="utf-8")
         sys.stdout.write(f"docs/{name}\n")
     return 0
 
 
-def _content(file: Path) -> str:
-    return file.read_text(encoding="utf-8") if file.is_file() else ""
+def _content(name: str) -> str:
+    return (FOLDER / name).read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":
