@@ -120,8 +120,7 @@ class _Tiled(torch.autograd.Function):
             sums = values.new_zeros(*q[heads, rows].shape[:-1], values.shape[-1])
             largest = sums.new_full((*sums.shape[:-1], 1), -torch.inf)
             for columns, diagonal in _key_tiles(rows, q, k):
-                inner, ratios = space.tiles(q[heads, rows], k[heads, columns])
-                _fill(inner, ratios, smallest, _cut(Sides(q, k, a, b), heads, rows, columns))
+                inner, ratios = space.filled(Sides(q, k, a, b), smallest, heads, rows, columns)
                 weights = inner.mul_(torch.div(inner, ratios, out=ratios))
                 if weighting.normaliser == "softmax":
                     exponents = _hide(weights.mul_(weighting.scale), diagonal, -torch.inf)
@@ -153,8 +152,7 @@ class _Tiled(torch.autograd.Function):
         g_total = -(g * out).sum(-1, keepdim=True)
         for heads, rows in _query_tiles(q):
             for columns, diagonal in _key_tiles(rows, q, k):
-                inner, ratios, d_kernel = space.tiles(q[heads, rows], k[heads, columns])
-                _fill(inner, ratios, ctx.smallest, _cut(Sides(q, k, a, b), heads, rows, columns))
+                inner, ratios, d_kernel = space.filled(Sides(q, k, a, b), ctx.smallest, heads, rows, columns)
                 is_held = ratios <= ctx.smallest
                 weights = inner.mul_(torch.div(inner, ratios, out=ratios))
                 torch.baddbmm(g_total[heads, rows], g[heads, rows], v[heads, columns].mT, out=d_kernel)
@@ -182,25 +180,16 @@ class _Workspace:
     def __init__(self, count: int, like: Tensor) -> None:
         self.buffers = like.new_empty(count, math.prod(tiling(like.device)))
 
-    def tiles(self, q: Tensor, k: Tensor) -> list[Tensor]:
-        """View every buffer as one tile, [heads, queries, keys]."""
+    def filled(self, sides: Sides, smallest: float, heads: slice, rows: slice, columns: slice) -> list[Tensor]:
+        """View every buffer as one tile, [heads, queries, keys]; the first has inner products, the second gaps."""
+        q, k = sides.q[heads, rows], sides.k[heads, columns]
         shape = len(q), q.shape[1], k.shape[1]
-        return [buffer[: math.prod(shape)].view(shape) for buffer in self.buffers]
-
-
-def _cut(sides: Sides, heads: slice, rows: slice, columns: slice) -> Sides:
-    q, k, a, b = sides
-    return Sides(q[heads, rows], k[heads, columns], a[heads, rows], None if b is None else b[heads, columns])
-
-
-def _fill(inner: Tensor, gaps: Tensor, smallest: float, sides: Sides) -> None:
-    """Write a tile's inner products and gaps."""
-    q, k, a, b = sides
-    torch.bmm(q, k.mT, out=inner)
-    torch.add(a, inner, alpha=-2, out=gaps)
-    if b is not None:
-        gaps.add_(b.mT)
-    gaps.clamp_(min=smallest)
+        inner, gaps, *others = (buffer[: math.prod(shape)].view(shape) for buffer in self.buffers)
+        torch.bmm(q, k.mT, out=inner)
+        torch.add(sides.a[heads, rows], inner, alpha=-2, out=gaps)
+        if sides.b is not None:
+            gaps.add_(sides.b[heads, columns].mT)
+        return [inner, gaps.clamp_(min=smallest), *others]
 
 
 def _hide(pairs: Tensor, diagonal: int | None, value: float) -> Tensor:
