@@ -18,6 +18,7 @@ from studies import pages
 from studies.climb import page as climb
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
+from synthbench.reports.table import fixed
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
 from synthbench.training.ladder import course_of
@@ -138,17 +139,13 @@ def table_of(judged: Sequence[Judged], suite: Sequence[Judged]) -> str:
             one.category,
             one.task,
             str(one.num_levels),
-            *(_number(level) for level in (*one.levels.values(), one.control, one.apart)),
+            *(fixed(level, 1) for level in (*one.levels.values(), one.control, one.apart)),
             "yes" if one.task in names else "; ".join(one.against) or "others of its category lie further apart",
         ]
         for one in sorted(judged, key=lambda one: (one.task not in names, one.category, one.task))
     ]
     headings = ["category", "task", "levels", *MECHANISMS, CONTROL, "apart on seeds 2 and 3", "in core"]
     return plain_table(lines, headings)
-
-
-def _number(value: float) -> str:
-    return "--" if math.isnan(value) else f"{value:.1f}"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from scipy.stats import trim_mean
 from tabulate import tabulate
 
 from studies import pages
@@ -162,7 +163,9 @@ def _of_these_tasks(case: Case, num_seeds: int, rng: np.random.Generator) -> dic
             for name in of.categories
         ],
         "skill": [(*entry.skill[1:], means[:, column].mean()) for column, entry in enumerate(entries)],
-        "IQM": [(*entry.middle[1:], _middle(true[:, column])) for column, entry in enumerate(entries)],
+        "IQM": [
+            (*entry.middle[1:], trim_mean(true[:, column], 0.25, axis=None)) for column, entry in enumerate(entries)
+        ],
         "solved": [(*entry.solved[1:], (true[:, column] >= SOLVED).mean()) for column, entry in enumerate(entries)],
     }
     return {key: value for name, lines in ends.items() for key, value in _coverage(name, lines).items()}
@@ -233,11 +236,6 @@ def make_grid(scores: Runs) -> Cells:
 
 def _estimate(scores: Float[np.ndarray, " seeds"]) -> Estimate:
     return replace(NO_ROWS, scores=dict(enumerate(scores.tolist())), skill=float(scores.mean()))
-
-
-def _middle(runs: Float[np.ndarray, "tasks seeds"]) -> float:
-    ordered = np.sort(runs.ravel())
-    return float(ordered[len(ordered) // 4 : -(len(ordered) // 4)].mean())
 
 
 def _share(found: Iterable[bool]) -> float:

@@ -18,6 +18,7 @@ from synthbench.options import parse_term
 from synthbench.reports.aggregates import Interval, over_seeds, p_over_seeds
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.statistics import SIGNIFICANCE, holm
+from synthbench.reports.table import p_text
 from synthbench.runner.plan import make_cells
 from synthbench.suites import Suite, load_suite
 
@@ -125,7 +126,7 @@ def results(comparison: Comparison, rows: pd.DataFrame) -> Iterator[str]:
     )
     yield plain_table(
         [
-            [*_line(name, values, low=-1.0), "--" if math.isnan(one) else f"{one:.3f}" if one >= 0.001 else "< 0.001"]
+            [*_line(name, values, low=-1.0), p_text(one)]
             for (name, values), one in zip(differences.items(), p.tolist(), strict=True)
         ],
         ["difference of skills", *comparison.tasks, "mean", "p"],

@@ -13,7 +13,7 @@ from studies.prototypes.train import KEY, ROWS, SETTINGS
 from studies.real.claims import Claim, Found, Quantity, between, counted, interval_of, table
 from synthbench.reports.aggregates import over_runs
 from synthbench.reports.render.markdown import plain_table
-from synthbench.reports.table import fixed, in_words
+from synthbench.reports.table import fixed, in_words, percent
 
 LINEAR = "softmax"
 """The mechanism whose kernel is an inner product."""
@@ -81,7 +81,7 @@ def blocks(rows: pd.DataFrame) -> Iterator[str]:
         own = chosen[chosen["setting"] == setting]
         for columns in TABLES[of_setting.task]:
             yield plain_table(list(_lines(own, columns)), ["mechanism", *columns])
-        yield f"Floor: {_percent(own['floor'].iloc[0])} %. {own['seed'].nunique()} seeds."
+        yield f"Floor: {percent(own['floor'].iloc[0])} %. {own['seed'].nunique()} seeds."
     yield "### Runs repeated by the script"
     yield from repeats(rows[~is_again], rows[is_again])
 
@@ -98,7 +98,7 @@ def _lines(rows: pd.DataFrame, columns: dict[str, str]) -> Iterator[list[str]]:
     for name in sorted(seeds, key=lambda name: -seeds[name]["score"].mean()):
         yield [f"`{name}`", *(_cell(seeds[name], seeds[LINEAR], column) for column in columns.values())]
     if "score" in columns.values():
-        yield ["nearest mean", _percent(rows["nearest mean"].iloc[0]), *[""] * (len(columns) - 1)]
+        yield ["nearest mean", percent(rows["nearest mean"].iloc[0]), *[""] * (len(columns) - 1)]
 
 
 def _cell(own: pd.DataFrame, linear: pd.DataFrame, column: str) -> str:
@@ -121,14 +121,10 @@ def repeats(rows: pd.DataFrame, again: pd.DataFrame) -> Iterator[str]:
         "row. Batches and first weights are the same, so what differs is rounding."
     )
     lines = [
-        [run.setting, f"`{run.mechanism}`", f"{run.rate}", f"{run.seed}", _percent(run.score_was), _percent(run.score)]
+        [run.setting, f"`{run.mechanism}`", f"{run.rate}", f"{run.seed}", percent(run.score_was), percent(run.score)]
         for run in each(both)
     ]
     yield plain_table(lines, ["setting", "mechanism", "rate", "seed", "row, %", "again, %"])
-
-
-def _percent(share: float) -> str:
-    return fixed(100 * share, 1)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import pandas as pd
 from studies.pages import each, write
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
-from synthbench.reports.table import fixed
+from synthbench.reports.table import fixed, percent
 from synthbench.results import published
 from synthbench.suites import load_suite
 from synthbench.trust.beside import join
@@ -168,11 +168,6 @@ def page() -> Iterator[str]:
         for one in each(averages(cells))
     ]
     yield plain_table(lines, ["category", "mechanism", "ours", "published", *judged])
-
-
-def percent(fraction: float) -> str:
-    """Format a fraction in per cent."""
-    return fixed(100 * fraction, 1)
 
 
 def verdict(one: Any) -> list[str]:
