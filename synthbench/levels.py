@@ -8,8 +8,6 @@ LADDER_SCORE = "height over rungs"
 HALF = 0.5
 """Skill that defines the capacity, which is the load at which the skill falls to this value."""
 
-_FIELDS = ("load", "score", "base", "ceiling")
-
 
 class LevelScore(NamedTuple):
     """Result on one level of difficulty: load, accuracy on scored targets, and the accuracy's baseline and ceiling."""
@@ -28,9 +26,9 @@ class LevelScore(NamedTuple):
 def metrics_of_levels(levels: Sequence[LevelScore]) -> dict[str, float]:
     """Write the levels as metrics of a row, easiest first: ``rung1.load``, ``rung1.score`` and so on."""
     return {
-        f"rung{number}.{field}": getattr(level, field)
+        f"rung{number}.{field}": value
         for number, level in enumerate(levels, start=1)
-        for field in _FIELDS
+        for field, value in level._asdict().items()
     }
 
 
@@ -42,7 +40,7 @@ def levels_in(metrics: Mapping[str, float | None]) -> list[LevelScore]:
     """
     levels: list[LevelScore] = []
     while f"rung{len(levels) + 1}.load" in metrics:
-        values = [metrics.get(f"rung{len(levels) + 1}.{field}") for field in _FIELDS]
+        values = [metrics.get(f"rung{len(levels) + 1}.{field}") for field in LevelScore._fields]
         levels.append(LevelScore(*(float("nan") if value is None else float(value) for value in values)))
     return levels
 

@@ -349,7 +349,8 @@ def place_of(unit: type) -> str:
 
 def raised_at(problem: BaseException, unit: type) -> str:
     """Return the innermost traceback line in the files of a class and its bases, ``my_idea.py:12``; empty if none."""
-    return last_line(problem, {file for one in written(unit).__mro__ if (file := _file_of(one)) and not _is_ours(one)})
+    modules = [sys.modules.get(one.__module__) for one in written(unit).__mro__ if not _is_ours(one)]
+    return last_line(problem, {file for module in modules if (file := getattr(module, "__file__", None))})
 
 
 def last_line(problem: BaseException, files: set[str]) -> str:
@@ -374,10 +375,6 @@ def written(unit: type) -> type:
 
 def _is_ours(unit: type) -> bool:
     return unit.__module__.partition(".")[0] in OURS
-
-
-def _file_of(unit: type) -> str | None:
-    return getattr(sys.modules.get(unit.__module__), "__file__", None)
 
 
 def is_built_in(unit: type[Any]) -> bool:

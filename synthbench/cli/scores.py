@@ -12,12 +12,10 @@ from synthbench.bits import BITS, choice_in
 from synthbench.cli.output import aligned
 from synthbench.registry import origin_of
 from synthbench.reports.cells import clipped
+from synthbench.reports.table import NOTHING
 from synthbench.results import Store
 from synthbench.suites import load_suite, suite_names
 from synthbench.training.cell import Cell, Run
-
-NOTHING = "--"
-"""The text for a missing row."""
 
 Runs = Mapping[str, Run]
 """The planned runs by their ids."""
