@@ -16,7 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
+import pandas as pd
 import pyarrow as pa
 import typer
 
@@ -57,24 +57,14 @@ def _copies() -> Iterator[tuple[dict[str, Any], pa.Table]]:
     points = curves_of(originals, table)[0]
     rows = table.to_pylist()
     configs = [json.loads(row["config_json"]) for row in rows]
-    curves = _by_run(points)
+    places = pd.Series(range(points.num_rows)).groupby(points["run_id"].to_numpy()).indices
     for seed, (row, config) in enumerate(cycle(zip(rows, configs, strict=True)), _FIRST_SEED):
         name = run_id(config | {"seed": seed})
         text = canonical_json(config | {"seed": seed})
         made = row | {"seed": seed, "run_id": name, "config_hash": name, "config_json": text}
-        curve = curves.get(row["run_id"], points.slice(0, 0))
+        curve = points.take(places.get(row["run_id"], []))
         names = pa.array([name] * curve.num_rows, pa.string())
         yield made | {"row_sha256": row_sha256(made)}, curve.set_column(0, CURVES.field(0), names)
-
-
-def _by_run(points: pa.Table) -> dict[str, pa.Table]:
-    names = points["run_id"].to_numpy()
-    starts = np.flatnonzero(np.concatenate([[True], names[1:] != names[:-1]]))
-    lengths = np.diff(starts, append=len(names))
-    return {
-        names[start]: points.slice(start, length)
-        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
-    }
 
 
 def measure(root: Path) -> list[dict[str, Any]]:

@@ -220,7 +220,7 @@ def _all_rates(rows: pd.DataFrame) -> Iterator[Rates]:
         skills = [chosen[name].skills, *(part[name].skills for part in single)]
         tasks = chosen[name].cells.tasks
         weights = balanced([task.category for task in tasks])
-        lost = [_difference(skills[0] - at_rate, weights) for at_rate in skills[1:]]
+        lost = [over_seeds((skills[0] - at_rate)[None], weights, low=-1.0)[0] for at_rate in skills[1:]]
         margins = np.array([task.ladder.margin if task.ladder else np.inf for task in tasks])
         lead = (skills[1] - skills[2]).mean(axis=1)
         order = int(lost[1].value < lost[0].value)
@@ -242,10 +242,6 @@ def _complete(rows: pd.DataFrame) -> dict[str, _Runs]:
         if has_all and len(of.tasks) == len(SUITE.tasks):
             found[mechanism.name] = _Runs(of, np.nan_to_num(of.scores[:, place]))
     return found
-
-
-def _difference(differences: Float[np.ndarray, "tasks seeds"], weights: Float[np.ndarray, " tasks"]) -> Interval:
-    return over_seeds(differences[None], weights, low=-1.0)[0]
 
 
 if __name__ == "__main__":
