@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -185,15 +186,12 @@ def _tasks() -> str:
             ("task", "question", "load of its levels"),
             [(name, _first_line(TASKS[name]), TASKS[name].load if TASKS[name].levels else "--") for name in names],
         )
-        for category, names in _by_category().items()
+        for category, names in groupby(sorted(TASKS, key=_category), _category)
     )
 
 
-def _by_category() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for name in TASKS:
-        found.setdefault(TASKS[name].category(), []).append(name)
-    return dict(sorted(found.items()))
+def _category(name: str) -> str:
+    return TASKS[name].category()
 
 
 def _first_line(unit: type) -> str:
@@ -303,7 +301,14 @@ def _mechanisms() -> str:
 
 def component_text(facts: dict[str, Any]) -> str:
     """Describe a component in Markdown: its docstring and its options."""
-    return _join([markdown_of(facts["description"]), *_parameters(facts)])
+    described = markdown_of(facts["description"])
+    if not facts["parameters"]:
+        return f"{described}\n"
+    options = [
+        (f"`{name}`", escape(str(of["default"])), escape(of["allowed"]), escape(of["meaning"]))
+        for name, of in facts["parameters"].items()
+    ]
+    return _join([described, _table(("option", "default", "allowed", "meaning"), options)])
 
 
 def index_text(kind: str) -> str:
@@ -355,17 +360,6 @@ def _settings(suite: Suite) -> tuple[object, ...]:
         *(" ".join(map(str, training.learning_rates)), training.schedule, suite.evaluation.test_sequences),
         suite.ladder.longest if suite.ladder else "--",
     )
-
-
-def _parameters(facts: dict[str, Any]) -> Iterator[str]:
-    if facts["parameters"]:
-        yield _table(
-            ("option", "default", "allowed", "meaning"),
-            [
-                (f"`{name}`", escape(str(of["default"])), escape(of["allowed"]), escape(of["meaning"]))
-                for name, of in facts["parameters"].items()
-            ],
-        )
 
 
 def suite_tasks() -> dict[str, tuple[Task, int, bool]]:
