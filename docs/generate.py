@@ -1,8 +1,8 @@
 """Generate files from the registries: ``python docs/generate.py``; with ``--check``, only compare them.
 
-The script writes pages of this folder, the bounds of tasks and levels, and the conditions of layers. Recorded bounds of
-a task's version are kept; ``--all`` measures all bounds again. ``--levels [TASK ...]`` measures the shortcut baselines
-of all or some tasks again, after a change of the rules. The text about a component is its docstring.
+The script writes tables in pages of this folder, the bounds of tasks and levels, and the conditions of layers. Recorded
+bounds of a task's version are kept; ``--all`` measures all bounds again. ``--levels [TASK ...]`` measures the shortcut
+baselines of all or some tasks again, after a change of the rules. The text about a component is its docstring.
 """
 
 import inspect
