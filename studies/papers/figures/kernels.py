@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from synthbench.forms import linear
 from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.mechanisms import MECHANISMS, Attention
 from synthbench.mechanisms.base import FeatureAttention, ScoreAttention
@@ -52,8 +53,7 @@ def kernel(unit: Attention, q: Queries, k: Keys) -> PairScores:
         return scores.exp() if unit.normaliser == "softmax" else scores
     if not isinstance(unit, FeatureAttention):
         raise TypeError(f"{type(unit).__name__} has no kernel")
-    pairs = zip(unit.factors(q, "query"), unit.factors(k, "key"), strict=True)
-    return math.prod((a @ b.mT for a, b in pairs), start=torch.ones((), dtype=q.dtype)).squeeze(-3)
+    return linear.kernel(unit.factors(q, "query"), unit.factors(k, "key")).squeeze(-3)
 
 
 def at_cosines(cosines: Float[Tensor, " keys"]) -> tuple[Float[Tensor, "1 dim"], Float[Tensor, "keys dim"]]:
