@@ -174,6 +174,18 @@ def no_file(kind: str, name: str) -> UsageError:
     return UsageError(f"no {kind} {name!r}" + (f"; did you mean {nearest[0]!r}?" if nearest else ""))
 
 
+def settings_in(path: Path) -> dict[str, Any]:
+    """Read the settings of a folder from its ``synthbench.toml``.
+
+    Raises:
+        UsageError: If the file cannot be read.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+        raise UsageError(f"{path} cannot be read: {problem}") from None
+
+
 def of_folder(folder: Path) -> list[str]:
     """List the resolved plugins of a folder's ``synthbench.toml``; empty if the file is missing or plugins are off.
 
@@ -184,10 +196,7 @@ def of_folder(folder: Path) -> list[str]:
     path = folder / SETTINGS
     if not is_enabled() or not path.exists():
         return []
-    try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
-        raise UsageError(f"{path} cannot be read: {problem}") from None
+    settings = settings_in(path)
     for key in settings:
         if key != "plugins":
             raise UnknownName(f"key in {SETTINGS}", key, ["plugins"])

@@ -81,7 +81,7 @@ def fidelity(
         for row in measured:
             say(f"{row['budget']} seed {row['seed']} {row['estimator']}: {row['rel_l2']:.3f}", err=True)
     facts = bench.summary([row for row in table.rows if row["bias"] == bias])
-    print_facts(facts, list(facts[0]), as_json=as_json)
+    print_facts(facts, list(facts[0]) if facts else [], as_json=as_json)
 
 
 @bench_app.command()

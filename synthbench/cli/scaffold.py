@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.plugins import SETTINGS
+from synthbench.plugins import SETTINGS, settings_in
 from synthbench.suites import suite_names
 from synthbench.tasks import TASKS
 
@@ -125,9 +125,9 @@ def _settings(folder: Path, plugin: str) -> str:
         return (
             f'# Plugins that synthbench loads in this folder. They are run with your rights.\nplugins = ["{plugin}"]\n'
         )
+    named = settings_in(path).get("plugins", [])
     before = path.read_text(encoding="utf-8")
-    named = tomllib.loads(before).get("plugins", [])
     after = re.sub(r"^plugins\s*=\s*\[", f'plugins = ["{plugin}", ', before, count=1, flags=re.MULTILINE)
-    if tomllib.loads(after).get("plugins") != [plugin, *named]:
+    if not isinstance(named, list) or tomllib.loads(after).get("plugins") != [plugin, *named]:
         raise UsageError(f'{os.fspath(path)} has no list of plugins that can be extended; add "{plugin}" to it first')
     return after

@@ -112,9 +112,16 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["test_one.py"]
 
 
-def test_settings_that_cannot_be_extended_are_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "synthbench.toml").write_text("# nothing yet\n")
-    with pytest.raises(UsageError, match=r'add "one.py" to it first'):
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        *((content, r'add "one.py" to it first') for content in (b"# nothing yet\n", b"plugins = 3")),
+        *((content, r"synthbench\.toml cannot be read") for content in (b"plugins = [", b"\xff")),
+    ],
+)
+def test_settings_that_cannot_be_extended_are_left_alone(content: bytes, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "synthbench.toml").write_bytes(content)
+    with pytest.raises(UsageError, match=reason):
         write("mech", "one", tmp_path, is_package=False)
     assert [path.name for path in tmp_path.iterdir()] == ["synthbench.toml"]
 
