@@ -49,6 +49,9 @@ from synthbench.runner.worker import (
 
 Handle = TypeVar("Handle")
 
+OnBegin = Callable[[Job], None]
+"""A function that is called with each job just before the job is handed to a worker."""
+
 WORKER_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",  # read when torch is imported
     # Activations of a step come and go; giving them back to the system and faulting them in again took 8 to 13 % of a
@@ -109,11 +112,7 @@ class Executor(ABC):
 
     @abstractmethod
     def run(
-        self,
-        jobs: Sequence[Job],
-        context: RunContext,
-        stop: threading.Event,
-        on_begin: Callable[[Job], None] = lambda _job: None,
+        self, jobs: Sequence[Job], context: RunContext, stop: threading.Event, on_begin: OnBegin = lambda _job: None
     ) -> Iterator[JobDone]:
         """Run the jobs and yield each as it ends; begin no further job once ``stop`` is set.
 
@@ -163,11 +162,7 @@ class WorkerExecutor(Executor, Generic[Handle]):
         """
 
     def run(
-        self,
-        jobs: Sequence[Job],
-        context: RunContext,
-        stop: threading.Event,
-        on_begin: Callable[[Job], None] = lambda _job: None,
+        self, jobs: Sequence[Job], context: RunContext, stop: threading.Event, on_begin: OnBegin = lambda _job: None
     ) -> Iterator[JobDone]:
         """Run the jobs, keeping every worker busy and one more job waiting per worker.
 
@@ -185,7 +180,7 @@ class WorkerExecutor(Executor, Generic[Handle]):
                 narrowed = replace(narrowed, is_alone=True)
 
     def _run(
-        self, waiting: deque[Try], context: RunContext, stop: threading.Event, on_begin: Callable[[Job], None]
+        self, waiting: deque[Try], context: RunContext, stop: threading.Event, on_begin: OnBegin
     ) -> Generator[JobDone, None, deque[Try]]:
         """Run the waiting tries, one at a time if ``context.is_alone``; return tries to repeat with no other job."""
         retry_alone: deque[Try] = deque()

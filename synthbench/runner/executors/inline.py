@@ -3,13 +3,13 @@
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import ClassVar
 
 import torch
 
-from synthbench.runner.executors.base import Executor, JobDone
+from synthbench.runner.executors.base import Executor, JobDone, OnBegin
 from synthbench.runner.plan import Job
 from synthbench.runner.worker import RunContext, execute
 from synthbench.training.seeding import forget_blocks
@@ -21,11 +21,7 @@ class Inline(Executor):
     name: ClassVar = "inline"
 
     def run(
-        self,
-        jobs: Sequence[Job],
-        context: RunContext,
-        stop: threading.Event,
-        on_begin: Callable[[Job], None] = lambda _job: None,
+        self, jobs: Sequence[Job], context: RunContext, stop: threading.Event, on_begin: OnBegin = lambda _job: None
     ) -> Iterator[JobDone]:
         """Run the jobs one after the other, grouped so that jobs on the same data follow each other."""
         threads_before = torch.get_num_threads()

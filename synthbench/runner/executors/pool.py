@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
@@ -221,11 +221,9 @@ def take_slot(slots: Sequence[Slot], folder: Path, *, patience_s: float = 60.0) 
     while True:
         for number, slot in enumerate(slots):
             lock = FileLock(folder / f"slot-{number}.lock")
-            try:
+            with suppress(Timeout):
                 lock.acquire(timeout=0)
-            except Timeout:
-                continue
-            return slot, lock
+                return slot, lock
         if time.monotonic() > until:
             raise TimeoutError(f"all {len(slots)} slots are taken")
         time.sleep(0.05)

@@ -10,7 +10,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from synthbench.runner.executors.base import (
     POLL_S,
     Executor,
     JobDone,
+    OnBegin,
     Try,
     WorkerLost,
     check_code,
@@ -140,11 +141,7 @@ class Slurm(Executor):
         return cls(request.workers, request.timeout_s, request.address or "slurm")
 
     def run(
-        self,
-        jobs: Sequence[Job],
-        context: RunContext,
-        stop: threading.Event,
-        on_begin: Callable[[Job], None] = lambda _job: None,
+        self, jobs: Sequence[Job], context: RunContext, stop: threading.Event, on_begin: OnBegin = lambda _job: None
     ) -> Iterator[JobDone]:
         """Submit an array; if an element is lost, submit its unfinished jobs as another array.
 
