@@ -9,6 +9,7 @@ import resource
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -36,12 +37,12 @@ def resolve_device(name: str, *, must_exist: bool = True) -> torch.device:
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind, _, index = name.partition(":")
-    if kind not in ("cpu", "cuda") or (kind == "cpu" and index) or (index and not index.isdecimal()):
+    if not re.fullmatch("cpu|cuda(:[0-9]|:[1-9][0-9])?", name):  # PyTorch itself takes cuda:300 for cuda:44
         raise UsageError(f"device is {name!r}; allowed: auto, cpu, cuda, cuda:0, cuda:1, ...")
-    if must_exist and kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+    device = torch.device(name)
+    if must_exist and device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UsageError(f"device is {name!r}; this machine has {torch.cuda.device_count()} CUDA devices")
-    return torch.device(name)
+    return device
 
 
 @lru_cache
@@ -49,10 +50,8 @@ def software() -> dict[str, Any]:
     """Return the software versions, the commit and a hash of the host name, keyed by the column name of a row."""
     packages = {}
     for package in (*RELEVANT_PACKAGES, *(kind.package for kind in EXECUTORS.values() if kind.package)):
-        try:
+        with suppress(PackageNotFoundError):
             packages[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return {
         "synthbench_version": synthbench.__version__,
         "python": platform.python_version(),

@@ -41,6 +41,14 @@ def repository(package: Path) -> str:
     return said.stdout.strip()
 
 
+@pytest.mark.parametrize(
+    "name", ["mps", "cpu:", "cpu:0", "cuda:", "cuda:01", "cuda:300", "cuda:\N{ARABIC-INDIC DIGIT THREE}"]
+)
+def test_a_device_that_no_machine_has_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="allowed: auto, cpu, cuda, cuda:0"):
+        environment.resolve_device(name, must_exist=False)
+
+
 def checkout() -> dict[str, object]:
     return {name: environment.software()[name] for name in ("git_sha", "git_dirty")}
 
