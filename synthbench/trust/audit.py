@@ -17,6 +17,7 @@ from synthbench.canonical import canonical_json, sha256
 from synthbench.levels import LADDER_SCORE, ladder_score, levels_in
 from synthbench.results.migration import former
 from synthbench.results.schema import RUN_COLUMNS, run_id, skill
+from synthbench.trust.compare import equal
 
 MAX_TEXT = 1000
 """Limit on the length of a text in a row, in characters; JSON may be longer."""
@@ -90,10 +91,10 @@ def faults(row: Mapping[str, Any], now: datetime) -> list[str]:
         row: A row of a store, whose columns, types and checksum are right.
         now: The present time, with a time zone.
     """
-    too_long = list(_oversized(row))
-    if too_long:  # its content is not read any further
-        return too_long
-    return [*_of_configuration(row), *_of_migration(row), *_of_numbers(row), *_of_outcome(row), *_of_times(row, now)]
+    unreadable = [*_oversized(row), *_of_metrics(row)]
+    if unreadable:  # its content is not read any further
+        return unreadable
+    return [*_of_configuration(row), *_of_numbers(row), *_of_outcome(row), *_of_times(row, now)]
 
 
 def _oversized(row: Mapping[str, Any]) -> Iterator[str]:
@@ -111,6 +112,13 @@ def _oversized(row: Mapping[str, Any]) -> Iterator[str]:
         for argument, value in _object(row[name]).items():
             if (number := _whole_number(value)) is not None and abs(number) > MAX_ARGUMENT:
                 yield f"{name} has {argument} = {value}; allowed: up to {MAX_ARGUMENT}"
+
+
+def _of_metrics(row: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in _object(row["metrics"]).items():
+        # Not math.isfinite, which fails for a whole number of 400 digits.
+        if value is not None and not (isinstance(value, int | float) and abs(value) <= sys.float_info.max):
+            yield f"metrics has {name[:80]!r} = {str(value)[:80]}; allowed: finite numbers and null"
 
 
 def _whole_number(value: object) -> int | None:
@@ -133,12 +141,7 @@ def _of_configuration(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"run_id is not the hash of its configuration, which is {name}"
     if sha256(row["config_json"])[:16] != row["config_hash"]:
         yield f"config_hash {row['config_hash']!r} is not the hash of config_json"
-
-
-def _of_migration(row: Mapping[str, Any]) -> Iterator[str]:
-    if row["migrated_from"] is None:
-        return
-    if former(row) is None:
+    if row["migrated_from"] is not None and former(row) is None:
         yield f"it is not the row that it says it was migrated from: {row['migrated_from']!r}"
 
 
@@ -157,14 +160,11 @@ def _of_numbers(row: Mapping[str, Any]) -> Iterator[str]:
     for part, whole in _PARTS:
         if None not in (row[part], row[whole]) and not 0 <= row[part] <= row[whole]:
             yield f"{part} is {row[part]}, {whole} is {row[whole]}"
-    for name, value in _object(row["metrics"]).items():
-        if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
-            yield f"metrics has {name[:80]!r} = {str(value)[:80]}; allowed: finite numbers and null"
 
 
 def _of_outcome(row: Mapping[str, Any]) -> Iterator[str]:
     expected = None if _is_in_bits(row) else skill(row["score"], row["floor"], row["ceiling"])
-    if not _close(row["skill"], expected):
+    if not equal(row["skill"], expected, _TOLERANCE):
         yield f"skill is {row['skill']}; score, floor and ceiling make it {expected}"
     if row["score"] is not None and row["n_eval_examples"] is not None:
         of_score = (
@@ -186,13 +186,13 @@ def _is_in_bits(row: Mapping[str, Any]) -> bool:
 
 def _of_bits(row: Mapping[str, Any]) -> Iterator[str]:
     expected = None if row["eval_loss"] is None else -bits_of(row["eval_loss"])
-    if not _close(row["score"], expected):
+    if not equal(row["score"], expected, _TOLERANCE):
         yield f"score is {row['score']}, but a loss of {row['eval_loss']} makes it {expected}"
 
 
 def _of_counts(row: Mapping[str, Any]) -> Iterator[str]:
     share = (row["n_correct"] or 0) / row["n_eval_examples"] if row["n_eval_examples"] else math.nan
-    if not _close(row["score"], share):
+    if not equal(row["score"], share, _TOLERANCE):
         yield f"score is {row['score']}, but {row['n_correct']} of {row['n_eval_examples']} are correct: {share}"
 
 
@@ -200,12 +200,12 @@ def _of_levels(row: Mapping[str, Any]) -> Iterator[str]:
     levels = levels_in(_object(row["metrics"]))
     if not levels or not all(0 <= level.base < level.ceiling <= 1 and 0 <= level.score <= 1 for level in levels):
         yield "metrics has no levels whose accuracies and bases are fractions below their ceilings"
-    elif not _close(row["score"], share := ladder_score(levels)):
+    elif not equal(row["score"], share := ladder_score(levels), _TOLERANCE):
         yield f"score is {row['score']}, but its {len(levels)} levels make it {share}"
 
 
 def _of_times(row: Mapping[str, Any], now: datetime) -> Iterator[str]:
-    if row["finished_at"] < row["started_at"] - CLOCK_SKEW:
+    if row["started_at"] - row["finished_at"] > CLOCK_SKEW:
         yield f"it finished at {row['finished_at']} and began at {row['started_at']}"
     if row["finished_at"] > now + CLOCK_SKEW:
         yield f"finished_at is {row['finished_at']}, in the future"
@@ -215,9 +215,3 @@ def _object(text: str) -> dict[str, Any]:
     """Parse an object from JSON text that has passed the schema; empty for any other value."""
     value = json.loads(text)
     return value if isinstance(value, dict) else {}
-
-
-def _close(stated: float | None, expected: float | None) -> bool:
-    if stated is None or expected is None:
-        return stated is expected
-    return math.isclose(stated, expected, rel_tol=0, abs_tol=_TOLERANCE)
