@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from synthbench import __version__
 from synthbench.errors import StoreError, UsageError
-from synthbench.results.store import Store
+from synthbench.results.store import Store, read_plain
 from synthbench.trust.audit import digest
 
 MAX_BYTES = 2**28
@@ -102,23 +102,20 @@ def pack(store: Store, run_ids: Sequence[str], manifest: Manifest, plugin: Path 
         raise UsageError(f"{target} exists; name another file or folder")
     try:
         with tempfile.TemporaryDirectory(prefix="synthbench-bundle-") as scratch:
-            folder = Path(scratch)
-            Store.open(folder / "made", create=True).adopt(store, run_ids)
-            kept = folder / "kept"
-            kept.mkdir()
-            for path in sorted((folder / "made").rglob("*")):
-                name = path.relative_to(folder / "made").as_posix()
-                if _MEMBER.fullmatch(name):
-                    (kept / name).parent.mkdir(exist_ok=True)
-                    shutil.copyfile(path, kept / name)
-            (kept / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
+            made = Path(scratch)
+            Store.open(made, create=True).adopt(store, run_ids)
+            (made / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
             if plugin is not None:
-                (kept / "plugin").mkdir()
-                shutil.copyfile(plugin, kept / "plugin" / plugin.name)
+                (made / "plugin").mkdir()
+                shutil.copyfile(plugin, made / "plugin" / plugin.name)
+            files = sorted(path for path in made.rglob("*") if _MEMBER.fullmatch(path.relative_to(made).as_posix()))
             if target.name.endswith(".tar.gz"):
-                write_archive(kept, sorted(path for path in kept.rglob("*") if path.is_file()), target)
+                write_archive(made, files, target)
             else:
-                shutil.copytree(kept, target)
+                for path in files:
+                    copy = target / path.relative_to(made)
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(path, copy)
     except OSError as error:
         raise StoreError(f"cannot write {target}: {error.strerror or error}") from error
 
@@ -254,20 +251,17 @@ def _check_member(member: tarfile.TarInfo, seen: set[str]) -> None:
 def _manifest(folder: Path) -> Manifest | None:
     path = folder / MANIFEST
     try:
-        with path.open("rb") as file:
-            text = file.read(MAX_MANIFEST_BYTES + 1)
+        return Manifest.model_validate_json(read_plain(path, MAX_MANIFEST_BYTES))
     except FileNotFoundError:
         return None
     except OSError as problem:
         raise StoreError(f"{path} cannot be read: {problem.strerror}") from problem
-    if len(text) > MAX_MANIFEST_BYTES:
-        raise StoreError(f"{MANIFEST} has more than {MAX_MANIFEST_BYTES} bytes")
-    try:
-        return Manifest.model_validate_json(text)
     except ValidationError as problem:
         first = problem.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise StoreError(f"{MANIFEST}: {where}: {first['msg']}") from None
+    except ValueError as problem:
+        raise StoreError(f"{MANIFEST}: {problem}; allowed: a file of up to {MAX_MANIFEST_BYTES} bytes") from None
 
 
 def _content(path: Path) -> bytes:
