@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Any, Literal, NamedTuple, get_args
@@ -151,7 +152,7 @@ class Number(NamedTuple):
 
 def _numbers(cell: Cell, quantity: Quantity) -> Iterator[Number]:
     step = cell.suite.model.num_heads if issubclass(cell.mechanism, Attention) else 1
-    width = Number(cell.suite.model.model_dim // step, lambda value: _with_width(cell, value * step))
+    width = Number(cell.suite.model.model_dim // step, lambda value: with_width(cell, value * step))
     if quantity == "params":
         yield width
     parts = absent_values(cell.mechanism)  # parts of the authors' layer, which stay as they are
@@ -167,7 +168,8 @@ def _with_argument(cell: Cell, name: str, value: int) -> Cell:
     return replace(cell, mechanism_arguments={**cell.mechanism_arguments, name: value})
 
 
-def _with_width(cell: Cell, width: int) -> Cell:
+def with_width(cell: Cell, width: int) -> Cell:
+    """Return a cell with models of another width."""
     model = cell.suite.model.model_copy(update={"model_dim": width})
     return replace(cell, suite=cell.suite.model_copy(update={"model": model}))
 
@@ -180,13 +182,11 @@ def _nearest(number: Number, quantity: Quantity, target: int) -> list[Cell]:
         """Return the largest allowed value that is at most ``value``; 0 if no such value is allowed."""
         for lower in range(value, 0, -1):
             candidate = number.changed(lower)
-            try:
+            with suppress(UsageError):  # out of range, odd where it must be even, and the like
                 size_of(candidate, quantity)
                 if quantity == "state":  # position encodings refuse some widths too, and are not part of a state
                     candidate.model(torch.Generator())
-            except UsageError:  # out of range, odd where it must be even, and the like
-                continue
-            return lower
+                return lower
         return 0
 
     @cache

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from synthbench.options import term_of
 from synthbench.registry import origin_of, version_of
 from synthbench.results.schema import RUN_COLUMNS, skill
 from synthbench.runner.environment import hardware, peak_memory_bytes, software
+from synthbench.runner.estimates import cost_columns
 from synthbench.tasks import IGNORE, Bound, floor_and_ceiling, local_ceiling, references, shortcut_accuracies
 from synthbench.training.cell import Cell, Run
 from synthbench.training.evaluate import Score
@@ -42,10 +44,10 @@ class Provenance:
     device: torch.device
     executor: str
     number: int
-    queue_s: float
-    causal_checked: bool
-    started_at: datetime
-    began: float
+    queue_s: float = 0.0
+    causal_checked: bool = False
+    started_at: datetime = field(default_factory=partial(datetime.now, UTC))
+    began: float = field(default_factory=time.monotonic)
     """``time.monotonic()`` at the start."""
     is_deterministic: bool = False
     replaced: Mapping[str, datetime] = field(default_factory=dict)
@@ -221,19 +223,14 @@ def _bounds_of(cell: Cell) -> tuple[Bound, Bound, Bound | None]:
     return *floor_and_ceiling(cell.task, cell.length), local
 
 
-def _metric_of(cell: Cell) -> str:
-    if cell.course is not None:
-        return LADDER_SCORE
-    return BITS if cell.is_in_bits else "accuracy"
-
-
 def _common(runs: Sequence[Run], index: int, provenance: Provenance) -> dict[str, Any]:
     run = runs[index]
     cell = run.cell
     suite = cell.suite
-    model, training, evaluation = suite.model, suite.training, suite.evaluation
+    training, evaluation = suite.training, suite.evaluation
     task, mechanism = cell.task, cell.mechanism
     floor, ceiling, local = _bounds_of(cell)
+    metric = LADDER_SCORE if cell.course is not None else BITS if cell.is_in_bits else "accuracy"
     config = canonical_json(run.identity)
     return {
         "run_id": run.run_id,
@@ -241,49 +238,36 @@ def _common(runs: Sequence[Run], index: int, provenance: Provenance) -> dict[str
         "suite": suite.name,
         "suite_version": suite.version,
         "is_full": cell.is_full,
-        "task": cell.task_name,
-        "task_category": task.category(),
+        **cost_columns(cell),
+        **{f"{kind}_code_hash": code for kind, code in cell.code.items()},
         "task_version": version_of(type(task)),
-        "task_code_hash": cell.code["task"],
         "task_source": task.source,
-        "task_args": canonical_json(cell.resolved_task_arguments),
         "task_size": None,
-        "seq_len": cell.length,
         "vocab_size": task.vocab_size,
-        "mech": cell.mechanism_name,
         "mech_label": mechanism.label,
-        "mech_family": mechanism.family,
         "mech_source": mechanism.source,
         "mech_version": version_of(mechanism),
         "mech_origin": origin_of(mechanism),
         "plugins_loaded": canonical_json(found) if (found := plugins.loaded()) else None,
-        "mech_args": canonical_json(cell.resolved_mechanism_arguments),
         "match": cell.match,
         "condition": suite.condition,
         "note": cell.note,
-        "mech_code_hash": cell.code["mech"],
         "causal_checked": provenance.causal_checked,
         "block": term_of(*cell.block),
-        "block_code_hash": cell.code["block"],
         "positions": term_of(*cell.positions),
-        "positions_code_hash": cell.code["positions"],
-        "d_model": model.model_dim,
-        "n_layers": cell.num_layers,
-        "n_heads": model.num_heads,
+        "n_heads": suite.model.num_heads,
         "seed": run.seed,
         "data_seed": data_seed(task, cell.length, run.seed),
         "init_seed": init_seed(run.seed),
         "ensemble_size": len(runs),
         "ensemble_index": index,
         "n_eval": evaluation.curve_sequences if run.is_tuning else evaluation.test_sequences,
-        "metric_name": ("validation " if run.is_tuning else "") + _metric_of(cell),
+        "metric_name": f"validation {metric}" if run.is_tuning else metric,
         "floor": floor.value,
         "floor_kind": floor.kind,
         "ceiling": ceiling.value,
         "ceiling_kind": ceiling.kind,
         "local_ceiling": None if local is None else local.value,
-        "steps_planned": training.steps,
-        "batch_size": training.batch_size,
         "optimizer": training.optimizer,
         "lr": run.learning_rate,
         "weight_decay": training.weight_decay,

@@ -146,9 +146,6 @@ class _Worker:
             executor=context.executor,
             number=number,
             queue_s=queue_s,
-            causal_checked=False,
-            started_at=datetime.now(UTC),
-            began=time.monotonic(),
             is_deterministic=is_deterministic,
             replaced=context.replaced,
         )

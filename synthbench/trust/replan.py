@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +17,7 @@ from synthbench.positions import POSITIONS
 from synthbench.process import settings_restored
 from synthbench.registry import Registry, version_of
 from synthbench.results.schema import RUN_COLUMNS
-from synthbench.runner.match import misses
+from synthbench.runner.match import misses, with_width
 from synthbench.runner.plan import Job, shortened, surrounded
 from synthbench.runner.rows import Failure, Provenance, failure_row
 from synthbench.runner.worker import RunContext, execute
@@ -110,11 +109,11 @@ class Groups:
             self._of_cell.setdefault(self._cell_key(row), []).append(row)
         # A killed command leaves only some rows of a batch; the next one trains all of it again and adds the others. So
         # a batch that is incomplete by its starting time may be complete without regard to it.
-        for traits in (self._batch, self._batch_of_cell, self._batch_of_program):
+        for traits in zip(*map(self._traits, rows), strict=True):
             batches: dict[tuple[Any, ...], list[Row]] = {}
-            for row in rows:
+            for row, trait in zip(rows, traits, strict=True):
                 if row["run_id"] not in self._batches:
-                    batches.setdefault(traits(row), []).append(row)
+                    batches.setdefault(trait, []).append(row)
             for batch in batches.values():
                 batch.sort(key=lambda row: int(row["ensemble_index"]))
                 if [row["ensemble_index"] for row in batch] == list(range(batch[0]["ensemble_size"])):
@@ -186,20 +185,12 @@ class Groups:
         of_cell = {name: config[name] for name in sorted(config) if name not in OF_RUN}
         return json.dumps([of_cell, row["role"], *(row[name] for name in SIZES)])
 
-    def _batch(self, row: Row) -> tuple[Any, ...]:
-        """Return a key that rows trained together have in common, even if they are of several tasks."""
-        return *self._batch_of_program(row), row["host_hash"], row["started_at"]
-
-    def _batch_of_cell(self, row: Row) -> tuple[Any, ...]:
-        return *self._batch_of_program(row), self._cell_key(row)
-
-    def _batch_of_program(self, row: Row) -> tuple[Any, ...]:
+    def _traits(self, row: Row) -> tuple[tuple[Any, ...], ...]:
+        """Return keys that rows trained together have in common: by starting time, by cell, and by program."""
         config = self._configs[row["run_id"]]
-        return (
-            json.dumps([config.get(name) for name in ("mech", "mech_args", "role")]),
-            row["suite"],
-            row["ensemble_size"],
-        )
+        mechanism = json.dumps([config.get(name) for name in ("mech", "mech_args", "role")])
+        program = (mechanism, row["suite"], row["ensemble_size"])
+        return (*program, row["host_hash"], row["started_at"]), (*program, self._cell_key(row)), program
 
 
 @contextmanager
@@ -265,8 +256,7 @@ def _cell(config: Mapping[str, Any], row: Row) -> Cell:
 
 def _matched(cell: Cell, row: Row) -> Cell:
     """Return the cell with the width that a row states, if its size meets the row's ``match``."""
-    model = cell.suite.model.model_copy(update={"model_dim": row["d_model"]})
-    widened = replace(cell, suite=cell.suite.model_copy(update={"model": model}), match=row["match"])
+    widened = replace(with_width(cell, row["d_model"]), match=row["match"])
     try:
         missed = misses(widened, cell.suite)
     except SynthbenchError as problem:
@@ -331,8 +321,9 @@ def _run(cell: Cell, config: Mapping[str, Any], row: Row) -> Run:
 
 def _against_the_plan(row: Row, run: Run) -> list[str]:
     """List differences between a row and its plan: above all the floor and ceiling of its skill."""
+    nowhere = Provenance(torch.device("cpu"), executor="", number=1)  # only values that need no training are compared
     with _what_is_not_here():
-        planned = failure_row([run], 0, Failure("", "", ""), _NOWHERE) | {"device_type": run.cell.device_type}
+        planned = failure_row([run], 0, Failure("", "", ""), nowhere) | {"device_type": run.cell.device_type}
     left_out = {*WORDS, *(("suite", "suite_version", "condition") if row["suite"].removesuffix(EXTRA) in MOVED else ())}
     return [
         f"{column.name} is {row[column.name]!r}; the plan says {planned[column.name]!r}"
@@ -343,15 +334,3 @@ def _against_the_plan(row: Row, run: Run) -> list[str]:
         and not (column.is_nullable and row[column.name] is None)
         and not equal(row[column.name], planned[column.name], 1e-9)
     ]
-
-
-_NOWHERE = Provenance(
-    device=torch.device("cpu"),
-    executor="",
-    number=1,
-    queue_s=0.0,
-    causal_checked=False,
-    started_at=datetime.fromtimestamp(0, UTC),
-    began=0.0,
-)
-"""Placeholder for rows that are used only for values that need no training."""

@@ -34,10 +34,8 @@ from synthbench.trust.bundle import (
     pack,
     sha256_of,
 )
-from synthbench.trust.compare import tolerance_of
+from synthbench.trust.compare import Row, tolerance_of
 from synthbench.trust.verify import Sampling, Verification, verify
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -246,7 +246,8 @@ class Made:
 
     def judged(self, deviation: float) -> tuple[Verdict, str]:
         """Return the verdict and its reason; ``deviation`` is the standard deviation of scores over seeds."""
-        row, tolerance = with_committed_baselines(self.row), self.tolerance(deviation)
+        row = with_committed_baselines(self.row)
+        tolerance = tolerance_of(self.row, deviation, self.standard_error)
         if self.problem is not None:
             return "not run", self.problem
         if is_foreign(self.row) and self.again is not None and (wrong := faults(self.again, datetime.now(UTC))):
@@ -259,10 +260,6 @@ class Made:
         row |= {"metrics": canonical_json(metrics), "curve_sha256": None}
         verdict, reason = judged(row, self.again, (None, None), tolerance)
         return verdict, f"{reason}; without its validation, which was counted from other baselines"
-
-    def tolerance(self, deviation: float) -> float:
-        """Return the allowed difference of the scores; ``deviation`` is the standard deviation over seeds."""
-        return tolerance_of(self.row, deviation, self.standard_error)
 
     @property
     def is_doubtful(self) -> bool:
@@ -361,7 +358,7 @@ def _rerun(made: Made, deviation: float) -> Rerun:
         seed=row["seed"],
         recorded=with_committed_baselines(row)["score"],
         again=again["score"] if again else None,
-        tolerance=made.tolerance(deviation),
+        tolerance=tolerance_of(row, deviation, made.standard_error),
         verdict=verdict,
         detail=detail,
         device_name=again["device_name"] if again else "",
