@@ -18,7 +18,6 @@ from synthbench.suites import Suite
 from synthbench.tasks import TASKS, Level, Task
 from synthbench.training import identity
 from synthbench.training.ensemble import OWN, SequenceModel
-from synthbench.training.identity import Component
 from synthbench.training.ladder import Course, beyond, course_of
 
 
@@ -229,15 +228,16 @@ class Cell:
     @cached_property
     def identity(self) -> dict[str, Any]:
         """The configuration that decides the result of every run, except seed and learning rate."""
-        task, mechanism = TASKS[self.task_name], self.mechanism
-        block, positions = self.block, self.positions
-        components = {
-            "task": Component(self.task_name, version_of(task), self.resolved_task_arguments),
-            "mech": Component(self.mechanism_name, version_of(mechanism), self.resolved_mechanism_arguments),
-            "block": Component(block[0].name, version_of(block[0]), block[1]),
-            "positions": Component(positions[0].name, version_of(positions[0]), positions[1]),
-        }
-        return identity.of_cell(self.suite, components, device_type=self.device_type, match=self.match)
+        parts = (
+            ("task", self.task_name, self.resolved_task_arguments),
+            ("mech", self.mechanism_name, self.resolved_mechanism_arguments),
+            ("block", self.block[0].name, self.block[1]),
+            ("positions", self.positions[0].name, self.positions[1]),
+        )
+        named: dict[str, Any] = {}
+        for (kind, name, arguments), unit in zip(parts, self.components, strict=True):
+            named |= {kind: name, f"{kind}_version": version_of(unit), f"{kind}_args": arguments}
+        return named | identity.of_protocol(self.suite, device_type=self.device_type, match=self.match)
 
     @property
     def note(self) -> str | None:

@@ -1,7 +1,7 @@
 """Identities of result rows: the configuration and the component versions that decide the result of a run."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from synthbench.options import Value, arguments_of
 from synthbench.suites import Suite
@@ -24,16 +24,6 @@ def task_options(suite: Suite, task: type[Task], length: int, options: Mapping[s
     return {"load": task.load, "rungs": [{**level._asdict(), "task": arguments_of(level.task)} for level in levels]}
 
 
-class Component(NamedTuple):
-    """A task, mechanism, block or position encoding, as the id of a row describes it."""
-
-    name: str
-    version: str
-    """Value of :func:`synthbench.registry.version_of`."""
-    arguments: dict[str, Any]
-    """Values of all options, except options added later that keep their default; for a task on a ladder, its levels."""
-
-
 def of_suite(suite: Suite) -> dict[str, Any]:
     """Collect the part of a suite that enters the ids of rows: its protocol.
 
@@ -50,22 +40,15 @@ def of_suite(suite: Suite) -> dict[str, Any]:
     }
 
 
-def of_cell(
-    suite: Suite, components: Mapping[str, Component], *, device_type: str, match: str | None = None
-) -> dict[str, Any]:
-    """Collect everything that decides the result of a cell's runs, except seed and learning rate.
+def of_protocol(suite: Suite, *, device_type: str, match: str | None) -> dict[str, Any]:
+    """Collect what decides the result of a cell's runs besides its components, seed and learning rate.
 
     Args:
         suite: The suite with the protocol; its name and version are not used.
-        components: The components under the keys ``task``, ``mech``, ``block`` and ``positions``.
         device_type: ``cpu``, ``cuda``, ...
         match: The size that the mechanism was matched to; None if it was not matched.
     """
-    named: dict[str, Any] = {}
-    for kind, (name, version, arguments) in components.items():
-        named |= {kind: name, f"{kind}_version": version, f"{kind}_args": arguments}
     return {
-        **named,
         **of_suite(suite),
         "dtype": DTYPE,
         "device_type": device_type,
