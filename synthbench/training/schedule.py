@@ -1,7 +1,6 @@
 """Schedules of the learning rate, and the curriculum that moves mechanisms from phase to phase."""
 
 import math
-from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from synthbench.suites.config import TrainingSettings
@@ -9,33 +8,24 @@ from synthbench.training.ensemble import SequenceModel
 from synthbench.training.optimiser import Optimiser
 
 
-class Schedule(ABC):
-    """A schedule of the learning rate: at each step, all runs use the same fraction of their own rate."""
+class Schedule:
+    """A schedule of the learning rate: at each step, all runs use the same fraction of their own rate.
+
+    Here that is the full rate at every step; subclasses change :meth:`share`.
+    """
 
     keeps_program: ClassVar[bool] = True
     """True if only numbers in tensors change from step to step, so that a step can be recorded and replayed."""
 
-    @abstractmethod
-    def share(self, step: int) -> float:
+    def share(self, step: int) -> float:  # noqa: ARG002
         """Return the fraction of its full rate that every run uses at a step; steps count from 0."""
+        return 1.0
 
     def apply(self, step: int, optimiser: Optimiser, model: SequenceModel) -> float:  # noqa: ARG002
         """Set the learning rates for a step, before it is taken; return the fraction that :meth:`share` gives."""
         share = self.share(step)
         optimiser.set_rates(share)
         return share
-
-
-class Constant(Schedule):
-    """A constant learning rate."""
-
-    def share(self, step: int) -> float:  # noqa: ARG002
-        """Return 1: the full rate at every step."""
-        return 1.0
-
-    def apply(self, step: int, optimiser: Optimiser, model: SequenceModel) -> float:  # noqa: ARG002
-        """Change nothing; return 1."""
-        return 1.0
 
 
 class WarmupCosine(Schedule):
@@ -121,6 +111,6 @@ def make_schedule(settings: TrainingSettings) -> Schedule:
     if settings.warmup_steps is not None:
         return WarmupCosine(settings.steps, settings.warmup_steps)
     if settings.schedule == "constant":
-        return Constant()
+        return Schedule()
     of_curriculum = GeometricCurriculum if settings.schedule == "geometric-curriculum" else CurriculumRates
     return of_curriculum(settings.steps)

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from synthbench.suites.config import TrainingSettings
 from synthbench.training import train
 from synthbench.training.cell import Cell, Run
-from synthbench.training.schedule import Constant, make_schedule
+from synthbench.training.schedule import Schedule, make_schedule
 from synthbench.training.train import GroupResult, Trainer, train_group
 from tests.training.cells import make_cell
 
@@ -79,7 +79,7 @@ class _OfKernels(TorchDispatchMode):
         return out
 
 
-class Watched(Constant):
+class Watched(Schedule):
     """A schedule that says when a step begins."""
 
     def __init__(self, settings: TrainingSettings, waits: Waits) -> None:
