@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -106,19 +106,11 @@ def evaluate(
                 predicted.append(tokens.cpu())
     model.train(was_training)
     total_loss = torch.stack(losses).double().sum(0) / torch.cat(scored, 1).sum(1).clamp(min=1)
-    scores = [
-        _score(*run)
-        for run in zip(
-            torch.cat(correct, 1).cpu().numpy(), torch.cat(scored, 1).cpu().numpy(), total_loss.tolist(), strict=True
-        )
-    ]
-    if not tasks:
-        return scores
-    errors = calibration_errors(torch.stack(confidences).sum(0)) if confidences else [None] * len(scores)
-    return [
-        replace(score, kinds=_pooled(of_run), calibration_error=error)
-        for score, of_run, error in zip(scores, kinds, errors, strict=True)
-    ]
+    num_correct, num_scored = (torch.cat(parts, 1).cpu().numpy() for parts in (correct, scored))
+    of_kinds = [_pooled(of_run) for of_run in kinds] or [{} for _ in num_correct]
+    errors = calibration_errors(torch.stack(confidences).sum(0)) if confidences else [None] * len(num_correct)
+    runs = zip(num_correct, num_scored, total_loss.tolist(), of_kinds, errors, strict=True)
+    return [_score(*run) for run in runs]
 
 
 def _by_confidence(
@@ -200,7 +192,13 @@ def layer_metrics(model: SequenceModel, block: DeviceBlock) -> list[dict[str, fl
     return runs
 
 
-def _score(correct: Int[np.ndarray, " sequences"], scored: Int[np.ndarray, " sequences"], loss: float) -> Score:
+def _score(
+    correct: Int[np.ndarray, " sequences"],
+    scored: Int[np.ndarray, " sequences"],
+    loss: float,
+    kinds: dict[str, KindLoss],
+    calibration_error: float | None,
+) -> Score:
     num_correct, num_scored = int(correct.sum()), int(scored.sum())
     has_score = scored > 0
     accuracies = correct[has_score] / scored[has_score]
@@ -210,4 +208,6 @@ def _score(correct: Int[np.ndarray, " sequences"], scored: Int[np.ndarray, " seq
         num_correct=num_correct,
         num_scored=num_scored,
         std_over_sequences=float(accuracies.std()) if len(accuracies) else 0.0,
+        kinds=kinds,
+        calibration_error=calibration_error,
     )

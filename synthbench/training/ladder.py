@@ -116,7 +116,9 @@ def beyond(levels: Sequence[Level]) -> dict[int, Level]:
     for factor in FACTORS_BEYOND:
         candidates = own_levels(type(last.task), factor * last.length)
         with suppress(UsageError):
-            candidates.append(_stretched(last, factor))
+            task, length = last.task.stretched(last.length, factor)
+            task.check_length(length)
+            candidates.append(Level(task, length, load=0, first_new=last.length if last.first_new else 0))
         for level in candidates:
             if _is_known(level, levels):
                 found[factor] = level
@@ -140,12 +142,6 @@ def _is_known(level: Level, trained: Sequence[Level]) -> bool:
         if not inputs | answers:
             return True
     return False
-
-
-def _stretched(level: Level, factor: int) -> Level:
-    task, length = level.task.stretched(level.length, factor)
-    task.check_length(length)
-    return Level(task, length, load=0, first_new=level.length if level.first_new else 0)
 
 
 @lru_cache(maxsize=4096)

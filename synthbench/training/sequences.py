@@ -97,7 +97,9 @@ def draw(
     is_ladder = protocol is not None and protocol.ladder is not None
     if protocol is not None and batch_size is not None:
         raise UsageError(f"batch size is {batch_size}; allowed: none beside suite {protocol.name!r}, which has its own")
-    stream = _split(split)
+    stream = next((known for known in SPLITS if known == split), None)
+    if stream is None:
+        raise UnknownName("split", split, SPLITS)
     if protocol is not None and is_ladder:
         level, num_batches, batch_size = _climbed_by(protocol, stream, name, given)
         unit, length = level.task, level.length
@@ -138,13 +140,6 @@ def sequences_of(
         for parts in zip(*drawn, strict=True)
     )
     return Sequences(task, length, split, seed, batch_size, inputs, targets)
-
-
-def _split(name: str) -> Split:
-    for split in SPLITS:
-        if split == name:
-            return split
-    raise UnknownName("split", name, SPLITS)
 
 
 def _in_batches(count: int | None, batch_size: int | None) -> tuple[int, int]:
