@@ -16,7 +16,7 @@ from synthbench.options import MAIN_SUITE
 from synthbench.suites import load_suite
 from synthbench.tasks import IGNORE
 from synthbench.training.ladder import course_of
-from synthbench.training.stream import TOKENS_AT_ONCE
+from synthbench.training.stream import in_pieces
 
 TOLERANCE = 1e-4
 """Largest change, relative to the largest output, that counts as rounding in float32."""
@@ -50,9 +50,8 @@ def shapes_of_main_suite() -> tuple[Shape, ...]:
                 targets = level.task.sample(rng, batch_size, level.length).targets
                 last = int(np.flatnonzero((targets != IGNORE).any(0)).max(initial=0))
                 num_visible = last + 1 if level.task.readout == "position" else level.length
-                num_pieces = -(-batch_size // max(1, TOKENS_AT_ONCE["cpu"] // num_visible))
-                pieces = torch.empty(batch_size).chunk(num_pieces)
-                found |= {(num_visible, len(piece), is_training) for piece in (pieces[0], pieces[-1])}
+                whole = torch.zeros(1, batch_size, num_visible, dtype=torch.long)
+                found |= {(num_visible, piece.shape[1], is_training) for piece, _ in in_pieces(whole, whole)}
     model, longest = suite.model, suite.ladder.longest if suite.ladder is not None else max(found)[0]
     return tuple(
         Shape(batch_size, length, longest, model.model_dim, model.num_heads, (is_training,))

@@ -1,7 +1,6 @@
 """Measure how much a mechanism's outputs change if the same tokens stand at later positions."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from synthbench.contract.states import parts_of
 from synthbench.layers import Rotation
 from synthbench.mechanisms import Attention, FeatureAttention, Mechanism
 from synthbench.positions import POSITIONS
+from synthbench.process import settings_restored
 
 LATER = (7, 100)
 """Distances by which tokens are moved, in positions."""
@@ -81,7 +81,8 @@ def _move(mechanism: Mechanism, later: int, positions: str) -> None:
     if isinstance(mechanism, FeatureAttention):
         mechanism.factors = _later_factors(mechanism, later)  # type: ignore[method-assign]
     if isinstance(mechanism, Attention) and positions != "none":
-        with _double():
+        with settings_restored():
+            torch.set_default_dtype(torch.float64)  # angles in float32 would change outputs by 1e-7
             encoding = POSITIONS[positions](
                 model_dim=mechanism.model_dim, num_heads=mechanism.num_heads, length=LENGTH + max(LATER)
             )
@@ -94,14 +95,3 @@ def _later_factors(mechanism: FeatureAttention, later: int) -> Callable[..., Any
         return type(mechanism).factors(mechanism, x, side, first_position + later)
 
     return factors
-
-
-@contextmanager
-def _double() -> Iterator[None]:
-    """Create tensors in float64 inside the block, since angles in float32 would change outputs by 1e-7."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
