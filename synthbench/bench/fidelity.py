@@ -124,23 +124,17 @@ def sweep(seeds: Sequence[int], table: Table, *, num_repeats: int, bias: bool = 
         *(replace(base, name=f"anchors {anchors}", polynomial=anchors) for anchors in (16, 32, 64, 128, 256)),
         replace(base, name="orthogonal", arguments=(("omega", "orthogonal"),)),
     ]
-    return _all(budgets, seeds, table, None, num_repeats=num_repeats, bias=bias)
+    return _all(budgets, seeds, table, partial(_chosen, {}), num_repeats=num_repeats, bias=bias)
 
 
 def _all(
-    budgets: Sequence[Budget],
-    seeds: Sequence[int],
-    table: Table,
-    others: Others | None,
-    *,
-    num_repeats: int,
-    bias: bool,
+    budgets: Sequence[Budget], seeds: Sequence[int], table: Table, others: Others, *, num_repeats: int, bias: bool
 ) -> Iterator[Row]:
     """Yield rows of the exact kernel, ``slay``, the running mean and ``others``; skip seeds that the table has."""
     for budget in budgets:
         for seed in seeds:
             begun = {"bench": "fidelity", "budget": budget.name, "bias": bias, "seed": seed}
-            names = ("exact", "slay", "mean", *(others(budget, seed, CPU) if others else ()))
+            names = ("exact", "slay", "mean", *others(budget, seed, CPU))
             if all(table.find({**begun, **_about(name)}) is not None for name in names):
                 continue
             for row in _rows(budget, seed, others, table.device, num_repeats=num_repeats, bias=bias):
@@ -183,13 +177,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 @torch.no_grad()
 def _rows(
-    budget: Budget,
-    seed: int,
-    others: Others | None,
-    device: torch.device,
-    *,
-    num_repeats: int,
-    bias: bool,
+    budget: Budget, seed: int, others: Others, device: torch.device, *, num_repeats: int, bias: bool
 ) -> list[dict[str, Any]]:
     """Measure all estimators on the device; random numbers are drawn on the CPU, so they are the same on any device."""
     generator = torch.Generator().manual_seed(seed)
@@ -199,9 +187,7 @@ def _rows(
     q, k, v = target.heads(x.to(device))
     expected = target.merge_heads(target.attend(q, k, v))
     slay = _mechanism("slay", budget, seed).to(device)
-    estimators = {"exact": target.attend, "slay": slay.attend, "mean": running_mean}
-    if others:
-        estimators |= others(budget, seed, device)
+    estimators = {"exact": target.attend, "slay": slay.attend, "mean": running_mean, **others(budget, seed, device)}
     outs = {name: target.merge_heads(estimate(q, k, v)) for name, estimate in estimators.items()}
     calls = {name: partial(run, q, k, v) for name, run in estimators.items()}
     seconds = interleaved(calls, num_repeats, device)

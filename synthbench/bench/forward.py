@@ -6,14 +6,17 @@ from typing import Any
 import torch
 from torch.utils.benchmark import Timer
 
-from synthbench.mechanisms import MECHANISMS, Mechanism
+from synthbench.mechanisms import MECHANISMS
 
 LENGTHS = (64, 512)
 BATCH_SIZE = 8
 
 
-def forward_ms(mechanism: Mechanism, length: int) -> float:
+def forward_ms(name: str, arguments: Mapping[str, Any], length: int) -> float:
     """Measure the median milliseconds of a forward pass of 8 sequences, with the threads of this process."""
+    mechanism = MECHANISMS[name](
+        **arguments, max_length=max(LENGTHS), generator=torch.Generator().manual_seed(0)
+    ).eval()
     x = torch.randn(BATCH_SIZE, length, mechanism.model_dim, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         timer = Timer("mechanism(x)", globals={"mechanism": mechanism, "x": x}, num_threads=torch.get_num_threads())
@@ -24,10 +27,6 @@ def next_to_softmax(name: str, arguments: Mapping[str, Any]) -> dict[int, dict[s
     """Time a mechanism at each of ``LENGTHS``, in milliseconds and as a multiple of the time of softmax attention."""
     times: dict[int, dict[str, float]] = {}
     for length in LENGTHS:
-        unit, softmax = (
-            MECHANISMS[mechanism](**given, max_length=max(LENGTHS), generator=torch.Generator().manual_seed(0)).eval()
-            for mechanism, given in ((name, arguments), ("softmax", {}))
-        )
-        ours, theirs = forward_ms(unit, length), forward_ms(softmax, length)
+        ours, theirs = forward_ms(name, arguments, length), forward_ms("softmax", {}, length)
         times[length] = {"ms": ours, "times_softmax": ours / theirs}
     return times

@@ -17,6 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.module_tracker import ModuleTracker
 
+from synthbench.process import settings_restored
 from synthbench.runner.executors.base import WORKER_ENVIRONMENT
 
 Call = Callable[[], object]
@@ -37,15 +38,12 @@ COPIED = {"cpu": 2**25, "cuda": 2**28}
 def as_in_a_worker() -> Iterator[None]:
     """Measure under the conditions of a training worker: one thread, in a process that keeps freed memory for reuse.
 
-    Afterwards, the number of threads is restored; the memory settings of glibc are not.
+    Afterwards, the settings of the process are restored; those of glibc are not.
     """
     keep_freed_memory()
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with settings_restored():
+        torch.set_num_threads(1)
         yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def give_back_memory() -> None:
@@ -193,10 +191,6 @@ class Roof:
 
     flops_per_s: float
     bytes_per_s: float
-
-    def floor_s(self, flops: int, moved_bytes: int) -> float:
-        """Compute the shortest time of some work at the measured rates, in seconds."""
-        return max(flops / self.flops_per_s, moved_bytes / self.bytes_per_s)
 
 
 def roof_of(device: torch.device, dtype: torch.dtype, num_repeats: int = 5) -> Roof:

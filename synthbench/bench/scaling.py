@@ -268,7 +268,7 @@ class _Trial:
         low, middle, high = (float(value) for value in np.quantile(self.taken, [0.25, 0.5, 0.75]))
         tensor_bytes = setting.batch_size * setting.length * MODEL_DIM * setting.dtype.itemsize
         moved = tensor_bytes * (2 if self.form.takes == "layer" else 4) * (1 if setting.direction == "forward" else 3)
-        floor = roof.floor_s(cost.flops, moved)
+        floor = max(cost.flops / roof.flops_per_s, moved / roof.bytes_per_s)
         tokens_per_s = setting.batch_size * setting.length / middle
         spread, share = (high - low) / middle, floor / middle
         numbers = (1e3 * middle, spread, tokens_per_s, cost.peak_bytes, cost.flops, 1e3 * floor, share)
@@ -277,19 +277,29 @@ class _Trial:
 
 def _tried(forms: Sequence[Form], setting: Setting, about: Row, course: _Course) -> list[_Trial]:
     """Call each form once at one length, if it may be measured and the table has no row of it."""
-    wanted = {}
+    trials: list[_Trial] = []
+    inputs: Inputs | None = None
     for form in forms:
         status = course.status(form.name)
-        begun = {**about, **_identity(form, setting), "status": status}
-        if status is not None and not course.has(begun):
-            wanted[form.name] = (form, begun)
-    tried = {name: form for name, (form, begun) in wanted.items() if begun["status"] == "ok"}
-    inputs = (unless_out_of_memory(partial(inputs_of, setting)) if tried else None) or {}
-    trials = []
-    for name, (form, begun) in wanted.items():
-        cost = unless_out_of_memory(partial(_cost, form, inputs, setting)) if inputs and name in tried else None
-        status = "oom" if name in tried and cost is None else begun["status"]
-        trial = _Trial(form, setting, {**begun, "status": status}, cost)
+        begun = {
+            **about,
+            "form": form.name,
+            "takes": form.takes,
+            "direction": setting.direction,
+            "length": setting.length,
+            "batch_size": setting.batch_size,
+            "heads": NUM_HEADS,
+            "head_dim": MODEL_DIM // NUM_HEADS,
+            "dtype": str(setting.dtype).removeprefix("torch."),
+            "status": status,
+        }
+        if status is None or course.has(begun):
+            continue
+        cost = None
+        if status == "ok":
+            inputs = inputs or unless_out_of_memory(partial(inputs_of, setting))
+            cost = unless_out_of_memory(partial(_cost, form, inputs, setting)) if inputs else None
+        trial = _Trial(form, setting, begun if cost or status != "ok" else {**begun, "status": "oom"}, cost)
         course.take(trial)
         trials.append(trial)
     return trials
@@ -312,19 +322,6 @@ def _turn(trial: _Trial, inputs: Inputs) -> float:
     if trial.cost is not None and trial.cost.seconds < BRIEF_S:
         call()
     return seconds(call, trial.setting.device)
-
-
-def _identity(form: Form, setting: Setting) -> dict[str, Any]:
-    return {
-        "form": form.name,
-        "takes": form.takes,
-        "direction": setting.direction,
-        "length": setting.length,
-        "batch_size": setting.batch_size,
-        "heads": NUM_HEADS,
-        "head_dim": MODEL_DIM // NUM_HEADS,
-        "dtype": str(setting.dtype).removeprefix("torch."),
-    }
 
 
 def _cost(form: Form, inputs: Inputs, setting: Setting) -> _Cost:

@@ -24,7 +24,6 @@ from synthbench.runner.plan import make_cells, select_mechanisms
 from synthbench.suites import Suite, load_suite
 from synthbench.training.capture import WARM_UP_STEPS
 from synthbench.training.cell import Cell, Run
-from synthbench.training.stream import device_blocks
 from synthbench.training.train import Trainer
 
 TASK = "reverse"
@@ -165,30 +164,19 @@ def _published_rate(programs: Sequence["Program"], num_repeats: int) -> float | 
 class Program:
     """A trainer, with the batches on which it is timed."""
 
-    def __init__(
-        self,
-        runs: Sequence[Run],
-        num_steps: int,
-        device: torch.device,
-        *,
-        is_captured: bool = False,
-    ) -> None:
+    def __init__(self, runs: Sequence[Run], num_steps: int, device: torch.device, *, is_captured: bool = False) -> None:
         self.trainer = Trainer(runs, device, is_captured=is_captured)
         # A step is recorded only after a few steps without recording.
         self.num_warm_ups = 1 + (WARM_UP_STEPS // num_steps if is_captured else 0)
-        batch_size = self.trainer.suite.training.batch_size
-        blocks = device_blocks(runs, "train", num_batches=num_steps, batch_size=batch_size, device=device)
-        self.blocks = list(blocks)
-        self.device = device
+        self.batches = list(self.trainer.batches("train", num_steps, self.trainer.suite.training.batch_size))
         self.num_run_steps = len(runs) * num_steps
 
     def run(self) -> None:
         """Take all steps and wait until the device is done."""
-        for inputs, targets, columns in self.blocks:
-            for batch, labels in zip(inputs, targets, strict=True):
-                self.trainer.step(batch, labels, columns)
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        for inputs, targets, columns in self.batches:
+            self.trainer.step(inputs[0], targets[0], columns)
+        if self.trainer.device.type == "cuda":
+            torch.cuda.synchronize(self.trainer.device)
 
 
 def _worker_rate(cell: Cell, *, num_steps: int, num_repeats: int) -> float:

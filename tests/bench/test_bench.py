@@ -68,11 +68,7 @@ def test_a_model_trains_the_same_in_its_published_form(name: str) -> None:
     assert published.publish(theirs.trainer.model)
 
     losses = [
-        [
-            program.trainer.step(batch, labels, columns)
-            for inputs, targets, columns in program.blocks
-            for batch, labels in zip(inputs, targets, strict=True)
-        ]
+        [program.trainer.step(inputs[0], targets[0], columns) for inputs, targets, columns in program.batches]
         for program in (ours, theirs)
     ]
     torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-5)
