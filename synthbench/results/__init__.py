@@ -1,6 +1,6 @@
 """The results store: the columns of a row, and how rows are appended and read. It never imports torch."""
 
-from synthbench.results.schema import CURVES, RUNS, SCHEMA_VERSION, STATUSES, run_id, skill
+from synthbench.results.schema import CURVES, RUNS, SCHEMA_VERSION, run_id
 from synthbench.results.store import PACKAGED, Quarantined, Store, published
 
 __all__ = [
@@ -8,10 +8,8 @@ __all__ = [
     "PACKAGED",
     "RUNS",
     "SCHEMA_VERSION",
-    "STATUSES",
     "Quarantined",
     "Store",
     "published",
     "run_id",
-    "skill",
 ]
