@@ -132,20 +132,20 @@ def hopped(task: Any, inputs: list[int]) -> list[set[int]]:
 
 
 def picked(task: Any, inputs: list[int]) -> list[set[int]]:
-    """At each token what the policy picks of the symbols that followed the same token before."""
+    """Pick by the policy, at each token, among the symbols that followed the same token before."""
     followed = defaultdict[int, list[int]](list)
     targets: list[set[int]] = []
     for token, after in pairwise([*inputs, IGNORE]):
         known = followed[token] or [IGNORE]
-        ((most_common, _), *_others) = Counter(known).most_common()
-        targets.append({{"first": known[0], "latest": known[-1], "majority": most_common}[task.policy]})
+        choices = {"first": known[0], "latest": known[-1], "majority": max(known, key=known.count)}
+        targets.append({choices[task.policy]})
         if 0 <= after < task.num_symbols:
             followed[token].append(after)
     return targets
 
 
 def asked_at_the_end(task: Any, inputs: list[int]) -> list[set[int]]:
-    """All triggers occur equally often, each before its own symbols, or before one that holds a majority."""
+    """Triggers occur equally often, each before symbols that differ or that leave one a bare majority."""
     context, asked = inputs[: -task.num_asked], inputs[-task.num_asked :]
     counts = Counter(token for token in context if token >= task.num_symbols)
     assert list(counts.values()) == [task.repeats] * task.num_triggers
