@@ -1,4 +1,4 @@
-"""What is wrong with a plain module in a file is told with its place, and the documented ones are right."""
+"""Faults of a plain module in a file are told with their place, and the documented ones have none."""
 
 import json
 import re
