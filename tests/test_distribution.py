@@ -144,7 +144,7 @@ def test_a_newcomer_goes_from_an_empty_folder_to_a_package_without_the_checkout(
     synthbench: Command, site: Path, tmp_path: Path
 ) -> None:
     def expect(*words: str, path: Path | None = None) -> str:
-        done = synthbench(*words, path=path)
+        done: subprocess.CompletedProcess[str] = synthbench(*words, path=path)
         assert done.returncode == 0, (words, done.stdout, done.stderr)
         return done.stdout
 
