@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from synthbench.mechanisms import MECHANISMS
-from synthbench.mechanisms.base import FeatureAttention, ScoreAttention
 
 
 def draw(
@@ -18,9 +17,8 @@ def draw(
     return q, k, v
 
 
-def make(name: str, head_dim: int = 16, **options: Any) -> FeatureAttention | ScoreAttention:
-    """A mechanism of two heads."""
-    options = ({"P": 3, "R": 2, "D": 5} if name == "slay" else {}) | options  # few, for the interpreter
-    unit = MECHANISMS[name](model_dim=2 * head_dim, num_heads=2, generator=torch.Generator().manual_seed(0), **options)
-    assert isinstance(unit, FeatureAttention | ScoreAttention)
-    return unit
+def make(name: str, head_dim: int = 16, seed: int = 0, **options: Any) -> Any:
+    """A mechanism of two heads; SLAY of few anchors and features, each of which is many steps of the interpreter."""
+    options = ({"P": 3, "R": 2, "D": 5} if name == "slay" else {}) | options
+    generator = torch.Generator().manual_seed(seed)
+    return MECHANISMS[name](model_dim=2 * head_dim, num_heads=2, generator=generator, **options)

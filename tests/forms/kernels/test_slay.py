@@ -1,5 +1,4 @@
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -12,14 +11,11 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.
 
 from synthbench.forms.kernels import _slay
 from synthbench.forms.kernels._tiles import padded, running_sums
+from tests.forms.kernels import inputs
 from tests.forms.kernels.inputs import draw
 from tests.tensors import mix, value_and_gradients
 
-
-def make(head_dim: int = 16, seed: int = 0, **options: Any) -> Slay:
-    """Of few anchors and features, each of which is many steps of the interpreter."""
-    few: dict[str, Any] = {"P": 3, "R": 2, "D": 5, **options}
-    return Slay(model_dim=2 * head_dim, num_heads=2, generator=torch.Generator().manual_seed(seed), **few)
+make = partial(inputs.make, "slay")
 
 
 def constants_of(unit: Slay) -> _slay.Constants:
@@ -38,15 +34,20 @@ def define(unit: Slay, inputs: tuple[Tensor, ...], guard: Guard, delta: float) -
     return mix(kernel, v, guard, delta)
 
 
+def compare(
+    unit: Slay, case: tuple[Tensor, ...], guard: Guard = "add", delta: float = 1e-6, segment: int | None = 64
+) -> None:
+    """The kernel against the definition."""
+    out = _slay.attend(constants_of(unit), *case, guard=guard, delta=delta, segment=segment)
+
+    torch.testing.assert_close(out, define(unit, case, guard, delta).float(), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("length", "segment"), [(1, None), (64, None), (200, None), (63, 64), (65, 64), (128, 64), (200, 64)]
 )
 def test_the_kernel_computes_the_definition(length: int, segment: int | None) -> None:
-    unit, case = make(), draw(length)
-
-    out = _slay.attend(constants_of(unit), *case, guard="add", delta=1e-6, segment=segment)
-
-    torch.testing.assert_close(out, define(unit, case, "add", 1e-6).float(), rtol=1e-5, atol=1e-5)
+    compare(make(), draw(length), segment=segment)
 
 
 @pytest.mark.parametrize(
@@ -55,11 +56,7 @@ def test_the_kernel_computes_the_definition(length: int, segment: int | None) ->
     ids=str,
 )
 def test_widths_need_not_be_powers_of_two(head_dim: int, options: dict[str, int]) -> None:
-    unit, case = make(head_dim, **options), draw(70, head_dim, 10)
-
-    out = _slay.attend(constants_of(unit), *case, guard="add", delta=1e-6, segment=64)
-
-    torch.testing.assert_close(out, define(unit, case, "add", 1e-6).float(), rtol=1e-5, atol=1e-5)
+    compare(make(head_dim, **options), draw(70, head_dim, 10))
 
 
 @pytest.mark.parametrize(("features", "value_dim", "at_once"), [(48, 32, 8), (48, 64, 4), (126, 64, 2), (126, 128, 1)])
@@ -71,20 +68,12 @@ def test_states_are_of_as_many_anchors_as_fit(features: int, value_dim: int, at_
 @pytest.mark.parametrize(("num_anchors", "features", "value_dim"), [(5, 48, 64), (2, 126, 128)])
 def test_states_are_summed_for_as_many_anchors_as_fit(num_anchors: int, features: int, value_dim: int) -> None:
     """Anchors that are no multiple of those, too."""
-    unit, case = make(R=3, D=features // 3, P=num_anchors), draw(70, 16, value_dim)
-
-    out = _slay.attend(constants_of(unit), *case, guard="add", delta=1e-6, segment=64)
-
-    torch.testing.assert_close(out, define(unit, case, "add", 1e-6).float(), rtol=1e-5, atol=1e-5)
+    compare(make(R=3, D=features // 3, P=num_anchors), draw(70, 16, value_dim))
 
 
 @pytest.mark.parametrize("guard", ["add", "clamp"])
 def test_guards_are_those_of_the_other_forms(guard: Guard) -> None:
-    unit, case = make(), draw(70)
-
-    out = _slay.attend(constants_of(unit), *case, guard=guard, delta=0.5, segment=64)
-
-    torch.testing.assert_close(out, define(unit, case, guard, 0.5).float(), rtol=1e-5, atol=1e-5)
+    compare(make(), draw(70), guard, 0.5)
 
 
 def test_exponents_are_clipped_and_vectors_may_vanish() -> None:
@@ -92,9 +81,7 @@ def test_exponents_are_clipped_and_vectors_may_vanish() -> None:
     case = q.index_fill(-2, torch.tensor([3]), 0), k.index_fill(-2, torch.tensor([0, 5]), 0), v
     unit.shift.add_(19)  # the exponents of many features are now below -20
 
-    out = _slay.attend(constants_of(unit), *case, guard="clamp", delta=1e-20)
-
-    torch.testing.assert_close(out, define(unit, case, "clamp", 1e-20).float(), rtol=1e-5, atol=1e-5)
+    compare(unit, case, "clamp", 1e-20, segment=None)
 
 
 @pytest.mark.parametrize(
@@ -123,9 +110,7 @@ def test_runs_may_have_constants_of_their_own() -> None:
     out = _slay.attend(constants, q, k, v, guard="add", delta=1e-6, segment=64)
 
     for run, unit in enumerate(units):
-        alone = _slay.attend(
-            constants_of(unit), q[run], k[run], v[run], guard="add", delta=1e-6, segment=64
-        )  # fmt: skip
+        alone = _slay.attend(constants_of(unit), q[run], k[run], v[run], guard="add", delta=1e-6, segment=64)
         torch.testing.assert_close(out[run], alone)
 
 
@@ -164,7 +149,7 @@ def test_bfloat16_reads_the_states_of_several_anchors_at_once(
 
 @pytest.mark.parametrize("is_reversed", [False, True])
 @pytest.mark.parametrize("shape", [(1, 1, 3), (2, 17, 5, 30), (3, 40, 128)], ids=str)
-def test_running_sums_are_kept_as_products_read_them(shape: tuple[int, ...], is_reversed: bool) -> None:  # noqa: FBT001
+def test_running_sums_are_kept_as_products_read_them(*, shape: tuple[int, ...], is_reversed: bool) -> None:
     sums = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     expected = sums.double()
     expected = expected.flip(1).cumsum(1).flip(1) if is_reversed else expected.cumsum(1)
