@@ -26,7 +26,8 @@ def made(scores: Sequence[float], /, **changes: Any) -> pd.DataFrame:
     """Make the rows of one setting: scores at every length that is longer, by seed; 1 at the length of the training."""
     facts: dict[str, Any] = {
         "task": "even_pairs", "suite": "peers", "mech": "softmax", "block": "transformer", "positions": "rope",
-        "floor": 0.5, "config_json": config(), "n_eval_examples": 32_000, "step_ms_median": 64.0, **changes,
+        "floor": 0.5, "config_json": config(), "n_eval_examples": 32_000, "batch_size": 64, "ensemble_size": 1,
+        "step_ms_median": 64.0, **changes,
     }  # fmt: skip
     metrics = [json.dumps({f"x{factor}.score": score for factor in (2, 4, 8)}) for score in scores]
     return pd.DataFrame([make_row(facts["mech"], n, 1.0, **facts, metrics=text) for n, text in enumerate(metrics)])
