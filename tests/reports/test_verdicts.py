@@ -214,6 +214,6 @@ def test_a_task_on_which_all_failed_has_no_score() -> None:
 
 def test_a_failed_run_is_left_out_of_the_tests() -> None:
     scores = drawn({"slay": 0.5, "linear": 0.9})
-    failed = {**scores, "linear": [*scores["linear"], None]}
+    failed = make_frame({**scores, "linear": [*scores["linear"], None]})
 
-    assert only(make_frame(failed)).named == only(make_frame(scores)).named != set()
+    assert only(failed).named == only(make_frame(scores)).named != set()

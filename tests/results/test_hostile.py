@@ -15,8 +15,8 @@ from synthbench.results.schema import CURVE_COLUMNS, CURVES
 from synthbench.results.store import LIMITS, suspects
 from synthbench.trust.beside import join
 from synthbench.trust.merge import merge
-from tests.results.rows import make_row
-from tests.results.stores import CURVE, Row, filled, forge, listing, reader, sealed, signed
+from tests.results.rows import Row, make_row
+from tests.results.stores import CURVE, filled, forge, listing, reader, sealed, signed
 
 ANY = f"job-{'0' * 16}.parquet"
 NUM_ROWS = 6

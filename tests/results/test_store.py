@@ -19,8 +19,8 @@ from synthbench.results import RUNS, Store, published
 from synthbench.results.maintenance import COUNTED
 from synthbench.results.schema import RUN_COLUMNS, row_sha256, table_of
 from synthbench.results.store import Limits, collected, parts_of
-from tests.results.rows import make_row
-from tests.results.stores import CURVE, Row, exact, failing, filled, listing, reader
+from tests.results.rows import Row, make_row
+from tests.results.stores import CURVE, exact, failing, filled, listing, reader
 
 
 @pytest.fixture

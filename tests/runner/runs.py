@@ -51,7 +51,7 @@ def lasting(*folders: Path, but: Iterable[str] = ()) -> tuple[list[str], list[st
 
     Nothing is damaged, and no row there twice.
     """
-    rows, points = list[dict[str, Any]](), list[dict[str, Any]]()
+    rows, points = list[dict[Any, Any]](), list[dict[Any, Any]]()
     for folder in folders:
         store = Store.open(folder, create=False)
         rows += store.table().drop_columns([*MAY_DIFFER, *but]).to_pylist()

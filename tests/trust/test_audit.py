@@ -15,7 +15,8 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 
 def test_an_honest_row_and_an_honest_failure_have_no_fault() -> None:
-    unknown = dict.fromkeys(("score", "skill", "n_correct", "n_eval_examples", "eval_loss", "steps", "lr"))
+    empty = ("score", "skill", "n_correct", "n_eval_examples", "eval_loss", "steps", "lr")
+    unknown: dict[str, Any] = dict.fromkeys(empty)
     failure = make_honest(status="error", error_type="ValueError", error_message="two\nlines", **unknown)
 
     assert faults(make_honest(), NOW) == faults(failure, NOW) == []

@@ -178,7 +178,8 @@ def test_a_test_has_tensors_of_one_run_where_those_of_several_are_stacked(monkey
 
     def kernel(constants: _slay.Constants, q: Tensor, k: Tensor, v: Tensor, **_options: Any) -> Tensor:
         tested.append(constants.anchors.shape)
-        return make("slay").attend_by_torch(q, k, v)
+        attended: Tensor = make("slay").attend_by_torch(q, k, v)
+        return attended
 
     monkeypatch.setattr(_slay, "attend", kernel)
     unit = stack_modules([make("slay"), make("slay")], activation_axes=5)
