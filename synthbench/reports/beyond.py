@@ -1,6 +1,5 @@
 """Tests beyond the trained length: skill on sequences with 2 and 4 times as many tokens."""
 
-import json
 from collections.abc import Callable
 
 from synthbench.reports.cells import Cells, MechanismFacts, clipped, mean_of
@@ -53,10 +52,9 @@ def _skills(cells: Cells, mechanism: MechanismFacts) -> list[list[float]]:
     """
     found = []
     for task in cells.tasks:
-        of_runs = [json.loads(row["metrics"]) for row in cells.cell(task, mechanism).rows if row["status"] == "ok"]
         tested = [
             metrics
-            for metrics in of_runs
+            for metrics in cells.cell(task, mechanism).metrics.values()
             if scored_levels(metrics) and any(f"x{factor}.length" in metrics for factor in FACTORS)
         ]
         if tested:

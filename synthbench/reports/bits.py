@@ -82,11 +82,9 @@ def _table(cells: Cells, task: TaskFacts, name: str) -> Table:
         return lambda mechanism: _bits_cell(some, task, mechanism)
 
     def share(metric: str) -> Callable[[MechanismFacts], str]:
-        def cell(mechanism: MechanismFacts) -> str:
-            of_runs = [json.loads(row["metrics"]).get(metric) for row in cells.cell(task, mechanism).rows]
-            return percent(mean_of(of_runs))
-
-        return cell
+        return lambda one: percent(
+            mean_of([json.loads(row["metrics"]).get(metric) for row in cells.cell(task, one).rows])
+        )
 
     columns: dict[Column | str, Callable[[MechanismFacts], Cell | str]] = {"bits per token": whole}
     for kind in [each.removesuffix(".bits") for each in metrics if each.endswith(".bits") and not each.startswith("x")]:
@@ -118,8 +116,8 @@ def of_kind(cells: Cells, kind: str) -> Cells:
     """Replace scores by the negative bits per token on one kind of token; runs without that metric have no score."""
     estimates = {}
     for key, estimate in cells.estimates.items():
-        bits = {int(row["seed"]): json.loads(row["metrics"]).get(f"{kind}.bits") for row in estimate.rows}
-        scores = {seed: -bits[seed] for seed in estimate.scores if bits[seed] is not None}
+        bits = {seed: metrics.get(f"{kind}.bits") for seed, metrics in estimate.metrics.items()}
+        scores = {seed: -number for seed, number in bits.items() if number is not None}
         estimates[key] = replace(estimate, scores=scores)
     return replace(cells, estimates=estimates)
 

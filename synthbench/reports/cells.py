@@ -20,7 +20,7 @@ from jaxtyping import Float
 from synthbench.bits import BITS
 from synthbench.levels import LevelScore, load_at_half
 from synthbench.reports.aggregates import Interval, t_interval
-from synthbench.reports.ladder import Ladder, ladder_in, scored_levels
+from synthbench.reports.ladder import Ladder, Profile, ladder_in, mean_profile, scored_levels
 from synthbench.reports.order import place_of
 from synthbench.reports.selection import AROUND, SETTING, TASK_KEY, settings
 from synthbench.reports.statistics import Scores, spread
@@ -106,33 +106,29 @@ class MechanismFacts(NamedTuple):
 class Estimate:
     """The results of one cell over its seeds. Scores are fractions in [0, 1], or negative bits per token."""
 
-    scores: dict[int, float]
+    scores: dict[int, float] = field(default_factory=dict)
     """Scores of the successful runs, by seed."""
-    failed_seeds: tuple[int, ...]
-    """Seeds that have a row but no score."""
-    skill: float
+    skill: float = math.nan
     """Mean over seeds of the skills, each clipped to [0, 1]; NaN if floor and ceiling are equal."""
-    evaluation_std: float
-    """Standard deviation of the score between test sequences, averaged over seeds; NaN if unknown."""
-    num_sequences: int
-    """Number of test sequences, all seeds together."""
-    steps_to_threshold: tuple[float, ...]
-    """Training steps until the suite's threshold of skill was reached, for each successful seed; infinite if never."""
-    steps_planned: int
-    levels: dict[int, Sequence[LevelScore]] = field(default_factory=dict)
-    """Scores of all levels by seed; empty without a ladder."""
-    rows: Sequence[Row] = field(default=(), compare=False, repr=False)
+    metrics: dict[int, Mapping[str, float | None]] = field(default_factory=dict)
+    """Metrics of the successful runs, by seed."""
+    rows: Sequence[Row] = ()
     """The rows of all runs, in the order of their seeds."""
 
     @cached_property
     def runs(self) -> dict[int, float]:
         """Score of every run by seed; 0 for a failed run."""
-        return dict.fromkeys(self.failed_seeds, 0.0) | self.scores
+        return {int(row["seed"]): 0.0 for row in self.rows} | self.scores
+
+    @cached_property
+    def levels(self) -> list[list[LevelScore]]:
+        """Scores of all levels of each successful run; empty without a ladder."""
+        return [levels for metrics in self.metrics.values() if (levels := scored_levels(metrics))]
 
     @cached_property
     def loads_at_half(self) -> list[float]:
         """Load at half skill of each run on a ladder: ``inf`` if skill stays above half, 0 if it starts below half."""
-        return [load_at_half(levels) for levels in self.levels.values()]
+        return list(map(load_at_half, self.levels))
 
     @property
     def load_at_half(self) -> float:
@@ -143,14 +139,9 @@ class Estimate:
         return median_low(self.loads_at_half) if self.levels else math.nan
 
     @property
-    def skill_of_all(self) -> float:
-        """Mean skill over all runs, where a failed run has skill 0; NaN without a run."""
-        return (self.skill * self.n if self.n else 0.0) / len(self.runs) if self.runs else math.nan
-
-    @property
     def num_failed(self) -> int:
         """Number of seeds that have a row but no score."""
-        return len(self.failed_seeds)
+        return len(self.runs) - self.n
 
     @property
     def n(self) -> int:
@@ -175,14 +166,16 @@ class Estimate:
     @property
     def evaluation_error(self) -> float:
         """Standard error of the mean due to the finite test set alone; NaN if unknown."""
-        return self.evaluation_std / math.sqrt(self.num_sequences) if self.num_sequences else math.nan
+        num_sequences = sum(int(row["n_eval"]) for row in self.rows if int(row["seed"]) in self.scores)
+        stds = [metrics.get("score_std_over_sequences") for metrics in self.metrics.values()]
+        return mean_of(stds) / math.sqrt(num_sequences) if num_sequences else math.nan
 
 
 IN_ROWS = ("Softmax", "Standard")
 """The common name of softmax attention, shown in reports, and its name in the SLAY papers, used in rows."""
 DIGITS = 9
 """Decimals to which means are rounded before sorting, so that rounding errors decide nothing."""
-NO_ROWS = Estimate({}, (), math.nan, math.nan, 0, (), 0, {})
+NO_ROWS = Estimate()
 
 
 @dataclass(frozen=True)
@@ -228,8 +221,8 @@ class Cells:
     @cached_property
     def scores(self) -> Scores:
         """Every score, [tasks, mechanisms, seeds]; NaN where a run is missing or failed."""
-        scores = [by_seed([cell.scores for cell in self.cells_of(task)], self.seeds) for task in self.tasks]
-        return np.array(scores).reshape(len(self.tasks), len(self.mechanisms), len(self.seeds))
+        scores = by_seed([cell.scores for *_, cell in self], self.seeds)
+        return scores.reshape(len(self.tasks), len(self.mechanisms), len(self.seeds))
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -252,6 +245,27 @@ class Cells:
         The variance of runs is estimated from all cells of a task by :func:`synthbench.reports.statistics.spread`.
         """
         return self._intervals[task.key, mechanism.key][1:]
+
+    def skill_interval(self, task: TaskFacts, mechanism: MechanismFacts) -> tuple[float, float]:
+        """Return the ends of the 95 % interval over seeds of a cell's mean skill; NaN if there is none."""
+        low, high = (
+            clipped((end - task.floor) / task.gap) if task.gap and not math.isnan(end) else math.nan
+            for end in self.interval(task, mechanism)
+        )
+        return low, high
+
+    def skill_on(self, task: TaskFacts, mechanism: MechanismFacts) -> Interval:
+        """Return the mean skill of all runs of a cell, where a failed run has skill 0, with its interval over seeds.
+
+        An interval covers only runs with a score, so there is none if a run failed.
+        """
+        cell = self.cell(task, mechanism)
+        ends = (math.nan, math.nan) if cell.num_failed else self.skill_interval(task, mechanism)
+        return Interval(mean_of(skills_of(cell, task, sorted(cell.runs))), *ends)
+
+    def profile(self, task: TaskFacts, mechanism: MechanismFacts) -> Profile | None:
+        """Average the skills of a cell's runs on each level; None without a ladder or a run that has all levels."""
+        return mean_profile(task.ladder, self.cell(task, mechanism).levels) if task.ladder else None
 
     @cached_property
     def _intervals(self) -> dict[tuple[Key, Key], Interval]:
@@ -476,20 +490,11 @@ def _mechanism(key: Key, label: str, row: Row, rows: Sequence[Row]) -> Mechanism
 
 
 def _estimate(runs: Sequence[Row]) -> Estimate:
-    finished = [row for row in runs if row["status"] == "ok" and is_known(row["score"])]
-    scores = {int(row["seed"]): float(row["score"]) for row in finished}
-    metrics = {int(row["seed"]): json.loads(row["metrics"]) for row in finished}
+    finished = {int(row["seed"]): row for row in runs if row["status"] == "ok" and is_known(row["score"])}
     return Estimate(
-        scores=scores,
-        failed_seeds=tuple(int(row["seed"]) for row in runs if int(row["seed"]) not in scores),
-        skill=mean_of([row["skill"] for row in finished], clipped),
-        evaluation_std=mean_of([named.get("score_std_over_sequences") for named in metrics.values()]),
-        num_sequences=sum(int(row["n_eval"]) for row in finished),
-        steps_to_threshold=tuple(
-            float(row["steps_to_threshold"]) if is_known(row["steps_to_threshold"]) else math.inf for row in finished
-        ),
-        steps_planned=max((int(row["steps_planned"]) for row in finished), default=0),
-        levels={seed: levels for seed, named in metrics.items() if (levels := scored_levels(named))},
+        scores={seed: float(row["score"]) for seed, row in finished.items()},
+        skill=mean_of([row["skill"] for row in finished.values()], clipped),
+        metrics={seed: json.loads(row["metrics"]) for seed, row in finished.items()},
         rows=runs,
     )
 

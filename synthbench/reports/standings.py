@@ -2,14 +2,11 @@
 
 import hashlib
 import json
-import math
-from statistics import fmean
 from typing import Any
 
 from synthbench.errors import UsageError
 from synthbench.reports.aggregates import UNKNOWN, Interval
-from synthbench.reports.cells import MechanismFacts, TaskFacts, clipped, is_known, skills_of
-from synthbench.reports.ladder import mean_profile
+from synthbench.reports.cells import Cells, MechanismFacts, TaskFacts, is_known
 from synthbench.reports.leaderboard import Leaderboard, Placed
 from synthbench.reports.report import Report
 
@@ -62,7 +59,7 @@ def standings(made: Report, category: str | None = None) -> dict[str, Any]:
                 "num_rows": len(rows),
                 "num_verified": sum(is_known(row.get("verified_by")) for row in rows),
                 **({"categories": {name: _as_facts(mean) for name, mean in means.items()}} if parts else {}),
-                "tasks": {task.label: _of_task(made, task, mechanism) for task in runs},
+                "tasks": {task.label: _of_task(cells, task, mechanism) for task in runs},
             }
         )
     shown = made.selection.rows
@@ -95,19 +92,13 @@ def ranked_board(made: Report) -> Leaderboard:
     return made.board
 
 
-def _of_task(made: Report, task: TaskFacts, mechanism: MechanismFacts) -> dict[str, Any]:
+def _of_task(cells: Cells, task: TaskFacts, mechanism: MechanismFacts) -> dict[str, Any]:
     """Return mean skill on a task, its interval and number of seeds; on a ladder, also capacity and skill by load."""
-    cell = made.cells.cell(task, mechanism)
-    mean = fmean(skills_of(cell, task, sorted(cell.runs)))
-    # An interval covers only runs with a score, so there is none if a run failed.
-    ends = [math.nan, math.nan]
-    if task.gap and not cell.num_failed:
-        found = made.cells.interval(task, mechanism)
-        ends = [math.nan if math.isnan(end) else clipped((end - task.floor) / task.gap) for end in found]
-    facts: dict[str, Any] = {**_as_facts(Interval(mean, *ends)), "num_seeds": len(cell.runs)}
-    if ladder := task.ladder:
+    cell, ladder = cells.cell(task, mechanism), task.ladder
+    facts: dict[str, Any] = {**_as_facts(cells.skill_on(task, mechanism)), "num_seeds": len(cell.runs)}
+    if ladder:
         facts["capacity"] = f"{ladder.load_text(cell.load_at_half)} {ladder.unit}"
-        if drawn := mean_profile(ladder, cell.levels.values()):
+        if drawn := cells.profile(task, mechanism):
             facts["levels"] = dict(zip(map("{:g}".format, ladder.loads), drawn.mean, strict=True))
     return facts
 

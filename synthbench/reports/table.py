@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 
 from synthbench.reports.aggregates import TIE, Interval
-from synthbench.reports.cells import Cells, Estimate, MechanismFacts, TaskFacts, mean_of
+from synthbench.reports.cells import Cells, Estimate, MechanismFacts, TaskFacts, is_known, mean_of
 from synthbench.reports.ladder import LEAST, SPLIT, num_learned
 from synthbench.reports.looks import LOOKS
 from synthbench.reports.verdicts import FAR, Verdict, Verdicts, compared
@@ -302,7 +302,11 @@ def steps_table(cells: Cells) -> Table | None:
     reached it, the median is only known to exceed the planned steps. Tasks on which no seed reached the threshold are
     left out; if no task remains, the result is None.
     """
-    tasks = tuple(task for task in cells.tasks if any(map(_num_reached, cells.cells_of(task))))
+    tasks = tuple(
+        task
+        for task in cells.tasks
+        if any(math.isfinite(steps) for cell in cells.cells_of(task) for steps in _steps(cell))
+    )
     if not tasks:
         return None
     table = pivot(
@@ -488,14 +492,18 @@ def _bound_cell(bound: float, relation: str, *, is_exact: bool) -> Cell:
     return Cell(text if is_exact or text == NOTHING else f"{relation} {text}")
 
 
-def _num_reached(cell: Estimate) -> int:
-    return sum(map(math.isfinite, cell.steps_to_threshold))
+def _steps(cell: Estimate) -> list[float]:
+    """Return the training steps until the threshold was reached, for each successful run; infinite if never."""
+    found = [row["steps_to_threshold"] for row in cell.rows if row["seed"] in cell.scores]
+    return [float(steps) if is_known(steps) else math.inf for steps in found]
 
 
 def _steps_cell(cell: Estimate) -> Cell:
     if not cell.n:
         return mean_cell(cell)
+    steps = _steps(cell)
     # The mean of the two middle values is infinite if one of them is.
-    median = float(np.median(cell.steps_to_threshold))
-    text = fixed(median, 0) if math.isfinite(median) else f"> {cell.steps_planned}"
-    return Cell(text, remarks=(f"{_num_reached(cell)} of {cell.n}",))
+    median = float(np.median(steps))
+    planned = max(int(row["steps_planned"]) for row in cell.rows if row["seed"] in cell.scores)
+    text = fixed(median, 0) if math.isfinite(median) else f"> {planned}"
+    return Cell(text, remarks=(f"{sum(map(math.isfinite, steps))} of {cell.n}",))

@@ -199,7 +199,7 @@ def _only(cells: Cells, mechanisms: Sequence[MechanismFacts]) -> Cells:
 
 
 def _examine(cells: Cells, looks: Sequence[Look]) -> Findings:
-    has_run = ~np.isnan(by_seed([cell.runs for _task, _mechanism, cell in cells], cells.seeds))
+    has_run = ~np.isnan(by_seed([cell.runs for *_, cell in cells], cells.seeds))
     margins = np.array([_margin(task) if task.gap > TOLERANCE else math.inf for task in cells.tasks])
     return examine(cells.scores, margins, looks, has_run.reshape(cells.scores.shape))
 

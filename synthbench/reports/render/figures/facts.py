@@ -51,6 +51,6 @@ class Facts:
     def _mean_skill(self, mechanism: MechanismFacts) -> float:
         if not self.tasks:
             return 0.0
-        skills = [self.cells.cell(task, mechanism).skill_of_all for task in self.tasks]
+        skills = [self.cells.skill_on(task, mechanism).value for task in self.tasks]
         mean = float(balanced([task.category for task in self.tasks]) @ np.nan_to_num(skills))
         return round(mean, DIGITS)  # rounding errors must not order equal means

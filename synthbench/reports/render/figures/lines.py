@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from synthbench.reports.aggregates import Interval, balanced, over_seeds, profile, reached
 from synthbench.reports.cells import TaskFacts
-from synthbench.reports.ladder import Ladder, Profile, mean_profile
+from synthbench.reports.ladder import Ladder, Profile
 from synthbench.reports.leaderboard import Leaderboard
 from synthbench.reports.render.figures.drawing import (
     COMPACT,
@@ -85,8 +85,8 @@ _Panels = dict[TaskFacts, tuple[Ladder, dict[str, Profile]]]
 def levels(facts: Facts) -> Drawing | None:
     """Draw skill over load for each mechanism; None without a ladder, or without a run that has a score."""
     lines: _Panels = {}
-    for task, mechanism, cell in facts.cells:
-        if task.ladder and (points := mean_profile(task.ladder, cell.levels.values())):
+    for task, mechanism, _cell in facts.cells:
+        if task.ladder and (points := facts.cells.profile(task, mechanism)):
             lines.setdefault(task, (task.ladder, {}))[1][mechanism.label] = points
     if not lines:
         return None

@@ -1,6 +1,5 @@
 """The rankings of a page: of the whole suite, and of each category."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -9,7 +8,6 @@ from synthbench.reports.aggregates import Interval
 from synthbench.reports.cells import Key, MechanismFacts, TaskFacts
 from synthbench.reports.leaderboard import Leaderboard, Placed, quoted, tasks_words
 from synthbench.reports.render.page import charts
-from synthbench.reports.render.page.results import Result
 from synthbench.reports.report import Report
 from synthbench.reports.verdicts import is_ranked
 
@@ -27,9 +25,7 @@ class Facet(NamedTuple):
     label: str
 
 
-def boards(
-    report: Report, results: Mapping[tuple[Key, Key], Result], categories: Mapping[str, Facet]
-) -> list[SimpleNamespace]:
+def boards(report: Report, categories: Mapping[str, Facet]) -> list[SimpleNamespace]:
     """Make the ranking of the suite with a column per category, then a ranking per category with a column per task."""
     whole, cells = report.board, report.cells
     if whole is None:
@@ -37,17 +33,11 @@ def boards(
     tasks_of = {category: cells.tasks_of(category) for category in cells.categories}
     suite = _board(whole, report.own, None, tasks_of, lambda name, one: whole.parts[name].skill_of(one))
     tasks = {task.label: task for task in cells.tasks}
-
-    def on_task(label: str, mechanism: MechanismFacts) -> Interval:
-        task = tasks[label]
-        cell = cells.cell(task, mechanism)
-        # Intervals cover only runs with a score; if a run failed, they would belong to another mean.
-        is_known = cell.n and not cell.num_failed
-        ends = results[task.key, mechanism.key].interval if is_known else (math.nan, math.nan)
-        return Interval(cell.skill_of_all, *ends)
-
     by_category = (
-        _board(whole.parts[name], report.own, facet, {task.label: (task,) for task in tasks_of[name]}, on_task)
+        _board(
+            *(whole.parts[name], report.own, facet, {task.label: (task,) for task in tasks_of[name]}),
+            lambda label, one: cells.skill_on(tasks[label], one),
+        )
         for name, facet in categories.items()
     )
     return [suite, *by_category]

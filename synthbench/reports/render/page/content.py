@@ -20,7 +20,6 @@ from synthbench.reports.cells import (
     mechanism_key,
     task_key,
 )
-from synthbench.reports.ladder import mean_profile
 from synthbench.reports.render.page import charts
 from synthbench.reports.render.page.boards import Facet, boards
 from synthbench.reports.render.page.commands import report_command, run_command, seed_ranges, task_terms, term
@@ -44,7 +43,7 @@ def content(report: Report) -> SimpleNamespace:
     selection, cells, records, seeds = report.selection, report.cells, report.records, report.cells.seeds
     filters = _filters(cells)
     shown = results(report)
-    ranked = boards(report, shown, filters["category"])  # the suite's, then one for each category
+    ranked = boards(report, filters["category"])  # the suite's, then one for each category
     mechanisms = _mechanism_sections(report, ranked[0], shown, filters)
     tasks = _task_sections(report, shown, filters)
     best = [section.facts for section in mechanisms[:NUM_COLOURS]]
@@ -208,7 +207,7 @@ def _level_lines(cells: Cells, task: TaskFacts, coloured: Sequence[MechanismFact
     """Draw a line for each mechanism, coloured ones last, so that they are on top; the others are pale."""
     lines = []
     for mechanism in sorted(cells.mechanisms, key=coloured.__contains__):
-        if task.ladder and (drawn := mean_profile(task.ladder, cells.cell(task, mechanism).levels.values())):
+        if task.ladder and (drawn := cells.profile(task, mechanism)):
             look = f"l{coloured.index(mechanism)}" if mechanism in coloured else "pale"
             lines.append(SimpleNamespace(path=charts.over_loads(task.ladder.loads, drawn.mean), look=look))
     return lines

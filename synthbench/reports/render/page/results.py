@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from synthbench.reports.cells import Estimate, Key, MechanismFacts, Row, TaskFacts, clipped, is_known
+from synthbench.reports.cells import Estimate, Key, MechanismFacts, Row, TaskFacts, is_known
 from synthbench.reports.render.page import charts
 from synthbench.reports.report import Report
 from synthbench.reports.table import Cell, ladder_cell
@@ -55,17 +55,14 @@ def results(report: Report) -> dict[tuple[Key, Key], Result]:
         if keys not in cells.estimates:
             continue
         verdict = report.verdicts[task.key]
-        low, high = (
-            clipped((end - task.floor) / task.gap) if task.gap and not math.isnan(end) else math.nan
-            for end in cells.interval(task, mechanism)
-        )
+        interval = cells.skill_interval(task, mechanism)
         failures = Counter(_failure(run) for run in estimate.rows if run["status"] != "ok")
         shown[keys] = Result(
             task=task,
             mechanism=mechanism,
             estimate=estimate,
-            interval=(low, high),
-            bar=charts.bar(estimate.skill, low, high),
+            interval=interval,
+            bar=charts.bar(estimate.skill, *interval),
             failures=", ".join(f"{count} {status}" for status, count in sorted(failures.items())),
             is_tied=mechanism.key in verdict.near_best,
             curve=_curve(curves, task, mechanism),
