@@ -21,15 +21,11 @@ def build(
     rows: pd.DataFrame,
     curves: pd.DataFrame | None,
     suite: str,
-    suite_version: str | None = None,
     *,
-    mechanisms: Collection[str] | None = None,
-    seeds: Collection[int] | None = None,
     formats: Collection[str] | None = None,
-    origins: "pd.Series[str] | None" = None,
     describe: Describe | None = None,
 ) -> dict[str, str | bytes]:
-    """Make all files of a report on one suite version.
+    """Make all files of a report on the newest version of a suite.
 
     The text depends only on the rows, not on their order, the time, the time zone, the locale or the machine. The
     pictures depend on the version of matplotlib as well.
@@ -38,18 +34,13 @@ def build(
         rows: Rows of a store; they may be of any suites.
         curves: Learning curves of any runs. None shows no curves.
         suite: Name of the suite.
-        suite_version: Version of the suite. Default: the newest.
-        mechanisms: Names of the mechanisms to show. Default: all that have rows.
-        seeds: Seeds of the runs to show. Default: all that have rows.
         formats: Names from ``FORMATS``. Default: all.
-        origins: Name of the store of each row, indexed by ``run_id``. None if all rows are from one store.
         describe: Function that describes a task from its code, for the page. None shows no descriptions.
 
     Returns:
         File contents by file name: text, or the bytes of a picture.
     """
-    selection = select(rows, suite, suite_version, mechanisms=mechanisms, seeds=seeds).without_variants()
-    return files_of(Report(selection, curves, origins=origins, describe=describe), formats)
+    return files_of(Report(select(rows, suite).without_variants(), curves, describe=describe), formats)
 
 
 def files_of(report: Report, formats: Collection[str] | None = None) -> dict[str, str | bytes]:
