@@ -285,9 +285,9 @@ class Cells:
         """Every seed with a row, in order."""
         return tuple(sorted({seed for cell in self.estimates.values() for seed in cell.runs}))
 
-    def tasks_of(self, category: str) -> tuple[TaskFacts, ...]:
-        """Return the tasks of one category."""
-        return tuple(task for task in self.tasks if task.category == category)
+    def tasks_of(self, category: str | None) -> tuple[TaskFacts, ...]:
+        """Return the tasks of one category; None stands for all."""
+        return tuple(task for task in self.tasks if category in (None, task.category))
 
     def among(self, tasks: Sequence[TaskFacts]) -> "Cells":
         """Return the cells of some of the tasks, and of the mechanisms that have rows on these tasks."""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -15,7 +15,6 @@ from synthbench.reports.cells import (
     Cells,
     Key,
     Row,
-    TaskFacts,
     grid,
     mechanism_key,
     records,
@@ -25,7 +24,7 @@ from synthbench.reports.descriptions import Describe
 from synthbench.reports.leaderboard import Leaderboard, leaderboard, leaderboard_tables
 from synthbench.reports.selection import Selection
 from synthbench.reports.separation import separation_table, summary
-from synthbench.reports.table import Table, category_averages, category_table, full_table, load_table, steps_table
+from synthbench.reports.table import Table, category_averages, load_table, score_table, steps_table
 from synthbench.reports.variants import (
     Variant,
     conditions_of,
@@ -202,11 +201,10 @@ def _tables_of_skill(report: Report) -> dict[str, Page]:
     cells, verdicts = report.cells, report.verdicts
     pages: dict[str, Page] = {}
     for category in cells.categories:
-        tasks = cells.tasks_of(category)
-        tables = _with_loads(category_table(cells, verdicts, category), cells, tasks, f"{category}-load")
-        outcome = summary({task.key: verdicts[task.key] for task in tasks})
+        tables = _score_tables(report, category)
+        outcome = summary({task.key: verdicts[task.key] for task in cells.tasks_of(category)})
         pages[stem_of(category, pages, RESERVED)] = Page(tables[0].title, tables, outcome)
-    tables = _with_loads(full_table(cells, verdicts), cells, cells.tasks, "full-load")
+    tables = _score_tables(report)
     pages["full"] = Page(tables[0].title, tables, report.verdict)
     if not cells.has_ladder:  # on a ladder, the leaderboard has the means of the categories
         averages = category_averages(cells)
@@ -224,9 +222,10 @@ def _tables_of_skill(report: Report) -> dict[str, Page]:
     return pages
 
 
-def _with_loads(table: Table, cells: Cells, tasks: tuple[TaskFacts, ...], name: str) -> tuple[Table, ...]:
-    """Return a table of scores and, on a ladder, a table of capacities (the loads at half skill)."""
-    return (table, load_table(replace(cells, tasks=tasks), name)) if cells.has_ladder else (table,)
+def _score_tables(report: Report, category: str | None = None) -> tuple[Table, ...]:
+    """Make a table of the scores on a category or all tasks and, on a ladder, a table of capacities."""
+    table = score_table(report.cells, report.verdicts, category)
+    return (table, load_table(report.cells, category)) if report.cells.has_ladder else (table,)
 
 
 def stem_of(category: str, taken: Container[str], reserved: Container[str] = ()) -> str:

@@ -222,37 +222,26 @@ def pivot(
     return replace(table.transposed(), lines=tuple(lines))
 
 
-def category_table(cells: Cells, verdicts: Verdicts, category: str) -> Table:
-    """Tabulate one category: a row per mechanism and a column per task, then rows for floor and ceiling, or levels."""
-    title = f"{category.replace('_', ' ').capitalize()} tasks"
-    return _score_table(cells, verdicts, cells.tasks_of(category), category, title, "mechanisms")
+def score_table(cells: Cells, verdicts: Verdicts, category: str | None = None) -> Table:
+    """Tabulate all tasks by category, with columns for bounds and mechanisms, as in Table 8 of the SLAY paper.
 
-
-def full_table(cells: Cells, verdicts: Verdicts) -> Table:
-    """Tabulate all tasks by category, with columns for bounds and mechanisms, as in Table 8 of the SLAY paper."""
-    return _score_table(cells, verdicts, cells.tasks, "full", "All tasks", "tasks")
-
-
-def _score_table(
-    cells: Cells,
-    verdicts: Verdicts,
-    tasks: tuple[TaskFacts, ...],
-    name: str,
-    title: str,
-    rows: Literal["tasks", "mechanisms"],
-) -> Table:
-    """Tabulate the scores on some tasks; marks and intervals depend on the other tasks too."""
+    The table of one category has a row per mechanism and a column per task, then rows for floor and ceiling, or levels.
+    Marks and intervals depend on the tasks of other categories too.
+    """
+    tasks = cells.tasks_of(category)
     common_n = common_n_of(cells, tasks)
     printed = {
         (task.key, mechanism.key): cell
         for task in tasks
-        for mechanism, cell in zip(cells.mechanisms, _task_cells(cells, verdicts[task.key], common_n), strict=True)
+        for mechanism, cell in zip(cells.mechanisms, _score_cells(cells, verdicts[task.key], common_n), strict=True)
     }
     return pivot(
         replace(cells, tasks=tasks),
         lambda mechanism, task: printed[task.key, mechanism.key],
-        *(name, title, _caption(cells, common_n)),
-        rows=rows,
+        category or "full",
+        f"{category.replace('_', ' ').capitalize()} tasks" if category else "All tasks",
+        _caption(cells, common_n),
+        rows="mechanisms" if category else "tasks",
         facts=bounds_of(cells),
     )
 
@@ -323,8 +312,8 @@ def steps_table(cells: Cells) -> Table | None:
     )
 
 
-def load_table(cells: Cells, name: str) -> Table:
-    """Tabulate capacities (loads at half skill) on ladders, with a row per task and a column per mechanism."""
+def load_table(cells: Cells, category: str | None = None) -> Table:
+    """Tabulate capacities (loads at half skill) on all tasks or those of a category, with a row per task."""
 
     def load(mechanism: MechanismFacts, task: TaskFacts) -> Cell:
         cell = cells.cell(task, mechanism)
@@ -340,7 +329,8 @@ def load_table(cells: Cells, name: str) -> Table:
         "the skill does not fall to one half; <: it is below one half on the first level."
     )
     unit: Facts = {Column("Load in", "word"): lambda task: task.ladder.unit if task.ladder else NOTHING}
-    return pivot(cells, load, name, "Capacity", caption, rows="tasks", facts=unit)
+    shown, name = replace(cells, tasks=cells.tasks_of(category)), f"{category or 'full'}-load"
+    return pivot(shown, load, name, "Capacity", caption, rows="tasks", facts=unit)
 
 
 def bounds_of(cells: Cells) -> Facts:
@@ -417,7 +407,7 @@ def sources_of(tasks: Iterable[TaskFacts], mechanisms: Iterable[MechanismFacts])
     return tuple(sorted(key for key in keys if key))
 
 
-def _task_cells(cells: Cells, verdict: Verdict, common_n: int | None) -> list[Cell]:
+def _score_cells(cells: Cells, verdict: Verdict, common_n: int | None) -> list[Cell]:
     """Make the cells of one task with their marks, in the order of the mechanisms."""
     estimates = cells.cells_of(verdict.task)
     if verdict.task.ladder:

@@ -17,14 +17,14 @@ from synthbench.reports.looks import LOOKS
 from synthbench.reports.render.page.content import content
 from synthbench.reports.report import Report
 from synthbench.reports.selection import select
-from synthbench.reports.table import Cell, full_table, load_table
+from synthbench.reports.table import Cell, load_table, score_table
 from synthbench.reports.verdicts import Standing, judge, standing
 from tests.reports._made import PAIRS, alternating, climbed, ladder_of, levels_at, make_frame
 
 
 def column(cells: Cells, task: str, label: str) -> Cell:
     """Read a mechanism's cell on a task from the table of all tasks."""
-    table = full_table(cells, judge(cells))
+    table = score_table(cells, judge(cells))
     place = [column.label for column in table.columns].index(label)
     return next(line.cells[place] for line in table.lines if line.labels[1] == task)
 
@@ -66,7 +66,7 @@ def test_half_a_level_from_none_and_from_all_is_at_the_floor_and_at_the_ceiling(
 def test_a_run_without_a_score_has_no_load() -> None:
     cells = grid(climbed({"softmax": [None, None], "linear": [1.0, 2.0]}))
     (task,) = cells.tasks
-    table = load_table(cells, "load")
+    table = load_table(cells)
     assert math.isnan(cells.cell(task, cells.mechanisms[0]).load_at_half)
     assert table.lines[0].cells[1] == Cell()
 

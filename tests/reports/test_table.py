@@ -10,9 +10,8 @@ from synthbench.reports.cells import grid
 from synthbench.reports.table import (
     Cell,
     Table,
-    category_table,
     fixed,
-    full_table,
+    score_table,
     steps_table,
 )
 from synthbench.reports.verdicts import judge
@@ -21,12 +20,12 @@ from tests.reports._made import make_frame
 
 def basic(rows: pd.DataFrame) -> Table:
     """The table of the category that made rows have unless they say otherwise."""
-    return category_table(grid(rows), judge(grid(rows)), "basic")
+    return score_table(grid(rows), judge(grid(rows)), "basic")
 
 
 def full(rows: pd.DataFrame) -> Table:
     """The table of all tasks."""
-    return full_table(grid(rows), judge(grid(rows)))
+    return score_table(grid(rows), judge(grid(rows)))
 
 
 def column(table: Table, number: int = 0) -> dict[str, Cell]:

@@ -11,7 +11,7 @@ from scipy import stats
 from synthbench.reports.cells import Cells, grid
 from synthbench.reports.compare import Side, compare
 from synthbench.reports.statistics import holm, pair_tests, permutation_test, pooled_std
-from synthbench.reports.table import category_table
+from synthbench.reports.table import score_table
 from synthbench.reports.verdicts import FAR, Verdict, judge
 from tests.reports._made import make_frame
 
@@ -188,7 +188,7 @@ def test_where_no_two_have_all_tasks_each_task_compares_what_ran_on_it_and_has_n
     second = make_frame(drawn({"slay": 0.5, "yat": 0.9}), task="copy").assign(run_id="copy")
     cells = grid(pd.concat([first, second]))
     verdicts = by_name(cells)
-    table = category_table(cells, judge(cells), "basic")
+    table = score_table(cells, judge(cells), "basic")
 
     assert [(verdicts[task].separates, verdicts[task].num_pairs) for task in ("sort", "copy")] == [(True, 1)] * 2
     assert all(verdict.best is None for verdict in verdicts.values())
