@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.options import parse_term
+from synthbench.options import parse_term, resolve
 from synthbench.reports.aggregates import (
     TIE,
     UNKNOWN,
@@ -34,7 +34,7 @@ from synthbench.reports.aggregates import (
 from synthbench.reports.cells import arguments_in
 from synthbench.reports.ladder import LEAST, ladder_in
 from synthbench.reports.looks import share_at
-from synthbench.reports.selection import TASK_KEY, Terms, default_suite, having, mechanism_in, partial, select, settings
+from synthbench.reports.selection import TASK_KEY, Terms, default_suite, having, partial, select, settings
 from synthbench.reports.statistics import (
     SIGNIFICANCE,
     TOLERANCE,
@@ -422,7 +422,7 @@ def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
 
 def _in_store(name: str, rows: pd.DataFrame) -> Side:
     mechanism, arguments = parse_term(name)
-    mechanism = mechanism_in(rows, mechanism)
+    mechanism = resolve("mechanism", mechanism, dict(zip(rows["mech"], rows["mech_label"], strict=True)))
     named = rows[rows["mech"] == mechanism]
     if len(named):
         return Side(name, "mechanism", having(named, "mech", {mechanism: arguments}))

@@ -21,13 +21,13 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pandas as pd
 
 from synthbench.bits import BITS, choice_in
 from synthbench.errors import UnknownName, UsageError
-from synthbench.options import MAIN_SUITE, MOVED, STUDIED, resolve
+from synthbench.options import MAIN_SUITE, MOVED, STUDIED
 
 K = TypeVar("K")
 
@@ -52,25 +52,10 @@ Terms = Mapping[str, Mapping[str, str]]
 """Names of tasks or mechanisms, each with the arguments that its rows must have, as text."""
 
 
-class Withdrawal(NamedTuple):
-    """A withdrawn version of a task, whose rows no report shows."""
-
-    task: str
-    version: str
-    """The version, as in a row's ``task_version``."""
-    reason: str
-
-    @property
-    def in_words(self) -> str:
-        """The version and the reason."""
-        return f"{self.task} version {self.version}, withdrawn: {self.reason}"
-
-
-WITHDRAWN = (
-    Withdrawal(
-        "composite_recall", "1", "at its tiny size one token of a key alone tells the value of 78 % of the keys"
-    ),
-)
+WITHDRAWN = {
+    ("composite_recall", "1"): "at its tiny size one token of a key alone tells the value of 78 % of the keys",
+}
+"""Withdrawn versions of tasks, whose rows no report shows: name and ``task_version``, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -158,10 +143,9 @@ def select(
 
     standing, num_withdrawn = _without_withdrawn(of_version)
     if standing.empty:
-        versions = "; ".join(withdrawal.in_words for withdrawal in num_withdrawn)
         raise UsageError(
             f"the store has {len(of_version)} full rows of suite {suite!r} with these mechanisms and seeds, all of "
-            f"{versions}"
+            f"{'; '.join(num_withdrawn)}"
         )
 
     protocols = standing["config_json"].map(protocol_of) + standing["tuning_trials"].astype(str)
@@ -185,7 +169,7 @@ def select(
     ranked = best.assign(is_ok=is_ok).sort_values(["is_ok", "finished_at", "run_id"])
     chosen = ranked.drop_duplicates([*TASK_KEY, *_COLUMN, "seed"], keep="last")
     left_out = {
-        **{f"of {withdrawal.in_words}": count for withdrawal, count in num_withdrawn.items()},
+        **{f"of {version}": count for version, count in num_withdrawn.items()},
         "of another protocol under the same suite and version": len(standing) - len(of_protocol),
         "of older versions": len(checked) - len(current),
         "of mechanisms that did not pass the check of causality": len(of_protocol) - len(checked),
@@ -258,11 +242,6 @@ def _now(suite: str) -> str:
     return MOVED[suite][0] if suite in MOVED else suite
 
 
-def mechanism_in(rows: pd.DataFrame, name: str) -> str:
-    """Resolve a name or label that a user typed to a mechanism in the rows, by :func:`synthbench.options.resolve`."""
-    return resolve("mechanism", name, dict(zip(rows["mech"], rows["mech_label"], strict=True)))
-
-
 def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> pd.DataFrame:
     """Keep the rows of the named tasks or mechanisms that have the given arguments.
 
@@ -288,13 +267,13 @@ def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> p
     return rows.loc[pd.concat(kept).index.sort_values()] if kept else rows
 
 
-def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[Withdrawal, int]]:
-    """Remove the rows of withdrawn versions, and count the rows removed for each version."""
+def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
+    """Remove the rows of withdrawn versions, and count the rows removed for each version, by the version in words."""
     counts = {}
-    for withdrawal in WITHDRAWN:
-        is_of_it = (rows["task"] == withdrawal.task) & (rows["task_version"] == withdrawal.version)
+    for (task, version), reason in WITHDRAWN.items():
+        is_of_it = (rows["task"] == task) & (rows["task_version"] == version)
         if is_of_it.any():
-            counts[withdrawal] = int(is_of_it.sum())
+            counts[f"{task} version {version}, withdrawn: {reason}"] = int(is_of_it.sum())
             rows = rows[~is_of_it]
     return rows, counts
 

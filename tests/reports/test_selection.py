@@ -135,10 +135,10 @@ def test_a_later_version_of_a_withdrawn_task_enters_though_its_rows_are_older() 
 
 
 def test_a_version_that_runs_now_is_not_withdrawn() -> None:
-    for withdrawal in WITHDRAWN:
-        assert withdrawal.version.isdigit()
-        assert int(withdrawal.version) < TASKS[withdrawal.task].version
-        assert withdrawal.reason
+    for (task, version), reason in WITHDRAWN.items():
+        assert version.isdigit()
+        assert int(version) < TASKS[task].version
+        assert reason
 
 
 def test_a_repeated_seed_counts_once_and_its_newest_successful_row_is_taken() -> None:
