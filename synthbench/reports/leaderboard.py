@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import combinations
 from typing import NamedTuple
 
@@ -33,7 +33,6 @@ from synthbench.reports.table import (
     NOTHING,
     Cell,
     Column,
-    Line,
     Table,
     counted,
     fixed,
@@ -117,9 +116,9 @@ class Leaderboard:
     """Mechanisms that lack a run of some ranked task, each with the number of ranked tasks that it ran."""
     left_out: tuple[TaskFacts, ...]
     """Tasks that are not ranked."""
-    prior: Prior | None = None
+    prior: Prior | None
     """Variance of a run on tasks where no mechanism has two runs; None if unknown."""
-    parts: "dict[str, Leaderboard]" = field(default_factory=dict)
+    parts: "dict[str, Leaderboard]"
     """One ranking per category, by its name; empty if this is the ranking of a category."""
 
     @property
@@ -444,27 +443,20 @@ def _table(board: Leaderboard, own: Collection[Key], name: str, title: str, capt
 
 
 def _improvement_table(board: Leaderboard) -> Table:
-    return Table(
-        name="improvement",
-        title="Probability of improvement",
-        caption=(
-            "Chance in per cent that a run of the row's mechanism has a higher skill than a run of the column's, on a "
-            "task drawn at random, with equal weight for all categories; "
-            f"{tie_words(has_ladder=board.has_ladder)}. With a separate 95 % interval for tasks like these. "
-            "Best mechanism first."
-        ),
-        headings=("Mechanism",),
-        columns=tuple(Column(entry.mechanism.label) for entry in board.entries),
-        lines=tuple(
-            Line(
-                (entry.label,),
-                tuple(
-                    Cell() if chance is None else interval_cell(chance, show=lambda share: fixed(100 * share, 0))
-                    for chance in chances
-                ),
-            )
-            for entry, chances in zip(board.entries, board.improvement, strict=True)
-        ),
+    def chance(of: int, one: int) -> Cell:
+        found = board.improvement[one][of]
+        return Cell() if found is None else interval_cell(found, show=lambda share: fixed(100 * share, 0))
+
+    return table_of(
+        "improvement",
+        "Probability of improvement",
+        "Chance in per cent that a run of the row's mechanism has a higher skill than a run of the column's, on a task "
+        f"drawn at random, with equal weight for all categories; {tie_words(has_ladder=board.has_ladder)}. With a "
+        "separate 95 % interval for tasks like these. Best mechanism first.",
+        ("Mechanism",),
+        range(len(board.entries)),
+        lambda one: (board.entries[one].label,),
+        [(entry.mechanism.label, partial(chance, of)) for of, entry in enumerate(board.entries)],
         sources=sources_of(board.tasks, (entry.mechanism for entry in board.entries)),
     )
 
