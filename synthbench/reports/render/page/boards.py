@@ -7,7 +7,6 @@ from typing import NamedTuple
 from synthbench.reports.aggregates import Interval
 from synthbench.reports.cells import Key, MechanismFacts, TaskFacts
 from synthbench.reports.leaderboard import Leaderboard, Placed, quoted, tasks_words
-from synthbench.reports.render.page import charts
 from synthbench.reports.report import Report
 from synthbench.reports.verdicts import is_ranked
 
@@ -63,18 +62,13 @@ def _board(
             entry=entry,
             reason="" if entry else tasks_words(ranking.partial[mechanism], len(ranking.tasks)),
             skill=ranking.skill_of(mechanism),
-            skill_bar=charts.bar(*entry.skill) if entry else None,
             parts=[part_of(label, mechanism) for label in shown],
             capacities=[(ladder.sortable(load), ladder.load_text(load)) for ladder, load in cells if ladder],
         )
 
-    lines = list(map(line_of, ranking.placed))
-    others = [line for line in lines if line.mechanism.key not in own]
-    bodies = {
-        "own": [line for line in lines if line.mechanism.key in own],
-        "ranked": [line for line in others if line.entry],
-        "unranked": [line for line in others if not line.entry],
-    }
+    bodies: dict[str, list[SimpleNamespace]] = {"own": [], "ranked": [], "unranked": []}
+    for line in map(line_of, ranking.placed):
+        bodies["own" if line.mechanism.key in own else "ranked" if line.entry else "unranked"].append(line)
     return SimpleNamespace(
         facet=facet,
         parts=shown,

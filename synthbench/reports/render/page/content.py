@@ -7,6 +7,9 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
 
 from synthbench import sources
 from synthbench.reports.cells import (
@@ -23,17 +26,22 @@ from synthbench.reports.cells import (
 from synthbench.reports.render.page import charts
 from synthbench.reports.render.page.boards import Facet, boards
 from synthbench.reports.render.page.commands import report_command, run_command, seed_ranges, task_terms, term
-from synthbench.reports.render.page.results import Result, results
 from synthbench.reports.render.page.untrusted import anchors
 from synthbench.reports.render.page.untrusted import name as plain_name
 from synthbench.reports.report import Report, cite
-from synthbench.reports.table import on_added_seeds
+from synthbench.reports.table import ladder_cell, on_added_seeds
 from synthbench.reports.variants import variant_tables
 from synthbench.results import PACKAGED
 
+_METRICS = (("validation", "accuracy"), ("validation", "loss"), ("train", "loss"))
+"""Splits and metrics of learning curves; the first that a cell has is drawn."""
 NUM_COLOURS = 7
 """Number of colours in ``levels.css``."""
 
+Curves = dict[Any, pd.DataFrame]
+"""Curves by the labels of task and mechanism, split and metric."""
+Results = Mapping[tuple[Key, Key], SimpleNamespace]
+"""Cells that have rows, by the keys of task and mechanism."""
 Filters = Mapping[str, Mapping[str, Facet]]
 """The families, categories, blocks, position encodings and conditions of a page, each value by its label."""
 
@@ -42,7 +50,7 @@ def content(report: Report) -> SimpleNamespace:
     """Collect everything that the page of a report shows in addition to the contents of the report."""
     selection, cells, records, seeds = report.selection, report.cells, report.records, report.cells.seeds
     filters = _filters(cells)
-    shown = results(report)
+    shown = _results(report)
     ranked = boards(report, filters["category"])  # the suite's, then one for each category
     mechanisms = _mechanism_sections(report, ranked[0], shown, filters)
     tasks = _task_sections(report, shown, filters)
@@ -105,8 +113,47 @@ def _filters(cells: Cells) -> Filters:
     }
 
 
+def _results(report: Report) -> Results:
+    """Collect the cells of a page: each mechanism on each task, with its drawings."""
+    cells = report.cells
+    curves: Curves = {}
+    if report.averages is not None:
+        curves = dict(list(report.averages.groupby(["task", "mechanism", "split", "metric"], observed=True)))
+    shown = {}
+    for task, mechanism, estimate in cells:
+        if not estimate.rows:
+            continue
+        ladder, failures = task.ladder, Counter(_failure(run) for run in estimate.rows if run["status"] != "ok")
+        shown[task.key, mechanism.key] = SimpleNamespace(
+            task=task,
+            mechanism=mechanism,
+            estimate=estimate,
+            interval=cells.skill_interval(task, mechanism),
+            failures=", ".join(f"{count} {status}" for status, count in sorted(failures.items())),
+            curve=_curve(curves, task, mechanism),
+            # On a ladder, the formatted score, and the capacity for sorting.
+            score=ladder_cell(cells, report.verdicts[task.key], mechanism, estimate.n) if ladder else None,
+            load=ladder.sortable(estimate.load_at_half) if ladder else math.nan,
+        )
+    return shown
+
+
+def _failure(row: Row) -> str:
+    error = row["error_type"]
+    return f"{row['status']} ({error})" if is_known(error) else str(row["status"])
+
+
+def _curve(curves: Curves, task: TaskFacts, mechanism: MechanismFacts) -> charts.Curve | None:
+    for split, metric in _METRICS:
+        points = curves.get((task.label, mechanism.label, split, metric))
+        bounds = (task.floor, task.ceiling) if metric == "accuracy" else None
+        if points is not None and (drawn := charts.curve(points, metric=f"{split} {metric}", bounds=bounds)):
+            return drawn
+    return None
+
+
 def _mechanism_sections(
-    report: Report, board: SimpleNamespace, shown: Mapping[tuple[Key, Key], Result], filters: Filters
+    report: Report, board: SimpleNamespace, shown: Results, filters: Filters
 ) -> list[SimpleNamespace]:
     """Make one section for each mechanism, in the order of the suite's ranking."""
     suite, cells = report.selection.suite, report.cells
@@ -151,13 +198,12 @@ def _mechanism_sections(
                     condition=next(iter(conditions)),
                 ),
                 results=of_tasks,
-                drawn=[result for result in of_tasks if result.curve],
             )
         )
     return sections
 
 
-def _task_sections(report: Report, shown: Mapping[tuple[Key, Key], Result], filters: Filters) -> list[SimpleNamespace]:
+def _task_sections(report: Report, shown: Results, filters: Filters) -> list[SimpleNamespace]:
     """Make one section for each task, in printed order."""
     suite, cells = report.selection.suite, report.cells
     ids = anchors("task", [(task.key, task.name) for task in cells.tasks])
@@ -179,7 +225,6 @@ def _task_sections(report: Report, shown: Mapping[tuple[Key, Key], Result], filt
                 else arguments_in(arguments),
                 description=report.describe and report.describe(task.name, str(row["task_version"]), arguments),
                 verdict=verdict,
-                best=verdict.best,
                 source=_source(task.source),
                 command=len(conditions) == 1
                 and run_command(

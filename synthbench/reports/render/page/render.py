@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 from importlib.resources import files as files_in
+from types import SimpleNamespace
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -17,7 +18,6 @@ from synthbench.reports.ladder import LEAST, SPLIT
 from synthbench.reports.leaderboard import SOLVED, in_title
 from synthbench.reports.render.page import charts, untrusted
 from synthbench.reports.render.page.content import content
-from synthbench.reports.render.page.results import Result
 from synthbench.reports.report import Report
 from synthbench.reports.table import fixed, p_relation, percent
 from synthbench.reports.verdicts import FAR, MARGIN, SMALLEST_GAP
@@ -119,7 +119,7 @@ def _whole(number: float) -> str:
     return f"{round(number):,}".replace(",", "\N{NARROW NO-BREAK SPACE}") if math.isfinite(number) else _NOTHING
 
 
-def _load(result: Result) -> str:
+def _load(result: SimpleNamespace) -> str:
     """Format the capacity with its unit."""
     ladder, load = result.task.ladder, result.estimate.load_at_half
     return _NOTHING if ladder is None or math.isnan(load) else f"{ladder.load_text(load)} {ladder.unit}"
