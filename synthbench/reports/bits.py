@@ -5,7 +5,7 @@ a mechanism).
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -51,22 +51,22 @@ def bits_verdict(cells: Cells) -> str:
 
 
 def _verdict(cells: Cells, task: TaskFacts) -> str:
-    ranked = [mechanism for mechanism in cells.ranked(task) if _can_win(cells, task, mechanism)]
-    if not ranked:
+    candidates = _candidates(cells, task)
+    if not candidates:
         return f"No mechanism has a score on {task.label}."
-    best, *others = ranked
+    best, *others = candidates
     fewest = f"On {task.label}, {best.label} needs the fewest bits per token, {fixed(-cells.cell(task, best).mean, 3)}"
     if len(cells.seeds) < 2:
         return f"{fewest}; one seed does not show how certain a difference is."
-    tied = [mechanism.label for mechanism in others if mechanism.key in _tied(cells, task, best)]
-    return f"{fewest}; not shown to need more: {', '.join(tied) or 'none'}."
+    tied = _tied(cells, best, others)
+    return f"{fewest}; not shown to need more: {', '.join(one.label for one in others if one.key in tied) or 'none'}."
 
 
 def _table(cells: Cells, task: TaskFacts, name: str) -> Table:
     newest = max((row for cell in cells.cells_of(task) for row in cell.rows), key=lambda row: row["finished_at"])
     metrics = json.loads(newest["metrics"])
-    candidates = [mechanism for mechanism in cells.ranked(task) if _can_win(cells, task, mechanism)]
-    tied = _tied(cells, task, candidates[0]) if candidates else frozenset()
+    candidates = _candidates(cells, task)
+    tied = _tied(cells, candidates[0], candidates[1:]) if candidates else frozenset()
     names: tuple[Mark, Mark] = ("best", "second")
     marks = {one.key: mark for one, mark in zip(candidates, names, strict=False) if len(candidates) > 1}
 
@@ -127,18 +127,15 @@ def _bits_cell(cells: Cells, task: TaskFacts, mechanism: MechanismFacts) -> Cell
     return interval_cell(Interval(-cells.cell(task, mechanism).mean, -high, -low), lambda bits: fixed(bits, 3))
 
 
-def _can_win(cells: Cells, task: TaskFacts, mechanism: MechanismFacts) -> bool:
-    return mechanism.family != CONTROL and cells.cell(task, mechanism).n > 0
+def _candidates(cells: Cells, task: TaskFacts) -> list[MechanismFacts]:
+    """Return the mechanisms that can be the best, fewest bits first: those with a score, without controls."""
+    return [one for one in cells.ranked(task) if one.family != CONTROL and cells.cell(task, one).n]
 
 
-def _tied(cells: Cells, task: TaskFacts, best: MechanismFacts) -> frozenset[Key]:
+def _tied(cells: Cells, best: MechanismFacts, others: Sequence[MechanismFacts]) -> frozenset[Key]:
     """Return the keys of the mechanisms not shown to differ from the best; empty below two seeds."""
     if len(cells.seeds) < 2:
         return frozenset()
     p = holm(pair_tests(cells.scores, is_paired=shares_seeds(cells.scores)).p[0])
-    return frozenset(
-        mechanism.key
-        for pair, chance in zip(combinations(cells.mechanisms, 2), p, strict=True)
-        for mechanism in pair
-        if best in pair and mechanism != best and not chance < SIGNIFICANCE and _can_win(cells, task, mechanism)
-    )
+    p_of = dict(zip(map(frozenset, combinations(cells.mechanisms, 2)), p, strict=True))
+    return frozenset(one.key for one in others if not p_of[frozenset((best, one))] < SIGNIFICANCE)

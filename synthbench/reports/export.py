@@ -70,7 +70,7 @@ class Measure(NamedTuple):
     def words(self, runs: Sequence[Row]) -> str:
         """Join all distinct values of some runs."""
         values = (value for run in runs if (value := self.value(run)) is not None)
-        words = (str(value).lower() if isinstance(value, bool | np.bool_) else str(value) for value in values)
+        words = (str(value).lower() if isinstance(value, bool) else str(value) for value in values)
         return ", ".join(dict.fromkeys(words))
 
     def moments(self, runs: Sequence[Row]) -> tuple[float, float]:
@@ -285,8 +285,6 @@ def _measures(selection: Selection, names: Sequence[str]) -> tuple[Measure, ...]
 
 def _plain(value: Any) -> object:
     """Convert a value of a row to a type that JSON has."""
-    if isinstance(value, np.generic):
-        return value.item()
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 

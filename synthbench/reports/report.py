@@ -4,7 +4,7 @@ import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
@@ -61,11 +61,6 @@ class Page(NamedTuple):
     title: str
     tables: tuple[Table, ...]
     introduction: str = ""
-
-    @classmethod
-    def of(cls, table: Table) -> Self:
-        """Make a page with a single table."""
-        return cls(table.title, (table,), table.outcome)
 
 
 @dataclass(frozen=True)
@@ -208,7 +203,7 @@ def _tables_of_skill(report: Report) -> dict[str, Page]:
     pages["full"] = Page(tables[0].title, tables, report.verdict)
     if not cells.has_ladder:  # on a ladder, the leaderboard has the means of the categories
         averages = category_averages(cells)
-        pages[averages.name] = Page.of(averages)
+        pages[averages.name] = Page(averages.title, (averages,), averages.outcome)
     separation = separation_table(cells, verdicts)
     pages[separation.name] = Page(separation.title, (separation,), summary(verdicts))
     if report.board is not None:
@@ -216,7 +211,7 @@ def _tables_of_skill(report: Report) -> dict[str, Page]:
         pages["leaderboard"] = Page("Leaderboard", tables, report.board.verdict())
     for extra in (steps_table(cells), beyond_table(cells)):
         if extra is not None:
-            pages[extra.name] = Page.of(extra)
+            pages[extra.name] = Page(extra.title, (extra,), extra.outcome)
     if report.variants:
         pages["variants"] = Page("Variants", tuple(variant_tables(report.variants)), summary_of(report.variants))
     return pages

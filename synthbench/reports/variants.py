@@ -9,6 +9,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -217,7 +218,7 @@ def variant_tables(variants: Sequence[Variant]) -> list[Table]:
         ("Mechanism", "Setting"),
         rows,
         lambda row: (row[0].main.label, row[0].words[row[1]]),
-        {task.label: _mean_on(task) for task in tasks},
+        {task.label: partial(_mean_on, task) for task in tasks},
         sources=sources,
         is_grouped=True,
     )
@@ -290,8 +291,8 @@ def _side_by_side(
         {
             "Tasks": lambda row: str(len(row[0].tasks)),
             "Seeds": lambda row: str(len(row[0].seeds)),
-            **{name: _mean_in(name, prior) for name in dict.fromkeys(task.category for task in tasks)},
-            "Mean": _mean_in("", prior),
+            **{name: partial(_mean_in, name, prior) for name in dict.fromkeys(task.category for task in tasks)},
+            "Mean": partial(_mean_in, "", prior),
             "Parameters": lambda row: fixed(_setting(row).num_parameters, 0),
             "State": lambda row: fixed(_setting(row).state, 0),
         },
@@ -313,37 +314,29 @@ def _setting(row: _Row) -> MechanismFacts:
     return row[0].variant if row[1] else row[0].main
 
 
-def _mean_in(category: str, prior: Prior | None = None) -> Callable[[_Row], Cell]:
-    """Return a function that formats mean skill on a category or all; variants get the difference from the main one."""
-
-    def cell(row: _Row) -> Cell:
-        variant, side = row
-        weights = balanced(variant.categories)
-        part = np.array([category in ("", name) for name in variant.categories])
-        if not part.any():
-            return Cell()
-        if category:
-            weights = weights * part / weights[part].sum()
-        (difference,) = over_seeds((variant.skills[1] - variant.skills[0])[None], weights, prior, low=-1.0)
-        mean = float(variant.skills[side].mean(axis=1) @ weights)
-        return Cell(fixed(mean, 2), remarks=(_signed(difference),) if side else ())
-
-    return cell
+def _mean_in(category: str, prior: Prior | None, row: _Row) -> Cell:
+    """Format mean skill on a category or, if empty, on all; variants get the difference from the main setting."""
+    variant, side = row
+    weights = balanced(variant.categories)
+    part = np.array([category in ("", name) for name in variant.categories])
+    if not part.any():
+        return Cell()
+    if category:
+        weights = weights * part / weights[part].sum()
+    (difference,) = over_seeds((variant.skills[1] - variant.skills[0])[None], weights, prior, low=-1.0)
+    mean = float(variant.skills[side].mean(axis=1) @ weights)
+    return Cell(fixed(mean, 2), remarks=(_signed(difference),) if side else ())
 
 
-def _mean_on(task: TaskFacts) -> Callable[[_Row], Cell]:
-    """Return a function that formats the mean score on a task; variants get the difference from the main setting."""
-
-    def cell(row: _Row) -> Cell:
-        variant, side = row
-        if task not in variant.tasks:
-            return Cell()
-        skills = variant.skills[:, variant.tasks.index(task)].mean(axis=1).tolist()
-        scale, places = (1.0, 2) if task.ladder else (100 * task.gap, 1)
-        difference = fixed(scale * (skills[1] - skills[0]), places, is_signed=True)
-        return Cell(score_text(task, task.floor + skills[side] * task.gap), remarks=(difference,) if side else ())
-
-    return cell
+def _mean_on(task: TaskFacts, row: _Row) -> Cell:
+    """Format the mean score on a task; variants get the difference from the main setting."""
+    variant, side = row
+    if task not in variant.tasks:
+        return Cell()
+    skills = variant.skills[:, variant.tasks.index(task)].mean(axis=1).tolist()
+    scale, places = (1.0, 2) if task.ladder else (100 * task.gap, 1)
+    difference = fixed(scale * (skills[1] - skills[0]), places, is_signed=True)
+    return Cell(score_text(task, task.floor + skills[side] * task.gap), remarks=(difference,) if side else ())
 
 
 def _with_range(means: Float[np.ndarray, " mechanisms"]) -> Cell:
