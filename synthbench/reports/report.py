@@ -178,12 +178,10 @@ class Report:
     @cached_property
     def drawings(self) -> "list[Drawing]":
         """The figures for which the rows have data."""
-        from synthbench.reports.render.figures import Facts, drawings  # noqa: PLC0415 - only here matplotlib is needed
+        from synthbench.reports.render.figures import drawings  # noqa: PLC0415 - only here matplotlib is needed
 
         # Figures compare accuracies and skills of mechanisms in models.
-        if self.cells.is_apart:
-            return []
-        return drawings(Facts(self.cells, self.averages, self.board, self.variants))
+        return [] if self.cells.is_apart else drawings(self)
 
     @cached_property
     def cited(self) -> tuple[str, list[str]]:

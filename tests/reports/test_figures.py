@@ -18,12 +18,11 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from synthbench.reports.aggregates import Interval
-from synthbench.reports.cells import grid
-from synthbench.reports.curves import mean_curves
-from synthbench.reports.leaderboard import leaderboard
-from synthbench.reports.render.figures import Drawing, Facts, drawings, render
+from synthbench.reports.render.figures import Drawing, drawings, render
 from synthbench.reports.render.figures.drawing import LONGEST, _style, shown
 from synthbench.reports.render.figures.scatter import Point, looks, places
+from synthbench.reports.report import Report
+from synthbench.reports.selection import select
 from tests.reports._made import make_frame
 
 Pictures = dict[str, dict[str, bytes]]
@@ -77,9 +76,7 @@ def curves_of(rows: pd.DataFrame) -> pd.DataFrame:
 
 def drawn(rows: pd.DataFrame, curves: pd.DataFrame | None = None) -> dict[str, Drawing]:
     """All drawings of some rows by name."""
-    board = leaderboard(grid(rows)) if len(set(rows["seed"])) > 1 else None
-    averages = None if curves is None else mean_curves(grid(rows), curves)
-    return {one.name: one for one in drawings(Facts(grid(rows), averages, board))}
+    return {one.name: one for one in drawings(Report(select(rows, "paper"), curves))}
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +108,8 @@ def test_a_complete_sweep_has_every_figure_and_what_rows_say_nothing_about_is_le
     rows: pd.DataFrame, all_drawn: dict[str, Drawing]
 ) -> None:
     without = {
-        "nothing": (all_drawn, set()),
-        "one seed": (drawn(rows[rows["seed"] == 42], curves_of(rows)), RANKED),
+        "nothing": (all_drawn, set[str]()),
+        "one seed": (drawn(rows[rows["seed"] == 42], curves_of(rows)), set[str]()),
         "no curves": (drawn(rows), CURVES),
         "one point a curve": (drawn(rows, curves_of(rows).query("step == 50")), CURVES),
         "one size": (drawn(rows.assign(state_size=64, n_params_mixer=64), curves_of(rows)), {"skill-state"}),

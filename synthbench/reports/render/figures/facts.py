@@ -1,56 +1,41 @@
-"""The data that all figures share, computed once."""
+"""What all figures of a report share: the order of mechanisms, and their colours."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Collection
 
 import numpy as np
-import pandas as pd
 
 from synthbench.reports.aggregates import balanced
-from synthbench.reports.cells import DIGITS, Cells, MechanismFacts, TaskFacts
-from synthbench.reports.leaderboard import Leaderboard
+from synthbench.reports.cells import DIGITS, MechanismFacts, TaskFacts
 from synthbench.reports.render.figures.drawing import COLOURS, Look, looks
-from synthbench.reports.variants import Variant
+from synthbench.reports.report import Report
 from synthbench.reports.verdicts import is_ranked
 
 
-@dataclass(frozen=True)
-class Facts:
-    """The rows of one report and what was computed from them."""
+def ranked_tasks(report: Report) -> tuple[TaskFacts, ...]:
+    """Return the tasks that the leaderboard ranks."""
+    return tuple(task for task in report.cells.tasks if is_ranked(task))
 
-    cells: Cells
-    averages: pd.DataFrame | None
-    """Learning curves averaged by :func:`synthbench.reports.curves.mean_curves`; None without curves."""
-    board: Leaderboard | None
-    """The ranking; None if the report has none."""
-    variants: Sequence[Variant] = ()
 
-    @cached_property
-    def tasks(self) -> tuple[TaskFacts, ...]:
-        """The tasks that the leaderboard ranks."""
-        return tuple(task for task in self.cells.tasks if is_ranked(task))
+def best_first(report: Report) -> list[MechanismFacts]:
+    """Sort mechanisms by mean skill, with equal weight for all categories; a run without a score counts as 0."""
+    tasks = ranked_tasks(report)
+    weights = balanced([task.category for task in tasks])
 
-    @cached_property
-    def best_first(self) -> tuple[MechanismFacts, ...]:
-        """All mechanisms by mean skill, with equal weight for all categories; a run without a score counts as 0."""
-        return tuple(sorted(self.cells.mechanisms, key=self._mean_skill, reverse=True))
+    def mean_skill(mechanism: MechanismFacts) -> float:
+        skills = [report.cells.skill_on(task, mechanism).value for task in tasks]
+        return round(float(weights @ np.nan_to_num(skills)), DIGITS)  # rounding errors must not order equal means
 
-    @cached_property
-    def looks(self) -> dict[str, Look]:
-        """Line styles of the best mechanisms by label, one per colour; all figures of a report share them."""
-        best = self.best_first[: len(COLOURS)]
-        return looks([mechanism.label for mechanism in self.cells.mechanisms if mechanism in best])
+    return sorted(report.cells.mechanisms, key=mean_skill, reverse=True)
 
-    def pale_words(self, drawn: Collection[str]) -> str:
-        """Return the part of a caption that explains pale mechanisms; empty if none is pale."""
-        num_pale = len(set(drawn) - set(self.looks))
-        num_coloured = len(set(drawn)) - num_pale
-        return f" In colour: the {num_coloured} with the best mean skill; pale: the other {num_pale}." * bool(num_pale)
 
-    def _mean_skill(self, mechanism: MechanismFacts) -> float:
-        if not self.tasks:
-            return 0.0
-        skills = [self.cells.skill_on(task, mechanism).value for task in self.tasks]
-        mean = float(balanced([task.category for task in self.tasks]) @ np.nan_to_num(skills))
-        return round(mean, DIGITS)  # rounding errors must not order equal means
+def looks_of(report: Report) -> dict[str, Look]:
+    """Choose line styles of the best mechanisms by label, one per colour; all figures of a report share them."""
+    best = best_first(report)[: len(COLOURS)]
+    return looks([mechanism.label for mechanism in report.cells.mechanisms if mechanism in best])
+
+
+def pale_words(report: Report, drawn: Collection[str]) -> str:
+    """Return the part of a caption that explains pale mechanisms; empty if none is pale."""
+    num_pale = len(set(drawn) - set(looks_of(report)))
+    num_coloured = len(set(drawn)) - num_pale
+    return f" In colour: the {num_coloured} with the best mean skill; pale: the other {num_pale}." * bool(num_pale)

@@ -29,8 +29,8 @@ from synthbench.reports.render.figures.drawing import (
     panels,
     shown,
 )
-from synthbench.reports.render.figures.facts import Facts
-from synthbench.reports.report import stem_of
+from synthbench.reports.render.figures.facts import looks_of, pale_words
+from synthbench.reports.report import Report, stem_of
 from synthbench.reports.table import counted
 from synthbench.reports.variants import of_sizes
 
@@ -82,11 +82,11 @@ _Panels = dict[TaskFacts, tuple[Ladder, dict[str, Profile]]]
 """The ladder of each task, and the profile of each mechanism by its label."""
 
 
-def levels(facts: Facts) -> Drawing | None:
+def levels(report: Report) -> Drawing | None:
     """Draw skill over load for each mechanism; None without a ladder, or without a run that has a score."""
     lines: _Panels = {}
-    for task, mechanism, _cell in facts.cells:
-        if task.ladder and (points := facts.cells.profile(task, mechanism)):
+    for task, mechanism, _cell in report.cells:
+        if task.ladder and (points := report.cells.profile(task, mechanism)):
             lines.setdefault(task, (task.ladder, {}))[1][mechanism.label] = points
     if not lines:
         return None
@@ -97,7 +97,7 @@ def levels(facts: Facts) -> Drawing | None:
         caption=(
             "Skill on each level of a task over its load: (accuracy − shortcut baseline) / (ceiling − shortcut "
             "baseline) on what is new on the level, made non-increasing and cut to 0 to 1. Line: mean over seeds; "
-            f"band: lowest to highest. The area below a line is the score.{facts.pale_words(drawn)}"
+            f"band: lowest to highest. The area below a line is the score.{pale_words(report, drawn)}"
         ),
         header=("category", "task", "mechanism", "level", "load", "load_in", "mean", "low", "high", "n"),
         lines=tuple(
@@ -108,12 +108,12 @@ def levels(facts: Facts) -> Drawing | None:
                 zip(ladder.loads, points.mean, points.low, points.high, strict=True), start=1
             )
         ),
-        draw=lambda: _draw_levels(facts, lines, drawn),
+        draw=lambda: _draw_levels(report, lines, drawn),
     )
 
 
-def _draw_levels(facts: Facts, lines: _Panels, drawn: set[str]) -> Figure:
-    looks = {label: look for label, look in facts.looks.items() if label in drawn}
+def _draw_levels(report: Report, lines: _Panels, drawn: set[str]) -> Figure:
+    looks = {label: look for label, look in looks_of(report).items() if label in drawn}
     legend = legend_of(looks, has_pale=len(drawn) > len(looks))
     figure, axes = panels([task.label for task in lines], "skill", legend, height=1.7)
     category = ""
@@ -142,12 +142,12 @@ def _draw_levels(facts: Facts, lines: _Panels, drawn: set[str]) -> Figure:
 # Performance profiles: how many runs of a mechanism reach a skill.
 
 
-def profiles(facts: Facts) -> Drawing | None:
+def profiles(report: Report) -> Drawing | None:
     """Draw, for each skill, the share of runs that reach it; None if fewer than two mechanisms are ranked.
 
     Source: Agarwal et al. (2021), section 4.2.
     """
-    board = facts.board
+    board = report.board
     if board is None or len(board.entries) < 2:
         return None
     lines = _profiles(board)
@@ -157,11 +157,11 @@ def profiles(facts: Facts) -> Drawing | None:
         caption=(
             "Share of runs that reach at least a given skill, with equal weight for all categories: higher is better. "
             "Band: 95 % interval at each skill for these tasks and other seeds; the CSV file has the numbers of all "
-            f"mechanisms.{facts.pale_words(lines)}"
+            f"mechanisms.{pale_words(report, lines)}"
         ),
         header=("mechanism", "skill", "share", "low", "high"),
         lines=tuple((label, *map(float, point)) for label, line in lines.items() for point in zip(*line, strict=True)),
-        draw=lambda: _draw_profiles(facts, lines),
+        draw=lambda: _draw_profiles(report, lines),
     )
 
 
@@ -177,8 +177,8 @@ def _profiles(board: Leaderboard) -> dict[str, Line]:
     }
 
 
-def _draw_profiles(facts: Facts, lines: Mapping[str, Line]) -> Figure:
-    looks = {label: look for label, look in facts.looks.items() if label in lines}
+def _draw_profiles(report: Report, lines: Mapping[str, Line]) -> Figure:
+    looks = {label: look for label, look in looks_of(report).items() if label in lines}
     figure, axis = _panel_of_shares(looks, lines, "runs with that skill or more, %")
     axis.set_xlim(0, 1)
     draw_lines(axis, lines, looks)
@@ -198,12 +198,12 @@ def _panel_of_shares(looks: Mapping[str, Look], lines: Mapping[str, Line], y_lab
 # The frontier: mean skill of some mechanisms at several sizes of their state.
 
 
-def frontier(facts: Facts) -> Drawing | None:
+def frontier(report: Report) -> Drawing | None:
     """Draw skill over state size; None unless a mechanism ran with several state sizes in the same block and positions.
 
     All points are means over the same tasks and seeds. Settings that were run on other tasks or seeds are left out.
     """
-    sized = of_sizes(facts.variants)
+    sized = of_sizes(report.variants)
     if not sized:
         return None
     lines: dict[str, list[tuple[float, str, Interval]]] = {}
@@ -246,29 +246,29 @@ def _draw_frontier(points: Mapping[str, Sequence[tuple[float, str, Interval]]]) 
 # Learning curves: a figure per category, a panel per task.
 
 
-def learning_curves(facts: Facts) -> list[Drawing]:
+def learning_curves(report: Report) -> list[Drawing]:
     """Make one drawing for each category that has a task with learning curves of more than one point."""
-    if facts.averages is None or facts.averages.empty:
+    if report.averages is None or report.averages.empty:
         return []
-    validation = facts.averages[facts.averages["split"] == "validation"]
+    validation = report.averages[report.averages["split"] == "validation"]
     metric = "accuracy" if (validation["metric"] == "accuracy").any() else "loss"
     curves = validation[validation["metric"] == metric]
     curves = curves.assign(standard_error=curves["std"] / np.sqrt(curves["n"]))  # missing below two seeds
     drawings: list[Drawing] = []
     taken: set[str] = set()
-    for category in facts.cells.categories:
-        tasks = facts.cells.tasks_of(category)
+    for category in report.cells.categories:
+        tasks = report.cells.tasks_of(category)
         in_category = curves[curves["task"].isin([task.label for task in tasks])]
         drawn = [task for task in tasks if len(set(in_category.loc[in_category["task"] == task.label, "step"])) > 1]
         if drawn:
             stem = stem_of(category, taken)
             taken.add(stem)
-            drawings.append(_curves_of(facts, stem, category, drawn, in_category, metric))
+            drawings.append(_curves_of(report, stem, category, drawn, in_category, metric))
     return drawings
 
 
 def _curves_of(
-    facts: Facts, stem: str, category: str, tasks: Sequence[TaskFacts], curves: pd.DataFrame, metric: str
+    report: Report, stem: str, category: str, tasks: Sequence[TaskFacts], curves: pd.DataFrame, metric: str
 ) -> Drawing:
     columns = ["task", "mechanism", "step", "mean", "standard_error", "n"]
     bounds = " Dashed: floor and ceiling." if metric == "accuracy" else ""
@@ -278,18 +278,19 @@ def _curves_of(
         title=f"Learning curves, {category.replace('_', ' ')}",
         caption=(
             f"Validation {word} by training step: mean over seeds; band: one standard error to both sides, from two "
-            f"seeds. A run that stopped early keeps its last value.{bounds}{facts.pale_words(curves['mechanism'])}"
+            f"seeds. A run that stopped early keeps its last value.{bounds}{pale_words(report, curves['mechanism'])}"
         ),
         header=tuple(columns),
         lines=tuple(
             curves[curves["task"].isin([task.label for task in tasks])][columns].itertuples(index=False, name=None)
         ),
-        draw=lambda: _draw_curves(facts, tasks, curves, is_accuracy=metric == "accuracy"),
+        draw=lambda: _draw_curves(report, tasks, curves, is_accuracy=metric == "accuracy"),
     )
 
 
-def _draw_curves(facts: Facts, tasks: Sequence[TaskFacts], curves: pd.DataFrame, *, is_accuracy: bool) -> Figure:
-    legend = legend_of(facts.looks, has_pale=len(facts.cells.mechanisms) > len(facts.looks))
+def _draw_curves(report: Report, tasks: Sequence[TaskFacts], curves: pd.DataFrame, *, is_accuracy: bool) -> Figure:
+    looks = looks_of(report)
+    legend = legend_of(looks, has_pale=len(report.cells.mechanisms) > len(looks))
     y_label = "accuracy, %" if is_accuracy else "loss"
     figure, axes = panels([task.label for task in tasks], y_label, legend, x_label="step")
     by_cell = dict(list(curves.groupby(["task", "mechanism"])))
@@ -300,11 +301,11 @@ def _draw_curves(facts: Facts, tasks: Sequence[TaskFacts], curves: pd.DataFrame,
             for bound in (task.floor, task.ceiling):
                 axis.axhline(bound, color=DARK, linewidth=0.5, linestyle=(0, (4, 3)), zorder=1)
         lines = {}
-        for mechanism in facts.cells.mechanisms:
+        for mechanism in report.cells.mechanisms:
             if (curve := by_cell.get((task.label, mechanism.label))) is not None:
                 step, mean, error = (curve[name].to_numpy() for name in ("step", "mean", "standard_error"))
                 lines[mechanism.label] = Line(step, mean, mean - error, mean + error)
-        draw_lines(axis, lines, facts.looks)
+        draw_lines(axis, lines, looks)
         axis.set_xlim(0, int(curves["step"].max()))
         axis.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
         axis.xaxis.set_major_formatter(COMPACT)

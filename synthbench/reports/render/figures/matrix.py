@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 
 from synthbench.reports.cells import MechanismFacts, TaskFacts
 from synthbench.reports.render.figures.drawing import DARK, DOUBLE, SINGLE, SMALL, Drawing, shown, widest
-from synthbench.reports.render.figures.facts import Facts
+from synthbench.reports.render.figures.facts import best_first, ranked_tasks
+from synthbench.reports.report import Report
 from synthbench.reports.table import fixed, skill_words
 from synthbench.reports.verdicts import SMALLEST_GAP
 
@@ -19,18 +20,18 @@ _LUMINANCE = (0.2126, 0.7152, 0.0722)
 """Weights of red, green and blue, after WCAG 2."""
 
 
-def heat_map(facts: Facts) -> Drawing | None:
+def heat_map(report: Report) -> Drawing | None:
     """Draw the skills as a heat map; None if no cell has a skill."""
-    mechanisms = facts.best_first
-    values = np.array([[facts.cells.cell(task, mechanism).skill for mechanism in mechanisms] for task in facts.tasks])
+    tasks, mechanisms = ranked_tasks(report), best_first(report)
+    values = np.array([[report.cells.cell(task, mechanism).skill for mechanism in mechanisms] for task in tasks])
     if np.isnan(values).all():
         return None
-    left_out = ", ".join(task.label for task in facts.cells.tasks if task not in facts.tasks)
+    left_out = ", ".join(task.label for task in report.cells.tasks if task not in tasks)
     return Drawing(
         name="heat-map",
         title="Skill by task and mechanism",
         caption=(
-            f"Mean over seeds of the {skill_words(has_ladder=facts.cells.has_ladder)}. Mechanisms by mean skill "
+            f"Mean over seeds of the {skill_words(has_ladder=report.cells.has_ladder)}. Mechanisms by mean skill "
             "(all categories weigh the same), best first. White: no score."
             + f" Left out, with less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling: {left_out}."
             * bool(left_out)
@@ -38,10 +39,10 @@ def heat_map(facts: Facts) -> Drawing | None:
         header=("category", "task", "mechanism", "skill"),
         lines=tuple(
             (task.category, task.label, mechanism.label, float(value))
-            for task, line in zip(facts.tasks, values, strict=True)
+            for task, line in zip(tasks, values, strict=True)
             for mechanism, value in zip(mechanisms, line, strict=True)
         ),
-        draw=lambda: _draw_matrix(values, facts.tasks, mechanisms),
+        draw=lambda: _draw_matrix(values, tasks, mechanisms),
     )
 
 

@@ -33,7 +33,7 @@ from synthbench.reports.render.figures.drawing import (
     shown,
     width_of,
 )
-from synthbench.reports.render.figures.facts import Facts
+from synthbench.reports.report import Report
 
 FAMILY_COLOURS = (*COLOURS, "#8C564B", "#6A3D9A", "#7A7A00", "#882255", "#4D6B8A")
 """The colours of lines and further colours, since there are more families than coloured lines."""
@@ -99,9 +99,9 @@ def looks(points: Sequence[Point]) -> list[Look]:
     ]
 
 
-def skill_state(facts: Facts) -> Drawing | None:
+def skill_state(report: Report) -> Drawing | None:
     """Draw skill against state and parameters; None if the ranked mechanisms differ in neither."""
-    entries = facts.board.entries if facts.board else ()
+    entries = report.board.entries if report.board else ()
     telling: dict[str, tuple[str, list[float]]] = {}
     for name, (axis, fact) in _SIZES.items():
         costs = [float(getattr(entry.mechanism, fact)) for entry in entries]
