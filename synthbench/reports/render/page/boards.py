@@ -1,81 +1,55 @@
 """The rankings of a page: of the whole suite, and of each category."""
 
-from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import NamedTuple
 
 from synthbench.reports.aggregates import Interval
-from synthbench.reports.cells import Key, MechanismFacts, TaskFacts
+from synthbench.reports.cells import MechanismFacts
 from synthbench.reports.leaderboard import Leaderboard, Placed, quoted, tasks_words
 from synthbench.reports.report import Report
-from synthbench.reports.verdicts import is_ranked
-
-PartOf = Callable[[str, MechanismFacts], Interval]
-"""Function that returns the mean of a mechanism on one category or task, given its label.
-
-A run without a score counts as 0; the mean is NaN if some task has no run.
-"""
 
 
-class Facet(NamedTuple):
-    """One value of a filter."""
-
-    id: str
-    label: str
-
-
-def boards(report: Report, categories: Mapping[str, Facet]) -> list[SimpleNamespace]:
+def boards(report: Report) -> list[SimpleNamespace]:
     """Make the ranking of the suite with a column per category, then a ranking per category with a column per task."""
-    whole, cells = report.board, report.cells
-    if whole is None:
-        return []
-    tasks_of = {category: cells.tasks_of(category) for category in cells.categories}
-    suite = _board(whole, report.own, None, tasks_of, lambda name, one: whole.parts[name].skill_of(one))
-    tasks = {task.label: task for task in cells.tasks}
-    by_category = (
-        _board(
-            *(whole.parts[name], report.own, facet, {task.label: (task,) for task in tasks_of[name]}),
-            lambda label, one: cells.skill_on(tasks[label], one),
-        )
-        for name, facet in categories.items()
-    )
-    return [suite, *by_category]
+    whole = report.board
+    return [_board(report, whole, category) for category in (None, *report.cells.categories)] if whole else []
 
 
-def _board(
-    ranking: Leaderboard,
-    own: frozenset[Key],
-    facet: Facet | None,
-    parts: Mapping[str, Sequence[TaskFacts]],
-    part_of: PartOf,
-) -> SimpleNamespace:
-    """Make a ranking of the whole suite by category (without a facet), or of one category by task."""
-    counting = {label: [task for task in of_part if is_ranked(task)] for label, of_part in parts.items()}
-    shown = {label: tasks for label, tasks in counting.items() if tasks}
-    capacities = [] if facet else quoted(ranking.cells)
+def _board(report: Report, whole: Leaderboard, category: str | None) -> SimpleNamespace:
+    """Make the ranking of one category by task or, without a name, of the suite by category."""
+    cells, ranking = report.cells, whole if category is None else whole.parts[category]
+    if category is None:
+        parts = {name: part.tasks for name, part in whole.parts.items() if part.tasks}
+    else:
+        parts = {task.label: (task,) for task in ranking.tasks}
+    capacities = quoted(cells) if category is None else []
+
+    def mean_on(part: str, mechanism: MechanismFacts) -> Interval:
+        if category is None:
+            return whole.parts[part].skill_of(mechanism)
+        return cells.skill_on(parts[part][0], mechanism)
 
     def line_of(placed: Placed) -> SimpleNamespace:
         mechanism, entry, _ = placed
-        cells = [(task.ladder, ranking.cells.cell(task, mechanism).load_at_half) for task in capacities]
+        loads = [(task.ladder, cells.cell(task, mechanism).load_at_half) for task in capacities]
         return SimpleNamespace(
             mechanism=mechanism,
             entry=entry,
             reason="" if entry else tasks_words(ranking.partial[mechanism], len(ranking.tasks)),
             skill=ranking.skill_of(mechanism),
-            parts=[part_of(label, mechanism) for label in shown],
-            capacities=[(ladder.sortable(load), ladder.load_text(load)) for ladder, load in cells if ladder],
+            parts=[mean_on(part, mechanism) for part in parts],
+            capacities=[(ladder.sortable(load), ladder.load_text(load)) for ladder, load in loads if ladder],
         )
 
     bodies: dict[str, list[SimpleNamespace]] = {"own": [], "ranked": [], "unranked": []}
     for line in map(line_of, ranking.placed):
-        bodies["own" if line.mechanism.key in own else "ranked" if line.entry else "unranked"].append(line)
+        bodies["own" if line.mechanism.key in report.own else "ranked" if line.entry else "unranked"].append(line)
     return SimpleNamespace(
-        facet=facet,
-        parts=shown,
+        category=category,
+        parts=parts,
         capacities=capacities,
         tasks=ranking.tasks,
         left_out=ranking.left_out,
-        order=next(iter(ranking.orders.values())) if facet else "",
+        order="" if category is None else ranking.order,
         has_rank_intervals=ranking.has_rank_intervals,
         bodies={name: body for name, body in bodies.items() if body},
     )

@@ -24,7 +24,7 @@ from synthbench.reports.cells import (
     task_key,
 )
 from synthbench.reports.render.page import charts
-from synthbench.reports.render.page.boards import Facet, boards
+from synthbench.reports.render.page.boards import boards
 from synthbench.reports.render.page.commands import report_command, run_command, seed_ranges, task_terms, term
 from synthbench.reports.render.page.untrusted import anchors
 from synthbench.reports.render.page.untrusted import name as plain_name
@@ -42,18 +42,17 @@ Curves = dict[Any, pd.DataFrame]
 """Curves by the labels of task and mechanism, split and metric."""
 Results = Mapping[tuple[Key, Key], SimpleNamespace]
 """Cells that have rows, by the keys of task and mechanism."""
-Filters = Mapping[str, Mapping[str, Facet]]
-"""The families, categories, blocks, position encodings and conditions of a page, each value by its label."""
+Ids = Mapping[str, Mapping[str, str]]
+"""Ids of the families, categories, blocks, position encodings and conditions of a page, by label."""
 
 
 def content(report: Report) -> SimpleNamespace:
     """Collect everything that the page of a report shows in addition to the contents of the report."""
     selection, cells, records, seeds = report.selection, report.cells, report.records, report.cells.seeds
-    filters = _filters(cells)
     shown = _results(report)
-    ranked = boards(report, filters["category"])  # the suite's, then one for each category
-    mechanisms = _mechanism_sections(report, ranked[0], shown, filters)
-    tasks = _task_sections(report, shown, filters)
+    ranked = boards(report)  # the suite's, then one for each category
+    mechanisms = _mechanism_sections(report, ranked[0], shown)
+    tasks = _task_sections(report, shown)
     best = [section.facts for section in mechanisms[:NUM_COLOURS]]
     coloured = [mechanism for mechanism in cells.mechanisms if mechanism in best]  # as in the figures
     names = list(dict.fromkeys(mechanism.name for mechanism in cells.mechanisms))
@@ -90,16 +89,16 @@ def content(report: Report) -> SimpleNamespace:
         tasks=tasks,
         task_anchors={section.facts.key: section.anchor for section in tasks},
         has_local=not all(math.isnan(task.local_ceiling) for task in cells.tasks),
-        facets=filters,
+        ids=_ids(cells),
         factors=[table for table in variant_tables(report.variants) if table.name == "changes"],
-        panels=_panels(cells, coloured, filters),
+        panels=_panels(cells, coloured),
         coloured=tuple(mechanism.label for mechanism in coloured),
         has_pale=len(mechanisms) > len(coloured),
     )
 
 
-def _filters(cells: Cells) -> Filters:
-    """List the values of each filter on the page: categories in printed order, all others alphabetically."""
+def _ids(cells: Cells) -> Ids:
+    """Make ids for the values of each filter on the page: categories in printed order, all others alphabetically."""
     labels = {
         "family": sorted({mechanism.family for mechanism in cells.mechanisms}),
         "category": cells.categories,
@@ -107,10 +106,7 @@ def _filters(cells: Cells) -> Filters:
         "positions": sorted({mechanism.positions for mechanism in cells.mechanisms}),
         "condition": sorted({mechanism.condition or "" for mechanism in cells.mechanisms}),
     }
-    ids = {name: anchors(name, [(label, label) for label in of_filter]) for name, of_filter in labels.items()}
-    return {
-        name: {label: Facet(anchor, label) for label, anchor in of_filter.items()} for name, of_filter in ids.items()
-    }
+    return {name: anchors(name, [(label, label) for label in of_filter]) for name, of_filter in labels.items()}
 
 
 def _results(report: Report) -> Results:
@@ -152,9 +148,7 @@ def _curve(curves: Curves, task: TaskFacts, mechanism: MechanismFacts) -> charts
     return None
 
 
-def _mechanism_sections(
-    report: Report, board: SimpleNamespace, shown: Results, filters: Filters
-) -> list[SimpleNamespace]:
+def _mechanism_sections(report: Report, board: SimpleNamespace, shown: Results) -> list[SimpleNamespace]:
     """Make one section for each mechanism, in the order of the suite's ranking."""
     suite, cells = report.selection.suite, report.cells
     lines = [line for body in board.bodies.values() for line in body]
@@ -176,10 +170,6 @@ def _mechanism_sections(
             SimpleNamespace(
                 facts=facts,
                 anchor=ids[facts.key],
-                family=filters["family"][facts.family],
-                block=filters["block"][facts.block],
-                positions=filters["positions"][facts.positions],
-                condition=filters["condition"][facts.condition or ""],
                 board=line,
                 arguments=arguments_in(facts.arguments),
                 statuses=_statuses(rows) | ({"tasks missing": num_missing} if num_missing else {}),
@@ -203,7 +193,7 @@ def _mechanism_sections(
     return sections
 
 
-def _task_sections(report: Report, shown: Results, filters: Filters) -> list[SimpleNamespace]:
+def _task_sections(report: Report, shown: Results) -> list[SimpleNamespace]:
     """Make one section for each task, in printed order."""
     suite, cells = report.selection.suite, report.cells
     ids = anchors("task", [(task.key, task.name) for task in cells.tasks])
@@ -218,7 +208,6 @@ def _task_sections(report: Report, shown: Results, filters: Filters) -> list[Sim
             SimpleNamespace(
                 facts=task,
                 anchor=ids[task.key],
-                category=filters["category"][task.category],
                 # On a ladder only its loads, since the arguments of all levels would fill a page.
                 arguments={"load": ladder.unit, "levels": ", ".join(f"{load:g}" for load in ladder.loads)}
                 if ladder
@@ -236,15 +225,15 @@ def _task_sections(report: Report, shown: Results, filters: Filters) -> list[Sim
     return sections
 
 
-def _panels(cells: Cells, coloured: Sequence[MechanismFacts], filters: Filters) -> dict[Facet, list[SimpleNamespace]]:
+def _panels(cells: Cells, coloured: Sequence[MechanismFacts]) -> dict[str, list[SimpleNamespace]]:
     """Draw skill over levels by category, one drawing per task; empty without a ladder."""
-    by_category: dict[Facet, list[SimpleNamespace]] = {}
+    by_category: dict[str, list[SimpleNamespace]] = {}
     for task in cells.tasks:
         if task.ladder and (lines := _level_lines(cells, task, coloured)):
             loads = task.ladder.loads
             ticks = [(f"{load:g}", f"{100 * charts.along(loads, load):.1f}") for load in task.ladder.ticks]
             panel = SimpleNamespace(task=task, ticks=ticks, lines=lines)
-            by_category.setdefault(filters["category"][task.category], []).append(panel)
+            by_category.setdefault(task.category, []).append(panel)
     return by_category
 
 
