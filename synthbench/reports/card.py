@@ -88,7 +88,7 @@ def compact(report: Report) -> str:
         (row for row in board.placed if row.mechanism in ranked), key=lambda row: row.mechanism.key in report.own
     )
     bold = {
-        name: {one.mechanism for one, is_below in zip(best, part.below_first(best), strict=True) if not is_below}
+        name: {one.mechanism for one, is_below in zip(best, part.is_below, strict=True) if not is_below}
         for name, part in parts.items()
         if (best := part.mechanisms) and not math.isnan(best[0].skill.low)
     }

@@ -180,11 +180,6 @@ class Leaderboard:
         first = min((entry.rank.low for entry in self.mechanisms), default=1)
         return tuple(entry for entry in self.mechanisms if entry.rank.low == first)
 
-    @property
-    def best(self) -> MechanismFacts | None:
-        """The only mechanism that could be the best on similar tasks; None if several could, or only one is ranked."""
-        return self.candidates[0].mechanism if len(self.candidates) == 1 < len(self.mechanisms) else None
-
     def skill_of(self, mechanism: MechanismFacts) -> Interval:
         """Return the mean skill of a mechanism; NaN if the mechanism is not ranked."""
         return next((entry.skill for entry in self.entries if entry.mechanism == mechanism), UNKNOWN)
@@ -217,9 +212,9 @@ class Leaderboard:
         num = len(self.mechanisms)
         if num < 2 or self.mechanisms[0].skill.value - self.mechanisms[-1].skill.value <= TOLERANCE:
             return ""
-        if self.best:
-            return f"On a fresh set of similar tasks {self.best.label} would still rank first overall."
         named = [entry.mechanism.label for entry in self.candidates]
+        if len(named) == 1:
+            return f"On a fresh set of similar tasks {named[0]} would still rank first overall."
         who = f"any of the {num} mechanisms" if len(named) == num else f"any of {_listed(named)}"
         return f"On a fresh set of similar tasks {who} could rank first overall."
 
@@ -239,14 +234,16 @@ class Leaderboard:
             return f"all {len(entries)} mechanisms have the same mean skill, {short(entries[0].skill.value)}."
         if all(math.isnan(entry.skill.low) for entry in entries):
             return f"{_listed(texts)}."
-        is_below = self.below_first(entries)
         near, below = (
-            [text for text, is_one in zip(texts, is_below, strict=True) if is_one == wanted] for wanted in (False, True)
+            [text for text, is_one in zip(texts, self.is_below, strict=True) if is_one == wanted]
+            for wanted in (False, True)
         )
         return " > ".join(filter(None, [_listed(near, " ≈ "), _listed(below, most=2) if below else ""]))
 
-    def below_first(self, entries: Sequence[Entry]) -> list[bool]:
-        """Return whether each entry is significantly, and at least ``MARGIN``, below the first (best) entry."""
+    @property
+    def is_below(self) -> list[bool]:
+        """Whether each of ``mechanisms`` is significantly, and at least ``MARGIN``, below the first, the best."""
+        entries = self.mechanisms
         skills = np.array([entry.skills for entry in entries])
         is_far = [entries[0].skill.value - entry.skill.value >= MARGIN for entry in entries]
         apart = told_apart(skills, balanced([task.category for task in self.tasks]), self.prior)
