@@ -155,15 +155,15 @@ def shown(text: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def width_of(text: str, size: float = SMALL) -> float:
+def width_of(text: str) -> float:
     """Return the width of a label in inches."""
     with _style():
-        return float(TextPath((0, 0), text, size=size).get_extents().width) / 72 if text.strip() else 0.0
+        return float(TextPath((0, 0), text, size=SMALL).get_extents().width) / 72 if text.strip() else 0.0
 
 
-def widest(labels: Sequence[str], size: float = SMALL) -> float:
+def widest(labels: Sequence[str]) -> float:
     """Return the width of the widest label in inches; 0 if there is none."""
-    return max((width_of(label, size) for label in labels), default=0.0)
+    return max(map(width_of, labels), default=0.0)
 
 
 def panels(
