@@ -5,7 +5,6 @@ import hashlib
 import json
 import math
 from importlib.resources import files as files_in
-from types import SimpleNamespace
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -97,7 +96,6 @@ def environment() -> Environment:
         "p": p_relation,
         "sortable": lambda number: f"{number:.6g}" if math.isfinite(number) else "",
         "loads": _loads,
-        "load": _load,
         "title_of": in_title,
         "words": lambda text: untrusted.name(text.replace("_", " ")),
     }
@@ -117,12 +115,6 @@ def _skill(number: float) -> str:
 
 def _whole(number: float) -> str:
     return f"{round(number):,}".replace(",", "\N{NARROW NO-BREAK SPACE}") if math.isfinite(number) else _NOTHING
-
-
-def _load(result: SimpleNamespace) -> str:
-    """Format the capacity with its unit."""
-    ladder, load = result.task.ladder, result.estimate.load_at_half
-    return _NOTHING if ladder is None or math.isnan(load) else f"{ladder.load_text(load)} {ladder.unit}"
 
 
 def _loads(task: TaskFacts) -> str:
