@@ -7,6 +7,7 @@ a mechanism).
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 
 from synthbench.registry import CONTROL
@@ -77,22 +78,18 @@ def _table(cells: Cells, task: TaskFacts, name: str) -> Table:
         remarks = (*cell.remarks, *run_remarks(cells.cell(task, mechanism), common_n))
         return Cell(cell.value, "", remarks, marks.get(mechanism.key, ""), is_tied=mechanism.key in tied)
 
-    def of_positions(kind: str) -> Callable[[MechanismFacts], Cell]:
-        some = of_kind(cells, kind)
-        return lambda mechanism: _bits_cell(some, task, mechanism)
-
-    def share(metric: str) -> Callable[[MechanismFacts], str]:
-        return lambda one: percent(
-            mean_of([json.loads(row["metrics"]).get(metric) for row in cells.cell(task, one).rows])
-        )
+    def share(metric: str, mechanism: MechanismFacts) -> str:
+        return percent(mean_of([json.loads(row["metrics"]).get(metric) for row in cells.cell(task, mechanism).rows]))
 
     columns: dict[Column | str, Callable[[MechanismFacts], Cell | str]] = {"bits per token": whole}
     for kind in [each.removesuffix(".bits") for each in metrics if each.endswith(".bits") and not each.startswith("x")]:
         part = metrics.get(f"{kind}.share")
-        columns[f"{kind} ({100 * part:.0f} %)" if is_known(part) else kind] = of_positions(kind)
+        columns[f"{kind} ({100 * part:.0f} %)" if is_known(part) else kind] = partial(
+            _bits_cell, of_kind(cells, kind), task
+        )
     columns |= {
-        "right, %": share("accuracy"),
-        "calibration error, %": share("calibration_error"),
+        "right, %": partial(share, "accuracy"),
+        "calibration error, %": partial(share, "calibration_error"),
         "parameters of mixers": lambda mechanism: fixed(mechanism.num_parameters, 0),
         "state": lambda mechanism: fixed(mechanism.state, 0),
     }
