@@ -18,6 +18,8 @@ from synthbench.errors import UnknownName, UsageError
 
 MAX_SEEDS = 10_000
 """Limit on the number of seeds in one command, since more would exhaust memory before any training."""
+LARGEST = 2**24
+"""Largest length, and largest whole number that an option can have; more would only exhaust the memory."""
 LARGEST_SEED = 2**63 - 1
 """Largest seed that a row can hold."""
 
@@ -291,6 +293,8 @@ def _convert(label: str, declared: Option, value: Any) -> Value:
     lost = isinstance(value, float) and number != value
     if too_low or too_high or lost or math.isnan(number):
         raise refusal
+    if declared.type is int and abs(number) > LARGEST:
+        raise UsageError(f"{label} is {value!r}; allowed: whole numbers up to {LARGEST}")
     return number  # type: ignore[no-any-return]
 
 

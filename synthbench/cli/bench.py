@@ -134,7 +134,7 @@ def scaling(
 @bench_app.command()
 def context(
     mech: options.MechanismTerms = None,
-    gigabytes: Annotated[float, options.executing(help="Memory limit for tensors, in GiB.")] = 1.0,
+    gigabytes: Annotated[float, options.executing(help="Memory limit for tensors, in GiB.", min=0, max=2**20)] = 1.0,
     longest: Annotated[int, options.executing(help="Longest length to try.", min=128)] = 2**20,
     max_seconds: Annotated[float, options.executing(help="Stop at a length whose call takes longer.")] = 20.0,
     batch_size: BatchSize = 1,

@@ -89,7 +89,7 @@ def csv_of_standings(facts: dict[str, Any]) -> str:
     lines = [
         [facts["suite"], facts["suite_version"], *(one[key] for key in keys), each, part, *(mean[end] for end in ends)]
         for one in facts["mechanisms"]
-        for each, part, mean in (("mean", "", one), *((kind, *entry) for entry in one[of].items()))
+        for each, part, mean in (("mean", "", one), *((kind, *entry) for entry in one.get(of, {}).items()))
         if part == "" or mean["skill"] == mean["skill"]
     ]
     return csv_text(["suite", "suite_version", *keys, "of", "part", *ends], lines)

@@ -11,7 +11,7 @@ import typer
 from synthbench import plugins
 from synthbench.cli.output import set_verbosity
 from synthbench.errors import ContractError, UsageError
-from synthbench.options import MAIN_SUITE
+from synthbench.options import LARGEST, MAIN_SUITE
 from synthbench.runner.request import EXECUTORS
 
 selecting, modelling, executing, reading, printing = (
@@ -166,11 +166,11 @@ def parse_lengths(text: str) -> list[int]:
     """Read ``32,64`` as 32, 64.
 
     Raises:
-        UsageError: If a part is not a positive whole number.
+        UsageError: If a part is not a whole number from 1 to ``LARGEST``.
     """
     pieces = [piece.strip() for piece in text.split(",")]
-    if not all(piece.isdecimal() and int(piece) for piece in pieces):
-        raise UsageError(f"lengths are {text!r}; allowed: whole numbers from 1, as in 32,64,256")
+    if not all(piece.isdecimal() and 1 <= int(piece) <= LARGEST for piece in pieces):
+        raise UsageError(f"lengths are {text!r}; allowed: whole numbers from 1 to {LARGEST}, as in 32,64,256")
     return [int(piece) for piece in pieces]
 
 

@@ -16,6 +16,7 @@ To add a column:
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -40,8 +41,11 @@ STATUSES: tuple[Status, ...] = ("ok", "diverged", "oom", "timeout", "error", "co
 MAX_STRING_BYTES = 2**20
 """Limit on the length of a string in a row, in bytes, since a store may come from a stranger."""
 
-ColumnType = Literal["string", "name", "term", "json", "bool", "int32", "int64", "float32", "float64", "timestamp"]
-"""Types of values: ``name`` is like ``string-copy``, ``term`` also allows arguments, ``json`` is strict JSON text."""
+ColumnType = Literal[
+    "string", "name", "term", "json", "numbers", "bool", "int32", "int64", "float32", "float64", "timestamp"
+]  # fmt: skip
+"""Types of values: ``name`` is like ``string-copy``, ``term`` also allows arguments, ``json`` is strict JSON text, and
+``numbers`` is JSON text of an object whose values are finite numbers or null."""
 
 DecidedBy = Literal["configuration", "training", "circumstances"]
 """Origin of a value. ``verify`` checks, for every row, the values decided by the configuration and the code. It
@@ -56,6 +60,7 @@ _ARROW: dict[ColumnType, pa.DataType] = {
     "name": pa.string(),
     "term": pa.string(),
     "json": pa.string(),
+    "numbers": pa.string(),
     "bool": pa.bool_(),
     "int32": pa.int32(),
     "int64": pa.int64(),
@@ -175,7 +180,7 @@ RUN_COLUMNS = (
     Column("ceiling_kind", "string", "", "bound: the true ceiling may be lower", choices=_BOUND_KINDS),
     or_null("local_ceiling", "float64", "fraction", "of the best rule of token and position, measured; or null"),
     result_or_null("score_ood", "float64", "fraction", "mean over the tests `x2`, `x4`, ... in metrics; null if none"),
-    result("metrics", "json", "", "all other metrics by name, NaN as null; `{}` if none"),
+    result("metrics", "numbers", "", "all other metrics by name, NaN as null; `{}` if none"),
     result_or_null("n_eval_examples", "int64", "count", "scored targets of the test; null without a score"),
     result_or_null("n_correct", "int64", "count", "those predicted correctly; null without a score"),
     result_or_null("train_loss", "float64", "nats", "last training loss; null if no step was taken"),
@@ -349,7 +354,7 @@ def check_values(columns: Iterable[Column], row: Mapping[str, Any]) -> None:
                 _refuse(column, value)
             if column.type == "term" and not TERM.fullmatch(value):
                 _refuse(column, value)
-            if column.type == "json" and not _is_json(value):
+            if column.type in ("json", "numbers") and not _is_json(value, of_numbers=column.type == "numbers"):
                 _refuse(column, value)
 
 
@@ -386,12 +391,17 @@ def _refuse(column: Column, value: object) -> NoReturn:
     raise UsageError(f"column {column.name!r} is {repr(value)[:200]}; allowed: {column.allowed()}")
 
 
-def _is_json(text: str) -> bool:
+def _is_json(text: str, *, of_numbers: bool) -> bool:
     try:
-        _STRICT_JSON.decode(text)
+        content = _STRICT_JSON.decode(text)
     except (ValueError, RecursionError):
         return False
-    return True
+    return not of_numbers or (isinstance(content, dict) and all(map(_is_finite, content.values())))
+
+
+def _is_finite(value: object) -> bool:
+    # Not math.isfinite, which fails for a whole number of 400 digits.
+    return value is None or (isinstance(value, int | float) and abs(value) <= sys.float_info.max)
 
 
 def _no_constant(name: str) -> NoReturn:

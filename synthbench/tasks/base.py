@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Integer
 
 from synthbench.errors import ContractError, UnknownName, UsageError
-from synthbench.options import Value, arguments_of, check, coerce, options_of
+from synthbench.options import LARGEST, Value, arguments_of, check, coerce, options_of
 from synthbench.registry import Registry
 
 T = TypeVar("T")
@@ -269,13 +269,13 @@ class Task(ABC):
         return self.shortcuts(inputs)
 
     def check_length(self, length: int) -> None:
-        """Refuse a length below ``min_length``.
+        """Refuse a length below ``min_length`` or above ``LARGEST``.
 
         Raises:
             UsageError: If the task has no sequence of this length.
         """
-        if length < self.min_length:
-            raise UsageError(f"length of task {self.name!r} is {length}; allowed: {self.min_length} and more")
+        if not self.min_length <= length <= LARGEST:
+            raise UsageError(f"length of task {self.name!r} is {length}; allowed: {self.min_length} to {LARGEST}")
 
 
 def _length_checked(method: Callable[..., T]) -> Callable[..., T]:

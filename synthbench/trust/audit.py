@@ -91,9 +91,9 @@ def faults(row: Mapping[str, Any], now: datetime) -> list[str]:
         row: A row of a store, whose columns, types and checksum are right.
         now: The present time, with a time zone.
     """
-    unreadable = [*_oversized(row), *_of_metrics(row)]
-    if unreadable:  # its content is not read any further
-        return unreadable
+    oversized = list(_oversized(row))
+    if oversized:  # its content is not read any further
+        return oversized
     return [*_of_configuration(row), *_of_numbers(row), *_of_outcome(row), *_of_times(row, now)]
 
 
@@ -101,7 +101,7 @@ def _oversized(row: Mapping[str, Any]) -> Iterator[str]:
     for column in RUN_COLUMNS:
         value = row[column.name]
         if isinstance(value, str):
-            most = MAX_JSON if column.type == "json" else MAX_TEXT
+            most = MAX_JSON if column.type in ("json", "numbers") else MAX_TEXT
             if len(value) > most:
                 yield f"{column.name} has {len(value)} characters; allowed: up to {most}"
             elif column.name != "error_message" and not value.isprintable():
@@ -112,13 +112,6 @@ def _oversized(row: Mapping[str, Any]) -> Iterator[str]:
         for argument, value in _object(row[name]).items():
             if (number := _whole_number(value)) is not None and abs(number) > MAX_ARGUMENT:
                 yield f"{name} has {argument} = {value}; allowed: up to {MAX_ARGUMENT}"
-
-
-def _of_metrics(row: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in _object(row["metrics"]).items():
-        # Not math.isfinite, which fails for a whole number of 400 digits.
-        if value is not None and not (isinstance(value, int | float) and abs(value) <= sys.float_info.max):
-            yield f"metrics has {name[:80]!r} = {str(value)[:80]}; allowed: finite numbers and null"
 
 
 def _whole_number(value: object) -> int | None:

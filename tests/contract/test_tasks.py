@@ -301,5 +301,5 @@ def test_each_check_fires(check: str, task: Task, message: str) -> None:
 
 
 def test_a_length_that_the_task_refuses_is_the_callers_mistake() -> None:
-    with pytest.raises(UsageError, match="length of task 'echo' is 1; allowed: 2 and more"):
+    with pytest.raises(UsageError, match="length of task 'echo' is 1; allowed: 2 to"):
         check_task(Echo(), 1)

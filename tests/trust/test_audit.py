@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from synthbench.canonical import canonical_json
-from synthbench.levels import LADDER_SCORE
 from synthbench.results.schema import skill
 from synthbench.trust.audit import digest, faults, sample
 from tests.results.rows import make_honest, make_row
@@ -46,10 +45,6 @@ def test_an_honest_row_and_an_honest_failure_have_no_fault() -> None:
         ({"error_type": "ValueError"}, "error_type is 'ValueError'"),
         ({"score": None}, "status is 'ok' and score is None"),
         ({"causal_checked": False}, "not checked for causality"),
-        ({"metrics": '{"a":"<script>"}'}, "metrics has 'a'"),
-        ({"metrics": '{"a":1e999}'}, "metrics has 'a'"),
-        ({"metrics": canonical_json({"a": 10**400})}, "metrics has 'a'"),
-        ({"metric_name": LADDER_SCORE, "metrics": '{"rung1.load":"x"}'}, "metrics has 'rung1.load'"),
         ({"started_at": datetime.min.replace(tzinfo=UTC), "n_correct": 40_000}, "n_correct is 40000"),
         ({"finished_at": NOW + timedelta(days=400)}, "in the future"),
         ({"started_at": NOW}, "began at"),
