@@ -26,7 +26,9 @@ from synthbench.reports.selection import Selection
 from synthbench.reports.separation import separation_table, summary
 from synthbench.reports.table import Table, category_averages, load_table, score_table, steps_table
 from synthbench.reports.variants import (
+    Change,
     Variant,
+    changes_of,
     conditions_of,
     conditions_table,
     summary_of,
@@ -143,9 +145,20 @@ class Report:
         return variants_of(self.cells, grid(rows)) if len(rows) else []
 
     @cached_property
+    def conditions(self) -> list[Variant]:
+        """Pairs of stock (published) and bare (stripped) layers."""
+        return conditions_of(self.cells)
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        """Changes of setting that several mechanisms share, among them those between stock and bare layers."""
+        # Where a convolution goes too, so does its state: such a pair says nothing about the size of the state.
+        return changes_of([*self.variants, *(pair for pair in self.conditions if not pair.is_of_another_size)])
+
+    @cached_property
     def between_conditions(self) -> list[Table]:
-        """A table that compares stock (published) and bare (stripped) layers; empty if no mechanism has both."""
-        pairs = conditions_of(self.cells)
+        """A table that compares stock and bare layers; empty if no mechanism has both."""
+        pairs = self.conditions
         return [conditions_table(pairs, self.board.prior)] if pairs and self.board else []
 
     @cached_property
@@ -211,7 +224,11 @@ def _tables_of_skill(report: Report) -> dict[str, Page]:
         if extra is not None:
             pages[extra.name] = Page(extra.title, (extra,), extra.outcome)
     if report.variants:
-        pages["variants"] = Page("Variants", tuple(variant_tables(report.variants)), summary_of(report.variants))
+        pages["variants"] = Page(
+            "Variants",
+            tuple(variant_tables(report.variants, report.changes)),
+            summary_of(report.variants, report.changes),
+        )
     return pages
 
 

@@ -153,11 +153,11 @@ def changes_of(variants: Sequence[Variant]) -> list[Change]:
     return [change for group in alike.values() if len(group) > 1 for change in _by_category([*group.values()])]
 
 
-def summary_of(variants: Sequence[Variant]) -> str:
+def summary_of(variants: Sequence[Variant], changes: Sequence[Change]) -> str:
     """Summarize the shared changes in a few sentences."""
     num = len({variant.main for variant in variants})
     counted = f"{len(variants)} other settings of {num} mechanisms, on the tasks that both settings have."
-    return " ".join([counted, *(change.sentence for change in changes_of(variants))])
+    return " ".join([counted, *(change.sentence for change in changes)])
 
 
 def _by_category(group: Sequence[Variant]) -> Iterator[Change]:
@@ -179,9 +179,9 @@ def _by_category(group: Sequence[Variant]) -> Iterator[Change]:
         )
 
 
-def variant_tables(variants: Sequence[Variant]) -> list[Table]:
+def variant_tables(variants: Sequence[Variant], changes: Sequence[Change]) -> list[Table]:
     """Make tables of the changes that several mechanisms share, of means by category, and of single tasks."""
-    changes, rows = changes_of(variants), _rows(variants)
+    rows = _rows(variants)
     tasks = list(dict.fromkeys(task for variant in variants for task in variant.tasks))
     has_ladder = any(task.ladder for task in tasks)
     sources = sources_of(tasks, (variant.main for variant in variants))

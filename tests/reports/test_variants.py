@@ -1,11 +1,14 @@
 """Settings of a mechanism that were run on some of the tasks, beside its main setting."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from synthbench.reports.build import build
 from synthbench.reports.cells import grid
+from synthbench.reports.report import Report
 from synthbench.reports.selection import select
 from synthbench.reports.statistics import Prior
 from synthbench.reports.variants import (
@@ -112,7 +115,7 @@ def test_a_variant_without_its_main_setting_on_its_tasks_is_not_compared(core: p
 
 def test_the_tables_have_each_setting_under_its_mechanism(convolved: pd.DataFrame) -> None:
     variants = _variants(convolved)
-    changes, means, tasks = variant_tables(variants)
+    changes, means, tasks = variant_tables(variants, changes_of(variants))
 
     assert [line.labels for line in means.lines] == [
         ("Softmax", "attention_only"),
@@ -124,7 +127,7 @@ def test_the_tables_have_each_setting_under_its_mechanism(convolved: pd.DataFram
     assert (linear_on_mqar.value, linear_on_mqar.remarks) == ("0.47", ("+0.45",))
     assert means.lines[2].cells[0].value == "2"
     assert [line.labels[1] for line in changes.lines] == ["recall (1)", "state_tracking (1)", "all (2)"]
-    assert summary_of(variants).startswith("2 other settings of 2 mechanisms")
+    assert summary_of(variants, changes_of(variants)).startswith("2 other settings of 2 mechanisms")
 
 
 def test_settings_that_differ_in_their_state_are_points_of_a_line(core: pd.DataFrame) -> None:
@@ -153,11 +156,25 @@ def test_a_convolution_is_no_point_of_a_frontier(convolved: pd.DataFrame) -> Non
     assert "figures/frontier.csv" not in build(rows, None, "core", formats=["figures"])
 
 
-def pairs_of_conditions(rows: pd.DataFrame) -> list[Variant]:
+def in_conditions(rows: pd.DataFrame, **bare: object) -> pd.DataFrame:
     """The rows as those of stock layers, beside the same rows of bare ones."""
-    stock = rows.assign(condition="stock", sees_places=False)
-    bare = rows.assign(condition="bare", sees_places=False, mech_args='{"conv":4}', run_id=rows["run_id"] + "-bare")
-    return conditions_of(grid(pd.concat([stock, bare], ignore_index=True)))
+    facts: dict[str, Any] = {"condition": "bare", "mech_args": '{"conv":4}', "run_id": rows["run_id"] + "-bare", **bare}
+    layers = [rows.assign(condition="stock"), rows.assign(**facts)]
+    return pd.concat(layers, ignore_index=True).assign(sees_places=False)
+
+
+def pairs_of_conditions(rows: pd.DataFrame) -> list[Variant]:
+    return conditions_of(grid(in_conditions(rows)))
+
+
+def test_a_part_that_bare_layers_lack_is_a_factor_unless_their_state_has_another_size(core: pd.DataFrame) -> None:
+    same, larger = (
+        Report(select(rows, "core").without_variants(), None)
+        for rows in (in_conditions(core), in_conditions(core, state_size=5000))
+    )
+
+    assert {change.words for change in same.changes} == {("conv=--", "conv=4")}
+    assert (len(larger.conditions), larger.changes) == (4, [])
 
 
 def test_both_conditions_stand_side_by_side_with_the_agreement_of_their_orders(core: pd.DataFrame) -> None:

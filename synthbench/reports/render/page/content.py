@@ -90,7 +90,7 @@ def content(report: Report) -> SimpleNamespace:
         task_anchors={section.facts.key: section.anchor for section in tasks},
         has_local=not all(math.isnan(task.local_ceiling) for task in cells.tasks),
         ids=_ids(cells),
-        factors=[table for table in variant_tables(report.variants) if table.name == "changes"],
+        factors=[table for table in variant_tables(report.variants, report.changes) if table.name == "changes"],
         panels=_panels(cells, coloured),
         coloured=tuple(mechanism.label for mechanism in coloured),
         has_pale=len(mechanisms) > len(coloured),
