@@ -242,7 +242,7 @@ class Leaderboard:
 
     @property
     def is_below(self) -> list[bool]:
-        """Whether each of ``mechanisms`` is significantly, and at least ``MARGIN``, below the first, the best."""
+        """True for each of ``mechanisms`` that is significantly, and at least ``MARGIN``, below the first, the best."""
         entries = self.mechanisms
         skills = np.array([entry.skills for entry in entries])
         is_far = [entries[0].skill.value - entry.skill.value >= MARGIN for entry in entries]

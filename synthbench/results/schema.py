@@ -44,8 +44,8 @@ MAX_STRING_BYTES = 2**20
 ColumnType = Literal[
     "string", "name", "term", "json", "numbers", "bool", "int32", "int64", "float32", "float64", "timestamp"
 ]  # fmt: skip
-"""Types of values: ``name`` is like ``string-copy``, ``term`` also allows arguments, ``json`` is strict JSON text, and
-``numbers`` is JSON text of an object whose values are finite numbers or null."""
+"""Types of values: ``name`` is like ``string-copy``, ``term`` also allows arguments, ``json`` is strict JSON text.
+``numbers`` is the JSON text of an object of finite numbers, or null in place of a number."""
 
 DecidedBy = Literal["configuration", "training", "circumstances"]
 """Origin of a value. ``verify`` checks, for every row, the values decided by the configuration and the code. It
@@ -180,7 +180,7 @@ RUN_COLUMNS = (
     Column("ceiling_kind", "string", "", "bound: the true ceiling may be lower", choices=_BOUND_KINDS),
     or_null("local_ceiling", "float64", "fraction", "of the best rule of token and position, measured; or null"),
     result_or_null("score_ood", "float64", "fraction", "mean over the tests `x2`, `x4`, ... in metrics; null if none"),
-    result("metrics", "numbers", "", "all other metrics by name, NaN as null; `{}` if none"),
+    result("metrics", "numbers", "", "all other metrics by name, as JSON: finite numbers, NaN as null; `{}` if none"),
     result_or_null("n_eval_examples", "int64", "count", "scored targets of the test; null without a score"),
     result_or_null("n_correct", "int64", "count", "those predicted correctly; null without a score"),
     result_or_null("train_loss", "float64", "nats", "last training loss; null if no step was taken"),

@@ -1,4 +1,4 @@
-"""What all figures of a report share: the order of mechanisms, and their colours."""
+"""The order of mechanisms and their colours, which all figures of a report share."""
 
 from collections.abc import Collection
 
