@@ -9,8 +9,12 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
+
+LONGEST_S = 3600
+"""Seconds after which a candidate is given up."""
 
 
 def judge(path: str, *options: str) -> dict[str, Any]:
@@ -23,11 +27,20 @@ def judge(path: str, *options: str) -> dict[str, Any]:
     Returns:
         The JSON of ``synthbench quick``; ``error`` has a ``kind`` and a ``message`` if there is no score.
     """
-    command = [sys.executable, "-m", "synthbench", "-q", "quick", "--mech", path, "--json", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the command is ours
-    if done.stdout.strip():
-        return dict(json.loads(done.stdout))
-    return {"combined_score": None, "error": {"kind": f"exit code {done.returncode}", "message": done.stderr[-500:]}}
+    # With -P, no file of the current folder stands in for a module of Python.
+    command = [sys.executable, "-P", "-m", "synthbench", "-q", "quick", "--mech", path, "--json", *options]
+    # Into files: a pipe would stay open as long as any process that a candidate left behind.
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        try:
+            code = subprocess.run(command, stdout=out, stderr=err, timeout=LONGEST_S, check=False).returncode  # noqa: S603
+        except subprocess.TimeoutExpired:
+            return {"combined_score": None, "error": {"kind": "timeout", "message": f"more than {LONGEST_S} s"}}
+        out.seek(0)
+        try:
+            return dict(json.load(out))
+        except ValueError:
+            err.seek(0)
+            return {"combined_score": None, "error": {"kind": f"exit code {code}", "message": err.read()[-500:]}}
 
 
 def metrics_of(verdict: dict[str, Any]) -> dict[str, float]:

@@ -221,9 +221,16 @@ class Ledger:
         """
         try:
             lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
-            entries = [Entry.model_validate_json(line) for line in lines]
-        except (OSError, ValueError, ValidationError) as problem:
-            raise StoreError(f"{self.path} cannot be read as a ledger, a query a line: {problem}") from problem
+        except (OSError, ValueError) as problem:
+            raise StoreError(f"{self.path} cannot be read as a ledger: {problem}") from problem
+        entries = []
+        for number, line in enumerate(lines, 1):
+            try:
+                entries.append(Entry.model_validate_json(line))
+            except ValidationError as problem:
+                raise StoreError(
+                    f"{self.path} cannot be read as a ledger: line {number} is no query; take it out"
+                ) from problem
         return list({entry.query: entry for entry in entries}.values())
 
     def enter(
@@ -696,7 +703,7 @@ class _Query:
             alone,
             tasks=tuple(baselines.task_scores(scores, reference)),
             profile=tuple(baselines.profile(scores, reference)),
-            combined_score=expected.value,
+            combined_score=min(1.0, max(0.0, expected.value)),
             combined_score_error=None if math.isnan(expected.error) else expected.error,
             num_ranked=len(baselines.full),
             rank=expected.rank_among(baselines.full.to_numpy()) if len(baselines.full) else None,

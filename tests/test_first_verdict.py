@@ -362,7 +362,11 @@ def test_the_evaluator_gives_the_same_after_a_restart(tmp_path: Path, monkeypatc
     small_suite(tmp_path, ("parity_running", "mqar", "string_copy", "in_context_recall"), ("linear",), **TINY)
     monkeypatch.chdir(tmp_path)
     template = files("synthbench.cli").joinpath("templates", "module.py.txt").read_text(encoding="utf-8")
-    (tmp_path / "idea.py").write_text(template.replace("$name", "idea").replace("$class_name", "Idea"))
+    idea = template.replace("$name", "idea").replace("$class_name", "Idea")
+    # It prints, also at its end, and leaves a process behind that holds its stdout; a file is called like a module.
+    left = '\nimport atexit, subprocess\nprint("1")\natexit.register(print, "2")\nsubprocess.Popen(["sleep", "30"])\n'
+    (tmp_path / "idea.py").write_text(idea + left)
+    (tmp_path / "json.py").write_text("raise SystemExit(1)")
     options = ("--suite", "mine.toml", "--executor", "inline", "--device", "cpu")
 
     first = evaluator.evaluate("idea.py", *options)

@@ -1,14 +1,17 @@
 """Print facts, tables, durations and messages, depending on the verbosity."""
 
+import io
 import json
 import math
+import os
 import shutil
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import typer
 
@@ -17,6 +20,8 @@ from synthbench.reports.render import visible
 
 _verbosity: ContextVar[Literal["quiet", "normal", "verbose"]] = ContextVar("verbosity", default="normal")
 """The amount that commands print: errors and results only, messages too, or also file names, ids and tracebacks."""
+_results: ContextVar[TextIO | None] = ContextVar("results", default=None)
+"""The file that results are printed to; None for stdout."""
 
 
 def set_verbosity(*, quiet: bool, verbose: bool) -> None:
@@ -42,7 +47,23 @@ def is_verbose() -> bool:
 
 def say(text: object = "", *, nl: bool = True, err: bool = False) -> None:
     """Print a text without control characters, on stderr if ``err``; commands print every line with this function."""
-    typer.echo(visible(str(text), keep="\n\t"), nl=nl, err=err)
+    typer.echo(visible(str(text), keep="\n\t"), file=None if err else _results.get(), nl=nl, err=err)
+
+
+@contextmanager
+def results_only() -> Iterator[None]:
+    """Keep stdout for what :func:`say` prints inside the block; what a plugin prints goes to stderr, until it ends."""
+    results = sys.stdout
+    if results is sys.__stdout__ and isinstance(results, io.TextIOWrapper):
+        results.flush()
+        results = os.fdopen(os.dup(1), "w", encoding=results.encoding, errors=results.errors, buffering=1)
+        os.dup2(2, 1)  # for good: the process ends with its command, and a plugin may print even then
+    before = _results.set(results)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _results.reset(before)
 
 
 def note(text: str) -> None:

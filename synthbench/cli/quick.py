@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from synthbench import plugins
 from synthbench.cli.options import AsJson, Device, ExecutorName, Plugins, Results, SuiteName, Workers
-from synthbench.cli.output import note, say
+from synthbench.cli.output import note, results_only, say
 from synthbench.cli.running import INTERRUPTED, run_with_progress
 from synthbench.errors import SynthbenchError
 from synthbench.options import MAIN_SUITE
@@ -50,27 +51,28 @@ def quick(
     """
     from synthbench import first_verdict
 
-    try:
-        verdict = first_verdict.quick(
-            mech,
-            against=against,
-            suite=suite,
-            results=results,
-            ledger=ledger,
-            minutes=minutes,
-            plugins=plugins.named(plugin),
-            device=device,
-            executor=executor,
-            workers=workers,
-            run=run_with_progress,
-            note=note,
-        )
-    except SynthbenchError as problem:
-        if as_json:
-            say(json.dumps(first_verdict.facts_of_error(problem)))
-        raise
-    except KeyboardInterrupt:
-        say("interrupted; finished rows are kept, the same command runs the rest", err=True)
-        sys.exit(INTERRUPTED)
-    say(json.dumps(first_verdict.facts_of(verdict)) if as_json else str(verdict))
-    sys.exit(0 if verdict.ok else 1)
+    with results_only() if as_json else nullcontext():
+        try:
+            verdict = first_verdict.quick(
+                mech,
+                against=against,
+                suite=suite,
+                results=results,
+                ledger=ledger,
+                minutes=minutes,
+                plugins=plugins.named(plugin),
+                device=device,
+                executor=executor,
+                workers=workers,
+                run=run_with_progress,
+                note=note,
+            )
+        except SynthbenchError as problem:
+            if as_json:
+                say(json.dumps(first_verdict.facts_of_error(problem)))
+            raise
+        except KeyboardInterrupt:
+            say("interrupted; finished rows are kept, the same command runs the rest", err=True)
+            sys.exit(INTERRUPTED)
+        say(json.dumps(first_verdict.facts_of(verdict)) if as_json else str(verdict))
+        sys.exit(0 if verdict.ok else 1)
