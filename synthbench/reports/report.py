@@ -152,8 +152,9 @@ class Report:
     @cached_property
     def changes(self) -> list[Change]:
         """Changes of setting that several mechanisms share, among them those between stock and bare layers."""
-        # Where a convolution goes too, so does its state: such a pair says nothing about the size of the state.
-        return changes_of([*self.variants, *(pair for pair in self.conditions if not pair.is_of_another_size)])
+        # Most stock layers lose several parts, or a convolution and its state: no single factor.
+        single = (pair for pair in self.conditions if len(pair.differences) == 1 and not pair.is_of_another_size)
+        return changes_of([*self.variants, *single])
 
     @cached_property
     def between_conditions(self) -> list[Table]:

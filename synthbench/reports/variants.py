@@ -35,7 +35,7 @@ class Variant(NamedTuple):
     """Skills of the main setting, then of the variant; 0 for a run without a score."""
 
     @property
-    def words(self) -> tuple[str, str]:
+    def differences(self) -> list[tuple[str, str]]:
         """The parts in which the two settings differ, in words: of the main setting, then of the variant."""
         main, variant, pairs = self.main, self.variant, []
         if main.block != variant.block:
@@ -47,9 +47,13 @@ class Variant(NamedTuple):
         elif main.arguments != variant.arguments:
             ours, theirs = arguments_in(main.arguments), arguments_in(variant.arguments)
             names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
-            before, after = (" ".join(f"{name}={side.get(name, NOTHING)}" for name in names) for side in (ours, theirs))
-            pairs.append((before, after))
-        before, after = (", ".join(words) for words in zip(*pairs, strict=True))
+            pairs += [(f"{name}={ours.get(name, NOTHING)}", f"{name}={theirs.get(name, NOTHING)}") for name in names]
+        return pairs
+
+    @property
+    def words(self) -> tuple[str, str]:
+        """All differences of the main setting, then of the variant."""
+        before, after = (", ".join(words) for words in zip(*self.differences, strict=True))
         return before, after
 
     @property
