@@ -124,6 +124,12 @@ def test_a_mechanism_with_some_tasks_is_listed_below_the_ranking(
     ]
 
 
+def test_a_suite_without_a_ranking_has_a_csv_of_its_mechanisms(synthbench: Command) -> None:
+    lines = list(csv.DictReader(io.StringIO(synthbench("leaderboard", "--suite", "text", "--csv").stdout)))
+
+    assert {(line["of"], line["rank"], line["skill"]) for line in lines} == {("mean", "", "")}
+
+
 def test_own_rows_that_packaged_ones_keep_out_are_named(synthbench: Command, tmp_path: Path, make_row: MakeRow) -> None:
     filled(tmp_path / "results", [make_row(**CORE, mech="my_idea", task="mqar", task_version="0")])
     done = synthbench("leaderboard")

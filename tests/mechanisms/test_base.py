@@ -12,17 +12,8 @@ from synthbench.mechanisms.base import Attention, Side
 from synthbench.options import coerce, options_of
 from synthbench.sources import bibtex
 from tests.mechanisms.loops import built
+from tests.reports._made import MECHANISMS as LABELS
 from tests.tensors import normal, with_gradients
-
-LABELS = {
-    "softmax": "Standard",
-    "yat-spherical": "Spherical-YAT",
-    "performer": "Performer",
-    "linear": "Linear",
-    "slay": "SLAY",
-    "slay-laplace": "Laplace-only",
-    "slay-hadamard": "Hadamard",
-}
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
