@@ -1,6 +1,8 @@
 """Scores of ladders: from the accuracy on each level to one number."""
 
+import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 LADDER_SCORE = "height over rungs"
@@ -25,11 +27,8 @@ class LevelScore(NamedTuple):
 
 def metrics_of_levels(levels: Sequence[LevelScore]) -> dict[str, float]:
     """Write the levels as metrics of a row, easiest first: ``rung1.load``, ``rung1.score`` and so on."""
-    return {
-        f"rung{number}.{field}": value
-        for number, level in enumerate(levels, start=1)
-        for field, value in level._asdict().items()
-    }
+    names = (name for number in range(1, len(levels) + 1) for name in _names_of(number))
+    return dict(zip(names, (value for level in levels for value in level), strict=True))
 
 
 def levels_in(metrics: Mapping[str, float | None]) -> list[LevelScore]:
@@ -39,10 +38,16 @@ def levels_in(metrics: Mapping[str, float | None]) -> list[LevelScore]:
     0.5
     """
     levels: list[LevelScore] = []
-    while f"rung{len(levels) + 1}.load" in metrics:
-        values = [metrics.get(f"rung{len(levels) + 1}.{field}") for field in LevelScore._fields]
-        levels.append(LevelScore(*(float("nan") if value is None else float(value) for value in values)))
+    while (names := _names_of(len(levels) + 1))[0] in metrics:
+        values = [metrics.get(name) for name in names]
+        levels.append(LevelScore(*[math.nan if value is None else float(value) for value in values]))
     return levels
+
+
+@cache
+def _names_of(number: int) -> tuple[str, ...]:
+    """Name the metrics of a level, in the order of :class:`LevelScore`; building them anew took most of the time."""
+    return tuple(f"rung{number}.{field}" for field in LevelScore._fields)
 
 
 def isotonic(skills: Sequence[float]) -> list[float]:
