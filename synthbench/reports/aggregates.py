@@ -107,27 +107,29 @@ def over_seeds(skills: Skills, weights: PerTask, prior: Prior | None = None, *, 
     ]
 
 
-def told_apart(skills: Skills, weights: PerTask, prior: Prior | None = None) -> Bool[np.ndarray, "mechanisms others"]:
-    """Find pairs of mechanisms whose weighted means differ significantly, with 95 % confidence for all pairs at once.
+def possibly_best(skills: Skills, weights: PerTask, prior: Prior | None = None) -> Bool[np.ndarray, " mechanisms"]:
+    """Find the mechanisms that may have the highest weighted mean: with 95 % confidence, the best is among them.
 
-    The test treats tasks as fixed and seeds as random.
+    A mechanism is left out if another one has a significantly higher mean. The test is one-sided, at 5 % divided by the
+    number of other mechanisms. It treats tasks as fixed and seeds as random.
 
     Args:
         skills: Skills of the mechanisms to compare.
         weights: Weight of each task.
-        prior: Variance of a run on tasks without repeated runs, as in :func:`over_seeds`. If no variance is known, no
-            pair differs.
+        prior: Variance of a run on tasks without repeated runs, as in :func:`over_seeds`. If no variance is known, any
+            mechanism may be the best.
 
-    Source: Tukey (1953) and Kramer (1956), with the smallest degrees of freedom among the standard errors.
+    Source: Hsu (1981), multiple comparisons with the best; Bonferroni's bound, with the smaller degrees of freedom of
+    the two standard errors.
     """
     errors, dof = map(np.array, _over_seeds(skills, weights, prior))
     means = np.nanmean(skills, axis=2) @ weights
-    known = dof[np.isfinite(dof)]
-    limit = _farthest_quantile(len(skills), max(1.0, float(math.floor(known.min())))) if len(known) else 0.0
-    is_apart: Bool[np.ndarray, "mechanisms others"] = (
-        np.abs(means[:, None] - means[None]) > limit * np.hypot(errors[:, None], errors[None]) + TOLERANCE
-    )
-    return is_apart
+    of_pairs = np.fmin(np.fmin(dof[:, None], dof[None]), 1e9)
+    limit = special.stdtrit(np.maximum(of_pairs, 1), 1 - (1 - CONFIDENCE) / max(1, len(skills) - 1))
+    # Without any scatter there are no degrees of freedom, and every difference counts.
+    reach = np.nan_to_num(limit) * np.hypot(errors[:, None], errors[None])
+    is_beaten: Bool[np.ndarray, " mechanisms"] = (means[:, None] - means[None] > reach + TOLERANCE).any(axis=0)
+    return ~is_beaten
 
 
 def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask) -> float:

@@ -19,11 +19,11 @@ from synthbench.reports.aggregates import (
     balanced,
     interquartile_means,
     over_seeds,
+    possibly_best,
     probability_of_improvement,
     ranks,
     reached,
     solved_rates,
-    told_apart,
 )
 from synthbench.reports.cells import Cells, Key, MechanismFacts, TaskFacts, skills_of
 from synthbench.reports.looks import LOOKS
@@ -185,38 +185,48 @@ class Leaderboard:
         return next((entry.skill for entry in self.entries if entry.mechanism == mechanism), UNKNOWN)
 
     def verdict(self) -> str:
-        """Return the verdict: a line per category, then a line on the signs ``>`` and ``≈`` and on fresh tasks."""
+        """Return the verdict: a line per category and one on all, then a line on what they mean and on fresh tasks."""
         orders = [f"{in_title(name)}: {order}" for name, order in self.orders.items()]
         return "\n".join(filter(None, [*orders, f"{self.certainty} {self.outlook}".strip()]))
 
     @cached_property
     def orders(self) -> dict[str, str]:
-        """The best mechanisms of every category, with their mean skills, in one text per category."""
-        return {name: part.order for name, part in (self.parts or {"": self}).items()}
+        """The best mechanisms of every category and overall, with their mean skills, in one text each."""
+        parts = {name: part.order for name, part in (self.parts or {"": self}).items()}
+        return parts | {OVERALL: self.order} if len(parts) > 1 else parts
+
+    @property
+    def has_order(self) -> bool:
+        """True if the verdict compares mechanisms and their means differ."""
+        skills = [entry.skill.value for entry in self.mechanisms]
+        return len(skills) > 1 and skills[0] - skills[-1] > TOLERANCE
 
     @property
     def certainty(self) -> str:
-        """The meaning of ``>`` and ``≈`` in ``orders``, or a remark if there is only one seed; may be empty."""
-        shown = " ".join(self.orders.values())
-        if "≈" in shown or ">" in shown:
-            return (
-                f"Scores after > are at least {short(MARGIN)} below the first, and significantly lower (95 % over "
-                "seeds, jointly for all pairs); scores after ≈ are closer, or not significantly lower."
-            )
-        is_alone = any(len(part.mechanisms) > 1 for part in (self, *self.parts.values())) and "same mean" not in shown
-        return "With one seed each, nothing is known of other seeds." if is_alone else ""
+        """What ``orders`` say, and how many mechanisms have one seed; empty if nothing is compared."""
+        parts = [part for part in (self, *self.parts.values()) if part.has_order]
+        if not parts:
+            return ""
+        if all(math.isnan(entry.skill.low) for part in parts for entry in part.mechanisms):
+            return "With one seed each, nothing is known of other seeds."
+        few = sum(entry.num_seeds[0] == 1 for entry in self.mechanisms)
+        return (
+            "Each line names the mechanisms that may be the best on these tasks (95 % confidence over seeds) or score "
+            f"less than {short(MARGIN)} below the first; then the next one."
+            + f" {few} of {len(self.mechanisms)} mechanisms have tasks with a single seed, whose scatter is estimated "
+            "from other mechanisms." * bool(few)
+        )
 
     @property
     def outlook(self) -> str:
         """A sentence that names the mechanisms that could rank first on fresh tasks; empty if nothing is compared."""
-        num = len(self.mechanisms)
-        if num < 2 or self.mechanisms[0].skill.value - self.mechanisms[-1].skill.value <= TOLERANCE:
+        if not self.has_order:
             return ""
         named = [entry.mechanism.label for entry in self.candidates]
         if len(named) == 1:
-            return f"On a fresh set of similar tasks {named[0]} would still rank first overall."
-        who = f"any of the {num} mechanisms" if len(named) == num else f"any of {_listed(named)}"
-        return f"On a fresh set of similar tasks {who} could rank first overall."
+            return f"On a fresh set of similar tasks, {named[0]} would still rank first overall."
+        who = "any of them" if len(named) == len(self.mechanisms) else f"{len(named)} of them"
+        return f"On a fresh set of similar tasks, {who} could rank first overall: {_listed(named)}."
 
     @property
     def order(self) -> str:
@@ -230,7 +240,7 @@ class Leaderboard:
         texts = [f"{entry.mechanism.label} {short(entry.skill.value)}" for entry in entries]
         if len(entries) == 1:
             return f"{texts[0]}, the only mechanism with a run of every task."
-        if entries[0].skill.value - entries[-1].skill.value <= TOLERANCE:
+        if not self.has_order:
             return f"all {len(entries)} mechanisms have the same mean skill, {short(entries[0].skill.value)}."
         if all(math.isnan(entry.skill.low) for entry in entries):
             return f"{_listed(texts)}."
@@ -238,18 +248,20 @@ class Leaderboard:
             [text for text, is_one in zip(texts, self.is_below, strict=True) if is_one == wanted]
             for wanted in (False, True)
         )
-        return " > ".join(filter(None, [_listed(near, " ≈ "), _listed(below, most=2) if below else ""]))
+        return "; next: ".join([_listed(near, "or"), *below[:1]])
 
     @property
     def is_below(self) -> list[bool]:
-        """True for each of ``mechanisms`` that is significantly, and at least ``MARGIN``, below the first, the best."""
+        """For each of ``mechanisms``, whether it is certainly not the best, and at least ``MARGIN`` below the first."""
         entries = self.mechanisms
         skills = np.array([entry.skills for entry in entries])
         is_far = [entries[0].skill.value - entry.skill.value >= MARGIN for entry in entries]
-        apart = told_apart(skills, balanced([task.category for task in self.tasks]), self.prior)
-        return [bool(each) for each in apart[0] & is_far]
+        may_be_best = possibly_best(skills, balanced([task.category for task in self.tasks]), self.prior)
+        return [bool(each) for each in ~may_be_best & is_far]
 
 
+OVERALL = "overall"
+"""Title of the line of the verdict on all categories."""
 MOST_NAMES = 5
 """Largest number of mechanisms that a line of the verdict names; further ones are only counted."""
 LEAST_TASKS = 8
@@ -261,15 +273,14 @@ def in_title(name: str) -> str:
     return name.replace("_", " ").capitalize()
 
 
-def _listed(names: Sequence[str], between: str = ", ", most: int = MOST_NAMES) -> str:
+def _listed(names: Sequence[str], joined: str = "and", most: int = MOST_NAMES) -> str:
     """Join names into a list; names beyond ``most`` are only counted.
 
-    >>> _listed(["a", "b", "c"]), _listed(["a", "b", "c"], " ≈ ", most=2)
-    ('a, b and c', 'a ≈ b and 1 more')
+    >>> _listed(["a", "b", "c"]), _listed(["a", "b", "c"], "or", most=1)
+    ('a, b and c', 'a or 2 more')
     """
-    if len(names) > most:
-        return f"{between.join(names[:most])} and {len(names) - most} more"
-    return between.join(names) if between != ", " else " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    shown = [*names[:most], f"{len(names) - most} more"] if len(names) > most else [*names]
+    return f" {joined} ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 
 def short(skill: float) -> str:

@@ -48,7 +48,10 @@ RESERVED = (
 """File name stems of pages and of the README; a category of the same name gets another stem."""
 
 _OF_SETTING = ("d_model", "n_layers", "steps_planned", "batch_size", "seq_len")
-_LAYERS = {"stock": "published layers (condition stock)", "bare": "stripped ones (condition bare)"}
+_LAYERS = {
+    "stock": "layers as published (condition stock)",
+    "bare": "layers without convolutions and most gates (condition bare)",
+}
 """Conditions of layers in words, by their names in rows."""
 
 
@@ -124,7 +127,7 @@ class Report:
 
     @cached_property
     def setting(self) -> str:
-        """The training setup of the models, in one line."""
+        """The training setup of the models, in a few sentences."""
         rows = self.selection.rows
         if not set(_OF_SETTING) <= set(rows.columns):
             return ""
@@ -132,10 +135,15 @@ class Report:
         rates = " or ".join(f"{rate:g}" for rate in sorted(rows["lr"].dropna().unique()))
         chosen = " (chosen by validation)" if " or " in rates else ""
         found = sorted(set(rows.get("condition", pd.Series(dtype=str)).dropna()), reverse=True)
-        layer = f"; the verdict is on {', not on '.join(_LAYERS.get(name, name) for name in found)}" if found else ""
+        layer = (
+            f" The best are sought among {', not among '.join(_LAYERS.get(name, name) for name in found)}."
+            if found
+            else ""
+        )
         return (
-            f"Trained: width {width}, {layers} layers, {steps} steps of {batch} sequences, learning rate "
-            f"{rates}{chosen}, up to {rows['seq_len'].max()} tokens{layer}."
+            f"Each model has width {width} and {layers} layers, and trains on one task for {steps} steps of {batch} "
+            f"sequences of up to {rows['seq_len'].max()} tokens, at learning rate {rates}{chosen}. So scores show what "
+            f"is learned with this budget; numbers of parameters and sizes of the state differ.{layer}"
         )
 
     @cached_property

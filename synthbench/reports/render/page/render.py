@@ -114,7 +114,7 @@ def _skill(number: float) -> str:
 
 
 def _whole(number: float) -> str:
-    return f"{round(number):,}".replace(",", "\N{NARROW NO-BREAK SPACE}") if math.isfinite(number) else _NOTHING
+    return f"{round(number):,}" if math.isfinite(number) else _NOTHING
 
 
 def _loads(task: TaskFacts) -> str:
