@@ -193,7 +193,12 @@ class Leaderboard:
     def orders(self) -> dict[str, str]:
         """The best mechanisms of every category and overall, with their mean skills, in one text each."""
         parts = {name: part.order for name, part in (self.parts or {"": self}).items()}
-        return parts | {OVERALL: self.order} if len(parts) > 1 else parts
+        if len(parts) == 1:
+            return parts
+        others = (
+            f"; on similar tasks: any of {len(self.candidates)}" if len(self.candidates) > 1 and self.has_order else ""
+        )
+        return parts | {OVERALL: self.order + others}
 
     @property
     def has_order(self) -> bool:
@@ -209,12 +214,14 @@ class Leaderboard:
             return ""
         if all(math.isnan(entry.skill.low) for part in parts for entry in part.mechanisms):
             return "With one seed each, nothing is known of other seeds."
-        few = sum(entry.num_seeds[0] == 1 for entry in self.mechanisms)
+        single = sum(entry.num_seeds == (1, 1) for entry in self.mechanisms)
+        on_some = sum(entry.num_seeds[0] == 1 for entry in self.mechanisms) - single
+        few = [f"{number} on {which}" for number, which in ((single, "all"), (on_some, "some")) if number]
         return (
-            "Each line names the mechanisms that may be the best on these tasks (95 % confidence over seeds) or score "
-            f"less than {short(MARGIN)} below the first; then the next one."
-            + f" {few} of {len(self.mechanisms)} mechanisms have tasks with a single seed, whose scatter is estimated "
-            "from other mechanisms." * bool(few)
+            "Each line names the mechanisms that cannot be ruled out as the best on these tasks (95 % confidence over "
+            f"seeds), any less than {short(MARGIN)} below the first, and the next one."
+            + f" Mechanisms with a single seed: {', '.join(few)} tasks; its scatter is estimated from others."
+            * bool(few)
         )
 
     @property
@@ -224,9 +231,10 @@ class Leaderboard:
             return ""
         named = [entry.mechanism.label for entry in self.candidates]
         if len(named) == 1:
-            return f"On a fresh set of similar tasks, {named[0]} would still rank first overall."
-        who = "any of them" if len(named) == len(self.mechanisms) else f"{len(named)} of them"
-        return f"On a fresh set of similar tasks, {who} could rank first overall: {_listed(named)}."
+            return f"On a fresh set of similar tasks, {named[0]} would still rank first."
+        who = "any" if len(named) == len(self.mechanisms) else str(len(named))
+        who += f" of the {len(self.mechanisms)} mechanisms could rank first: {_listed(named, most=5)}."
+        return f"On a fresh set of similar tasks, {who}"
 
     @property
     def order(self) -> str:
@@ -262,7 +270,7 @@ class Leaderboard:
 
 OVERALL = "overall"
 """Title of the line of the verdict on all categories."""
-MOST_NAMES = 5
+MOST_NAMES = 8
 """Largest number of mechanisms that a line of the verdict names; further ones are only counted."""
 LEAST_TASKS = 8
 """Smallest number of tasks for intervals of ranks, which would be uninformative with fewer tasks."""

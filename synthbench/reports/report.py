@@ -49,7 +49,7 @@ RESERVED = (
 
 _OF_SETTING = ("d_model", "n_layers", "steps_planned", "batch_size", "seq_len")
 _LAYERS = {
-    "stock": "layers as published (condition stock)",
+    "stock": "layers as published (condition stock); those without convolutions and most gates are called bare",
     "bare": "layers without convolutions and most gates (condition bare)",
 }
 """Conditions of layers in words, by their names in rows."""
@@ -135,15 +135,11 @@ class Report:
         rates = " or ".join(f"{rate:g}" for rate in sorted(rows["lr"].dropna().unique()))
         chosen = " (chosen by validation)" if " or " in rates else ""
         found = sorted(set(rows.get("condition", pd.Series(dtype=str)).dropna()), reverse=True)
-        layer = (
-            f" The best are sought among {', not among '.join(_LAYERS.get(name, name) for name in found)}."
-            if found
-            else ""
-        )
+        compared = f" Compared: {_LAYERS.get(found[0], found[0])}." if found else ""
         return (
             f"Each model has width {width} and {layers} layers, and trains on one task for {steps} steps of {batch} "
             f"sequences of up to {rows['seq_len'].max()} tokens, at learning rate {rates}{chosen}. So scores show what "
-            f"is learned with this budget; numbers of parameters and sizes of the state differ.{layer}"
+            f"is learned with this budget; numbers of parameters and sizes of the state differ.{compared}"
         )
 
     @cached_property

@@ -90,13 +90,17 @@ def test_the_verdict_orders_mechanisms_on_these_tasks_and_says_what_others_would
 
     order, reading = clear.verdict().splitlines()
     assert order == "Basic: Softmax .90; next: Linear .50"
-    assert reading.startswith("Each line names the mechanisms that may be the best on these tasks (95 % confidence ")
-    assert reading.endswith("On a fresh set of similar tasks, Softmax would still rank first overall.")
+    assert reading.startswith(
+        "Each line names the mechanisms that cannot be ruled out as the best on these tasks (95 % "
+    )
+    assert reading.endswith("On a fresh set of similar tasks, Softmax would still rank first.")
     assert "single seed" not in reading
     assert near.verdict().startswith("Basic: Softmax .60 or Linear .60; next: SLAY .30\n")
-    assert near.outlook == ("On a fresh set of similar tasks, 2 of them could rank first overall: Softmax and Linear.")
+    assert near.outlook == (
+        "On a fresh set of similar tasks, 2 of the 3 mechanisms could rank first: Softmax and Linear."
+    )
     assert alike.verdict().startswith("Basic: Softmax .60 or Linear .60\n")
-    assert alike.outlook.startswith("On a fresh set of similar tasks, any of them could rank first overall: ")
+    assert alike.outlook.startswith("On a fresh set of similar tasks, any of the 2 mechanisms could ")
 
 
 def test_a_category_names_the_first_and_counts_the_rest() -> None:
@@ -105,23 +109,27 @@ def test_a_category_names_the_first_and_counts_the_rest() -> None:
 
     # Less than .05 is not called below, however certain.
     assert order == "m0 .90, m1 .89, m2 .88, m3 .87 or m4 .86; next: m5 .85"
-    (wide,) = leaderboard(grid(many({f"m{place}": 0.9 - place / 200 for place in range(8)}))).orders.values()
-    assert wide == "m0 .90, m1 .89, m2 .89, m3 .88, m4 .88 or 3 more"
+    (wide,) = leaderboard(grid(many({f"m{place}": 0.9 - place / 200 for place in range(10)}))).orders.values()
+    assert wide == "m0 .90, m1 .89, m2 .89, m3 .88, m4 .88, m5 .88, m6 .87, m7 .87 or 2 more"
 
 
 def test_several_categories_also_have_a_line_on_all() -> None:
     rows = many({"softmax": 0.9, "linear": 0.5})
     both = pd.concat([rows, rows.assign(task_category="other", task=rows["task"] + "2", run_id=rows["run_id"] + "2")])
 
-    assert list(leaderboard(grid(both)).orders) == ["basic", "other", "overall"]
-    assert len(set(leaderboard(grid(both)).orders.values())) == 1
+    basic, other, overall = leaderboard(grid(both)).orders.items()
+    assert [basic, other] == [(name, "Softmax .90; next: Linear .50") for name in ("basic", "other")]
+    assert overall == ("overall", "Softmax .90; next: Linear .50")
 
 
 def test_single_seeds_are_counted_beside_the_verdict() -> None:
     scores: dict[str, list[float | None]] = {"softmax": [0.6, 0.62, 0.64], "linear": [0.3, 0.3, 0.36], "path": [0.9]}
     board = leaderboard(grid(frame({f"task_{index}": scores for index in range(4)})))
 
-    assert " 1 of 3 mechanisms have tasks with a single seed, whose scatter is estimated from other" in board.certainty
+    assert "Mechanisms with a single seed: 1 on all tasks; its scatter is estimated from others." in board.certainty
+    scores["path"] = [0.9, 0.92]
+    some = pd.concat([frame({"more": scores}), frame({"task": scores | {"path": [0.9]}})])
+    assert "a single seed: 1 on some tasks;" in leaderboard(grid(some)).certainty
 
 
 def test_a_bare_layer_is_on_the_board_and_in_no_verdict() -> None:

@@ -167,7 +167,7 @@ TWO: dict[str, list[float | None]] = {"a": [0.9, 0.8], "b": [0.1, 0.2]}
 BAD_INPUT: dict[str, tuple[dict[str, list[float | None]], dict[str, Any], str]] = {
     "one seed": ({"a": [0.9], "b": [0.1]}, {}, "With one seed each, nothing is known of other seeds."),
     "one mechanism": ({"a": [0.9, 0.8]}, {}, "Basic: a .85, the only mechanism with a run of every task."),
-    "one task": (TWO, {}, "any of them could"),
+    "one task": (TWO, {}, "any of the 2 mechanisms could"),
     "one score": ({"a": [0.5, 0.5], "b": [0.5, 0.5], "c": [0.5, 0.5]}, {}, "all 3 mechanisms have the same mean skill"),
     "a failure": ({"a": [None, 0.9], "b": [0.2, 0.3]}, {}, "Basic: a .45 or b .25"),
     "only failures": ({"a": [None, None], "b": [None, None]}, {}, "all 2 mechanisms have the same mean skill"),
