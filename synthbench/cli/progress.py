@@ -194,7 +194,9 @@ class Progress:
         if self._bar is None or self._is_verbose:
             score = "" if outcome.score is None else f" {outcome.score:.4f}"
             name = f" {outcome.run_id}" if self._is_verbose else ""
-            self._line(f"{outcome.task} {outcome.mechanism} seed {outcome.seed} {outcome.status}{score}{name}")
+            rate = "" if outcome.learning_rate is None else f" rate {outcome.learning_rate:g}"
+            words = f"{outcome.task} {outcome.mechanism} seed {outcome.seed}{rate} {outcome.status}{score}{name}"
+            self._line(words)
 
     def look(self) -> None:
         """Count the rows written to the store since the last call."""

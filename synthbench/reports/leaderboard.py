@@ -195,10 +195,8 @@ class Leaderboard:
         parts = {name: part.order for name, part in (self.parts or {"": self}).items()}
         if len(parts) == 1:
             return parts
-        others = (
-            f"; on similar tasks: any of {len(self.candidates)}" if len(self.candidates) > 1 and self.has_order else ""
-        )
-        return parts | {OVERALL: self.order + others}
+        is_open = len(self.candidates) > 1 and self.has_order
+        return parts | {OVERALL: self.order + f"; on similar tasks: any of {len(self.candidates)}" * is_open}
 
     @property
     def has_order(self) -> bool:
@@ -208,7 +206,7 @@ class Leaderboard:
 
     @property
     def certainty(self) -> str:
-        """What ``orders`` say, and how many mechanisms have one seed; empty if nothing is compared."""
+        """An explanation of ``orders``, and the number of mechanisms with a single seed; empty if nothing is compared."""
         parts = [part for part in (self, *self.parts.values()) if part.has_order]
         if not parts:
             return ""

@@ -72,6 +72,7 @@ class RunOutcome:
     skill: float | None
     share_s: float
     """Wall-clock seconds of the job, divided by the number of runs trained together."""
+    learning_rate: float | None = None
     message: str | None = None
     trace: str | None = None
     """Traceback, if something was raised."""
@@ -129,6 +130,7 @@ def outcome_of(row: Mapping[str, Any]) -> RunOutcome:
         score=row["score"],
         skill=row["skill"],
         share_s=row["wall_s"] / row["ensemble_size"],
+        learning_rate=row["lr"],
         message=row["error_message"],
     )
 

@@ -43,7 +43,7 @@ def tuned_job() -> Job:
 
 def outcome(run: Run, share_s: float, status: str = "ok") -> RunOutcome:
     cell = run.cell
-    return RunOutcome(run.run_id, cell.task_name, cell.mechanism_name, run.seed, status, 0.5, 0.4, share_s)
+    return RunOutcome(run.run_id, cell.task_name, cell.mechanism_name, run.seed, status, 0.5, 0.4, share_s, 0.01)
 
 
 class Costs(Estimates):
@@ -143,7 +143,7 @@ def test_lines_go_to_stderr_and_say_no_time_before_something_is_known(
     assert captured.out == ""
     assert captured.err.splitlines()[-2:] == [
         "[rows 0/12] still running",
-        "[rows 1/12 · about 9 min left] copy softmax seed 0 ok 0.5000",
+        "[rows 1/12 · about 9 min left] copy softmax seed 0 rate 0.01 ok 0.5000",
     ]
 
 

@@ -19,7 +19,7 @@ def git(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def lost(folder: Path, first: str) -> list[str]:
     """The stored files that a later commit took away or changed; merges are compared with each of their parents."""
     log = ("log", "-m", "--no-renames", "--diff-filter=DMT", "--format=", "--name-only", f"{first}..")
-    return git(folder, *log, "--", "results/compact", "results/curves").stdout.split()
+    return git(folder, *log, "--", "results/**/*.parquet").stdout.split()
 
 
 def test_no_commit_deletes_or_rewrites_a_committed_file_of_the_store(need: Need) -> None:
