@@ -52,9 +52,20 @@ def metrics_of(verdict: dict[str, Any]) -> dict[str, float]:
     return {"combined_score": verdict.get("combined_score") or 0.0, "decision": is_kept, **known}
 
 
-def evaluate(path: str, *options: str) -> dict[str, float]:
-    """Evaluate a candidate: ``combined_score`` is to be maximised, ``combined_score_error`` is its noise."""
-    return metrics_of(judge(path, *options))
+def evaluate(path: str, *options: str) -> Any:
+    """Evaluate a candidate: ``combined_score`` is to be maximised, ``combined_score_error`` is its noise.
+
+    Returns:
+        The metrics; or, if OpenEvolve is installed, its ``EvaluationResult`` with the error and the verdict as artifacts,
+        for the next prompt.
+    """
+    verdict = judge(path, *options)
+    try:
+        from openevolve.evaluation_result import EvaluationResult  # noqa: PLC0415 - optional
+    except ImportError:
+        return metrics_of(verdict)
+    error = verdict["error"]["message"] if verdict["error"] else ""
+    return EvaluationResult(metrics=metrics_of(verdict), artifacts={"error": error, "verdict": json.dumps(verdict)})
 
 
 def main() -> None:

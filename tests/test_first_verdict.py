@@ -1,11 +1,13 @@
 """A first verdict: its tests, its ledger and its stages, with a trainer that writes made-up rows; and the command."""
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from importlib.resources import files
 from multiprocessing import get_context
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -355,6 +357,17 @@ def test_the_command_judges_a_file_and_names_one_that_breaks_a_check(synthbench:
     error = json.loads(third.stdout)["error"]
     assert (third.returncode, error["kind"]) == (4, "check")
     assert third.stderr.count(error["message"][:40]) == 1
+
+
+def test_openevolve_gets_the_error_of_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = ModuleType("openevolve.evaluation_result")
+    room.EvaluationResult = SimpleNamespace  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "openevolve", ModuleType("openevolve"))
+    monkeypatch.setitem(sys.modules, room.__name__, room)
+    found = evaluator.evaluate("nothing.py")
+
+    assert found.metrics["combined_score"] == 0
+    assert "nothing.py" in found.artifacts["error"]
 
 
 @pytest.mark.end_to_end
