@@ -4,11 +4,11 @@
 
     SynthbenchError
     ├── UsageError         2  a name, argument, key, value or device that is not allowed; a plugin or suite file that
-    │   │                     cannot be read
+    │   │                     is missing or cannot be read
     │   └── UnknownName    2  a name under which nothing is registered
     ├── StoreError         3  results that cannot be read, or a file or folder that cannot be written
     ├── ClusterLost        3  a cluster with no machine left
-    └── ContractError      4  a task or mechanism that fails a check or cannot be loaded
+    └── ContractError      4  a component that fails a check, or a plugin whose import raises an error
 
 A message names the value received, what is allowed and the nearest match. The command line prints it as one line.
 """
@@ -89,6 +89,6 @@ class ClusterLost(SynthbenchError):
 
 
 class ContractError(SynthbenchError):
-    """A task or mechanism that fails a check or cannot be loaded."""
+    """A component that fails a check, or a plugin whose import raises an error."""
 
     exit_code = 4

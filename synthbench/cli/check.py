@@ -22,7 +22,7 @@ from synthbench.training.ensemble import strategy_of
 
 Report = dict[str, Any]
 
-STRATEGIES = {"fold": "folding", "stack": "stacking", "loop": "running one after the other"}
+STRATEGIES = {"fold": "folding runs into one batch", "stack": "stacking runs on an axis", "loop": "running one by one"}
 
 
 def check(target: str, trial: Trial, devices: Devices = ("cpu",)) -> list[Report]:

@@ -89,15 +89,15 @@ def describe_leak(
     place = int(changes.nan_to_num(torch.inf).argmax())
     sequence, position = divmod(place, before.shape[1])
     what = (
-        f"lets sequences see each other: other inputs in some change others' output at position {position}"
+        f"lets sequences see each other: changing some sequences changes the output of another at position {position}"
         if bool(is_known[sequence].all())
-        else f"is not causal: other inputs after position {position} change the output there"
+        else f"is not causal: changing the inputs after position {position} changes the output at position {position}"
     )
     mode = "training" if is_training else "evaluation"
     dtype = str(before.dtype).removeprefix("torch.")
     return (
-        f"{what}, by {float(changes.flatten()[place]):.2g} of its size, at length {before.shape[1]} and batch "
-        f"{len(before)}, in {dtype} and {mode} mode"
+        f"{what} by {float(changes.flatten()[place]):.2g} of the largest output (length {before.shape[1]}, batch size "
+        f"{len(before)}, {dtype}, {mode} mode)"
     )
 
 

@@ -18,16 +18,16 @@ from synthbench.mechanisms import Mechanism
 LENGTHS = (33, 130, 400)
 
 MAXIMUM = (
-    "this looks like a maximum over all positions, such as the key stabiliser of FAVOR+: a future that repeats tokens "
-    "of the past leaks nothing, a new one does; take the maximum over the features of each position"
+    "this looks like a maximum over all positions, as in the key stabiliser of FAVOR+: later tokens that repeat "
+    "earlier ones change nothing, new ones do; take the maximum over the features of each position instead"
 )
 WHOLE = (
-    "this looks like a sum, mean or normalisation over the whole sequence, or attention without a mask: in another "
-    "order the tokens give the same outputs in that order"
+    "this looks like a sum, mean or normalisation over the whole sequence, or attention without a mask: "
+    "reordering the tokens only reorders the outputs"
 )
 CIRCULAR = (
-    "this looks like a circular convolution: shifting the tokens around the end shifts the outputs; pad the transform "
-    "to twice the length"
+    "this looks like a circular convolution: rotating the tokens only rotates the outputs; pad the transform to "
+    "twice the length"
 )
 
 
@@ -72,7 +72,7 @@ def cause_of_difference(drawn: set[str], dropouts: Sequence[str] = ()) -> str:
         dropouts: Dropout layers, which explain the difference alone.
     """
     if dropouts:
-        return f"{', '.join(dropouts)} drops values while it trains: set it to 0, a suite decides what is regularised; "
+        return f"{', '.join(dropouts)} drops values in training: set it to 0, since the suite sets the regularisation; "
     return f"it draws from {' and '.join(sorted(drawn))}; " if drawn else ""
 
 

@@ -139,7 +139,7 @@ def _vet(subject: Subject, trial: Trial, cache: Path | None, devices: Devices) -
     try:
         return trial.attempt(what, examine, subject, devices)
     except ContractError as problem:
-        return [CheckResult("process", "stays in its process and comes back", "FAILED", str(problem))]
+        return [CheckResult("process", "the checks must finish without ending their process", "FAILED", str(problem))]
 
 
 def _key(subject: Subject, devices: Devices, code: str | None = None) -> str:
@@ -191,10 +191,10 @@ def _checks_of_kind(subject: Subject, unit: type[Any], devices: Devices) -> list
         task = unit(**options)
         return [
             *of_tasks.checks_of(task, length),
-            Check("ceiling", "no small model scores above the ceiling", lambda: _check_ceiling(task, length)),
+            Check("ceiling", "no small model may score above the ceiling", lambda: _check_ceiling(task, length)),
         ]
     arguments = coerce(subject.kind, unit, dict(subject.arguments))
-    tokens = Check("tokens", "in a whole model, later tokens change no earlier logit", lambda: None)
+    tokens = Check("tokens", "in a whole model, later tokens must not change earlier logits", lambda: None)
     if subject.kind == MECHANISMS.kind:
         probe = of_mechanisms.lazy_probe(unit, arguments, devices)
         return [
@@ -210,8 +210,8 @@ def _checks_of_kind(subject: Subject, unit: type[Any], devices: Devices) -> list
     _model("softmax", {}, *around, length=LENGTHS[0])
     return [
         tokens._replace(make=lambda: _check_tokens("softmax", {}, *around), is_needed=True),
-        Check("determinism", "the same tokens give the same logits twice, in training", lambda: _check_twice(*around)),
-        Check("runs", "runs beside each other give what they give alone", lambda: _check_runs(*around)),
+        Check("determinism", "the same tokens must give the same logits in training", lambda: _check_twice(*around)),
+        Check("runs", "batched runs must give the same logits as each run alone", lambda: _check_runs(*around)),
     ]
 
 
@@ -230,8 +230,8 @@ def _check_ceiling(task: Task, length: int) -> None:
     error = max(trained.score.std_over_sequences, 0.01) / math.sqrt(suite.evaluation.test_sequences)
     if reached > stated.value + of_tasks.NUM_STANDARD_ERRORS * (error + stated.standard_error):
         raise ContractError(
-            f"task {task.name!r}, length {length}: a model of {STEPS} steps scores {reached:.4f}, above the ceiling "
-            f"{stated.value:.4f}; the ceiling is what the best causal predictor scores"
+            f"task {task.name!r}, length {length}: a model trained for {STEPS} steps scores {reached:.4f}, above the "
+            f"ceiling {stated.value:.4f}; the ceiling is the score of the best causal predictor"
         )
 
 
@@ -275,9 +275,9 @@ def _check_tokens(
             change = float((before - after)[:, :cut].abs().max() / before.abs().max())
             if not change <= setting.tolerance:
                 raise ContractError(
-                    f"a model of {mechanism!r} in block {block!r} with positions {positions!r} is not causal: other "
-                    f"tokens from position {cut} of {length} on change the logits before it by {change:.2g} of their "
-                    "size"
+                    f"a model of {mechanism!r} in block {block!r} with positions {positions!r} is not causal: "
+                    f"changing the tokens from position {cut} onwards (length {length}) changes the logits before "
+                    f"position {cut} by {change:.2g} of the largest logit"
                 )
 
 
@@ -297,8 +297,8 @@ def _check_twice(block: str, positions: str) -> None:
         first, second = model(tokens), model(tokens)
     if not torch.equal(first, second):
         raise ContractError(
-            f"block {block!r} with positions {positions!r} gives two logits for the same tokens in train mode; "
-            f"{cause_of_difference(drawn, dropouts_of(model))}what is random is drawn once, when it is built"
+            f"block {block!r} with positions {positions!r} gives different logits for the same tokens in train mode; "
+            f"{cause_of_difference(drawn, dropouts_of(model))}draw random values only once, when it is built"
         )
 
 
@@ -311,8 +311,8 @@ def _check_runs(block: str, positions: str) -> None:
     change = float((together - alone).abs().max() / alone.abs().max())
     if not change <= TOLERANCE:
         raise ContractError(
-            f"block {block!r} with positions {positions!r}: two runs as one program give logits {change:.2g} of "
-            "their size from those of each alone; make it of layers that know of batched runs (synthbench.layers)"
+            f"block {block!r} with positions {positions!r}: two batched runs give logits that differ by {change:.2g} "
+            "of the largest from those of each run alone; use layers that support batched runs (synthbench.layers)"
         )
 
 

@@ -262,43 +262,40 @@ def checks_of(probe: Callable[[], Probe]) -> list[Check]:
         return Check(name, meaning, lambda: chosen(probe()), is_needed)
 
     return [
-        check("shape", f"keeps shape and dtype at lengths {_words(LENGTHS)}", _check_shape, is_needed=True),
-        check("input", "leaves its input as it was", _check_input),
-        check(
-            "gradients",
-            "finite outputs and gradients at scales 1 and 30; all parameters are used",
-            _check_gradients,
-        ),
-        check("derivative", "gradients are those of finite differences", _check_derivative),
-        check("determinism", "one input, one output; a call changes nothing", _check_determinism, is_needed=True),
-        check("batch", "the sequences of a batch do not see each other", _check_batch_independence),
-        check("causality", "output t depends on inputs 0..t, in training too", _check_future),
+        check("shape", f"must keep shape and dtype at lengths {_words(LENGTHS)}", _check_shape, is_needed=True),
+        check("input", "a call must not change its input", _check_input),
+        check("gradients", "outputs and gradients must be finite; all parameters should be used", _check_gradients),
+        check("derivative", "gradients should match finite differences", _check_derivative),
+        check("determinism", "calls must be repeatable and must change nothing", _check_determinism, is_needed=True),
+        check("batch", "the sequences of a batch must not see each other", _check_batch_independence),
+        check("causality", "output t must depend only on inputs 0..t, in training mode too", _check_future),
         check(
             "as trained",
-            f"the same in float32, at lengths and batches of suite {MAIN_SUITE}, at whole blocks and a long length",
+            f"causality must hold in float32, at batch shapes of suite {MAIN_SUITE} and lengths "
+            f"{_words(shape.length for shape in WHOLE_BLOCKS)}",
             _check_as_trained,
             is_compiled=True,
         ),
         check(
             "backward",
-            "outputs up to t give later inputs and other sequences no gradient",
+            "outputs up to t must give no gradient to later inputs or other sequences",
             _check_backward,
             is_compiled=True,
         ),
-        check("prefixes", "later tokens change no earlier output", _check_prefixes),
-        check("last", "forward_last equals the last position of forward", _check_last),
+        check("prefixes", "the first tokens alone must give the same outputs as in a longer sequence", _check_prefixes),
+        check("last", "forward_last must equal the last output of forward", _check_last),
         check(
             "state",
-            "what follows depends on no more numbers than state_elements says",
+            "the state must be no larger than state_elements says",
             lambda probe: check_state(probe.mechanism, probe.setting),
         ),
         check(
             "stream",
-            "token by token gives the same, and keeps state_elements numbers",
+            "token by token, outputs must be the same, and the state must have state_elements numbers",
             lambda probe: check_stream(probe.mechanism, probe.setting),
         ),
-        check("copies", "deepcopy and state_dict give the same outputs", _check_copies),
-        check("seed", "the generator decides all that is drawn", _check_seed),
+        check("copies", "deepcopy and state_dict must reproduce the outputs", _check_copies),
+        check("seed", "the generator must decide all random draws", _check_seed),
     ]
 
 
@@ -330,8 +327,8 @@ def _check_shape(probe: Probe) -> None:
         after = {name: parameter.shape for name, parameter in probe.mechanism.named_parameters()}
         if changed := sorted(dict(before.items() ^ after.items())):
             raise ContractError(
-                f"{probe.name} makes, drops or resizes the parameter {changed[0]!r} in its first call; make all of "
-                "them in the constructor: the optimiser trains those that are there then"
+                f"{probe.name} makes, drops or resizes the parameter {changed[0]!r} in its first call; make all "
+                "parameters in the constructor, since the optimiser trains no others"
             )
         _require_like(probe, x, out)
         _require_like(probe, x.float(), probe.forward(x.float(), single))
@@ -393,7 +390,7 @@ def _check_determinism(probe: Probe) -> None:
             raise ContractError(
                 f"{probe.name} gives two outputs for one input in {'train' if mode else 'eval'} mode, "
                 f"{_change(first, second):.2g} apart; {cause}"
-                "what is random is drawn once, when it is built"
+                "draw random values only once, when it is built"
             )
 
 
@@ -490,9 +487,9 @@ def _check_backward(probe: Probe) -> None:
             for of_what, unseen in (("later inputs", seen[0, cut + 1 :]), ("other sequences", seen[1:])):
                 if not float(unseen.max()) <= FLOAT32_TOLERANCE:
                     raise ContractError(
-                        f"{probe.name} has a backward pass that sees what it must not: the outputs of a sequence "
-                        f"up to position {cut} of {length} give {of_what} a gradient of {float(unseen.max()):.2g} of "
-                        f"the largest, at batch {len(x)} in float32"
+                        f"{probe.name} leaks in its backward pass: the outputs of a sequence up to position {cut} give "
+                        f"{of_what} a gradient of {float(unseen.max()):.2g} of the largest gradient (length {length}, "
+                        f"batch size {len(x)}, float32)"
                     )
 
 
@@ -524,9 +521,9 @@ def _refuse_leak(probe: Probe, before: Tensor, after: Tensor, cut: int, scale: f
     first = int((~(difference <= probe.setting.tolerance)).nonzero()[0])  # NaN is a change too
     cause = cause_of_leak(probe.mechanism, probe.setting)
     raise ContractError(
-        f"{probe.name} is not causal: with the inputs from position {cut} of {before.shape[1]} on replaced by "
-        f"noise of scale {scale:g}, the output at position {first} changes, by {difference[first]:.2g} of its size; "
-        "output t may depend on inputs 0..t only" + (f"; {cause}" if cause else "")
+        f"{probe.name} is not causal: replacing the inputs from position {cut} onwards (length {before.shape[1]}) with "
+        f"noise of scale {scale:g} changes the output at position {first} by {difference[first]:.2g} of the largest "
+        "output; output t may depend only on inputs 0..t" + (f"; {cause}" if cause else "")
     )
 
 
@@ -539,8 +536,9 @@ def _check_prefixes(probe: Probe) -> None:
             change = _change(whole[:, :cut], probe.forward(x[:, :cut]))
             if not change <= probe.setting.tolerance:
                 raise ContractError(
-                    f"{probe.name} depends on the length: the first {cut} of {length} tokens by themselves give "
-                    f"outputs that differ by {change:.2g} of their size; take no constant from the length at hand"
+                    f"{probe.name} depends on the sequence length: removing the tokens from position {cut} onwards "
+                    f"(length {length}) changes the outputs before position {cut} by {change:.2g} of the largest "
+                    "output; do not compute a constant from the length of the input"
                 )
 
 
@@ -551,9 +549,9 @@ def _check_last(probe: Probe) -> None:
         expected, last = probe.forward(x)[:, -1:], probe.mechanism.forward_last(x)
         if last.shape != expected.shape or not _change(expected, last) <= probe.setting.tolerance:
             raise ContractError(
-                f"{probe.name} computes another last position alone than with the others: forward_last gives "
-                f"{list(last.shape)} where forward ends in {list(expected.shape)}, or differs by more than rounding "
-                f"at length {length}; set takes_last_queries only if attend takes fewer queries than keys"
+                f"{probe.name} has a forward_last that differs from the last output of forward at length {length}: in "
+                f"its shape, {list(last.shape)} instead of {list(expected.shape)}, or by more than rounding; set "
+                "takes_last_queries only if attend accepts fewer queries than keys"
             )
 
 

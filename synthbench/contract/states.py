@@ -97,15 +97,15 @@ def check_stream(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
     if len(wrong):
         first = int(wrong[0])
         raise ContractError(
-            f"mechanism {mechanism.name!r} gives another output token by token (stream_step) than at once: at position "
-            f"{first} of {length} it differs by {float(differences[first]):.2g} of the largest"
+            f"mechanism {mechanism.name!r} gives other outputs token by token (stream_step) than at once (length "
+            f"{length}): the output at position {first} differs by {float(differences[first]):.2g} of the largest"
         )
     for tokens, numbers in enumerate(kept, start=1):
         said = sum(part.state_elements(tokens) for part in parts_of(mechanism))
         if numbers != said:
             raise ContractError(
-                f"mechanism {mechanism.name!r} keeps {numbers} numbers after {tokens} tokens (stream_step), and says "
-                f"that it keeps {said} (state_elements)"
+                f"mechanism {mechanism.name!r} keeps {numbers} numbers after {tokens} tokens (stream_step), but "
+                f"state_elements says {said}"
             )
 
 
@@ -132,6 +132,6 @@ def check_state(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
     carried = numbers_carried(mechanism, past, said + MARGIN, setting)
     if carried > said:
         raise ContractError(
-            f"mechanism {mechanism.name!r} says that it keeps {said} numbers after {past} tokens (state_elements), and "
-            f"what follows depends on at least {carried}"
+            f"mechanism {mechanism.name!r} says that it keeps {said} numbers after {past} tokens (state_elements), but "
+            f"later outputs depend on at least {carried} numbers"
         )

@@ -86,7 +86,7 @@ def check_task(task: Task, length: int | None = None) -> None:
 
 
 def check_shapes(task: Task, length: int) -> None:
-    """Inputs and targets are int64 arrays of the requested shape."""
+    """Inputs and targets must be int64 arrays of the requested shape."""
     for batch_size in (1, SMALL_BATCH):
         batch = _sample(task, length, batch_size)
         for field, array in zip(Batch._fields, batch, strict=True):
@@ -98,7 +98,7 @@ def check_shapes(task: Task, length: int) -> None:
 
 
 def check_ids(task: Task, length: int) -> None:
-    """Inputs are token ids of the vocabulary; targets are such ids or ``IGNORE``."""
+    """Inputs must be token ids of the vocabulary; targets must be such ids or ``IGNORE``."""
     inputs, targets = _sample(task, length, SMALL_BATCH)
     for field, array, is_allowed in (
         ("inputs", inputs, _is_token(task, inputs)),
@@ -116,13 +116,13 @@ def check_ids(task: Task, length: int) -> None:
 
 
 def check_scored(task: Task, length: int) -> None:
-    """At least one position is scored."""
+    """At least one position must be scored."""
     if (_sample(task, length, SMALL_BATCH).targets == IGNORE).all():
         raise _broken(task, length, f"none of {SMALL_BATCH} sequences has a target other than {IGNORE}")
 
 
 def check_aliasing(task: Task, length: int) -> None:
-    """Writing to the inputs does not write to the targets, nor to a later batch."""
+    """Inputs, targets and later batches must not share memory."""
     first, second = _sample(task, length, SMALL_BATCH), _sample(task, length, SMALL_BATCH)
     if np.shares_memory(first.inputs, first.targets):
         raise _broken(task, length, "inputs and targets share memory; return a copy of one of them")
@@ -132,7 +132,7 @@ def check_aliasing(task: Task, length: int) -> None:
 
 
 def check_seeding(task: Task, length: int) -> None:
-    """Equal generators give equal batches, and different generators give different batches."""
+    """Equal generators must give equal batches, and different generators must give different batches."""
     first, again, other = (_sample(task, length, SMALL_BATCH, seed=seed) for seed in (0, 0, 1))
     if not _is_same(first, again):
         raise _broken(task, length, "two generators in the same state gave different batches; draw from rng only")
@@ -144,7 +144,7 @@ def check_seeding(task: Task, length: int) -> None:
 
 
 def check_global_generator(task: Task, length: int) -> None:
-    """The global generator of NumPy is neither drawn from nor seeded."""
+    """The global generator of NumPy must be neither used nor seeded."""
     before = _global_state()
     _sample(task, length, SMALL_BATCH)
     if _global_state() != before:
@@ -152,7 +152,7 @@ def check_global_generator(task: Task, length: int) -> None:
 
 
 def check_splits(task: Task, length: int) -> None:
-    """Splits have the same name, options, ids and coordinates; if the task divides its data, the sequences differ."""
+    """Splits must share name, options, ids and coordinates; if the task divides its data, sequences must differ."""
     drawn: dict[Split, Batch] = {}
     for split in SPLITS:
         of_split = task.of_split(split)
@@ -176,7 +176,7 @@ def check_splits(task: Task, length: int) -> None:
 
 
 def check_kinds(task: Task, length: int) -> None:
-    """The mask of each kind of position has the inputs' shape, and no position's kind depends on later tokens."""
+    """Masks of kinds of positions must have the inputs' shape, and no position's kind may depend on later tokens."""
     inputs = _sample(task, length, SMALL_BATCH).inputs
     half = length // 2
     other = np.concatenate([inputs[:, :half], np.roll(inputs[:, half:], 1, axis=0)], axis=1)
@@ -191,7 +191,7 @@ def check_kinds(task: Task, length: int) -> None:
 
 
 def check_lengths(task: Task) -> None:
-    """Sequences of the shortest length can be sampled."""
+    """Sampling must work at the shortest length."""
     shortest = task.min_length
     try:
         task.sample(_generator(0), 2, shortest)
@@ -200,7 +200,7 @@ def check_lengths(task: Task) -> None:
 
 
 def check_bounds(task: Task, length: int) -> None:
-    """The floor is not above the ceiling, and floor, ceiling and references are in the allowed range.
+    """The floor must not exceed the ceiling; floor, ceiling and references must be in the allowed range.
 
     Floor and ceiling are accuracies in [0, 1], or negated bits per token in [-64, 0]. References are bits per token in
     [0, 64].
@@ -222,7 +222,7 @@ def check_bounds(task: Task, length: int) -> None:
 
 
 def check_floor(task: Task, length: int) -> None:
-    """The most frequent target at each position, found on one sample, does not beat the floor on another sample."""
+    """The most frequent target at each position, found on one sample, must not beat the floor on another sample."""
     num_sequences = max(256, min(8192, NUM_TOKENS // length))
     floor = task.floor(length)
     if task.measure == "bits":
@@ -259,7 +259,7 @@ def _score_of_frequencies(task: Task, length: int, num_sequences: int) -> Bound:
 
 
 def check_options(task: Task, length: int) -> None:
-    """Every option has a value that changes the batch or the coordinates of its tokens.
+    """Every option must have a value that changes the batch or the coordinates of its tokens.
 
     An option that depends on another option may change a level's batch instead. Free texts, such as the location of
     data and its hash, are not checked: there is no other value to try.
@@ -298,7 +298,7 @@ def _tried_in_vain(task: Task, length: int, name: str, option: Option) -> list[V
 
 
 def check_levels(task: Task) -> None:
-    """Each level has more load than the level below, the same ids, new targets, and a gap from baseline to ceiling."""
+    """Each level must have more load than the level below, the same ids, new targets, and room above its baseline."""
     for is_extended in (False, *([True] if task.extended_levels else [])):
         levels = _levels(task, is_extended=is_extended)
         _check_levels(levels)

@@ -61,7 +61,7 @@ def test_a_leak_is_refused_with_its_likely_cause(unit: type[Mechanism]) -> None:
 
 
 def test_the_refusal_of_a_stabiliser_names_it() -> None:
-    with pytest.raises(ContractError, match=r"maximum over all positions, such as the key stabiliser of FAVOR\+"):
+    with pytest.raises(ContractError, match=r"maximum over all positions, as in the key stabiliser of FAVOR\+"):
         check_mechanism(Favor, {})
     check_mechanism(FavorByPosition, {})
 

@@ -104,33 +104,33 @@ def anywhere(_kernel: Kernel, _x: Tensor) -> bool:
 
 CAUGHT = {
     # The seven that outsiders wrote.
-    kernel("chunk-64", future, lambda _, x: x.shape[-2] % 64 == 0): r"not causal: .* at length 64 and batch \d+, in",
-    kernel("chunk-128", future, lambda _, x: x.shape[-2] % 128 == 0): r"not causal: .* at length 128 and batch \d+",
-    kernel("beyond-400", future, lambda _, x: x.shape[-2] > 400): r"not causal: .* at length 1000 and batch 3",
-    kernel("float32", future, lambda _, x: x.dtype == torch.float32): r"not causal: .* in float32 and training mode",
-    kernel("gradients", future, lambda _, x: x.requires_grad): r"not causal: .* in float32 and training mode",
-    kernel("batch-8", other_sequences, lambda _, x: x.shape[-3] >= 8): r"sequences see each other: .* and batch \d+",
-    kernel("max-length", future, lambda self, _: self.max_length != 512): r"not causal: .* in float32",
+    kernel("chunk-64", future, lambda _, x: x.shape[-2] % 64 == 0): r"not causal: .* \(length 64, batch size \d+, ",
+    kernel("chunk-128", future, lambda _, x: x.shape[-2] % 128 == 0): r"not causal: .* \(length 128, batch size \d+",
+    kernel("beyond-400", future, lambda _, x: x.shape[-2] > 400): r"not causal: .* \(length 1000, batch size 3",
+    kernel("float32", future, lambda _, x: x.dtype == torch.float32): r"not causal: .*, float32, training mode",
+    kernel("gradients", future, lambda _, x: x.requires_grad): r"not causal: .*, float32, training mode",
+    kernel("batch-8", other_sequences, lambda _, x: x.shape[-3] >= 8): r"sequences see each other: .* batch size \d+",
+    kernel("max-length", future, lambda self, _: self.max_length != 512): r"not causal: .*, float32,",
     # Further ways.
     kernel("batch-statistics", other_sequences, lambda self, _: self.training): r"sequences see each other|of a batch",
-    kernel("in-block", whole_block, anywhere): r"not causal: with the inputs from position",
+    kernel("in-block", whole_block, anywhere): r"not causal: replacing the inputs from position",
     kernel("in-block-64", lambda self, x: whole_block(self, x, 64), lambda _, x: x.shape[-2] >= 64): r"not causal",
-    kernel("padded-block", future, lambda _, x: x.shape[-2] % 32 != 0): r"not causal: with the inputs from position",
+    kernel("padded-block", future, lambda _, x: x.shape[-2] % 32 != 0): r"not causal: replacing the inputs from",
     kernel("stale-workspace", stale, anywhere): r"sequences of a batch see each other",
     kernel("first-mask", first_mask, anywhere): r"not causal|changes its own 'traced'",
     kernel("in-place", in_place, anywhere): r"changes its input in place",
-    kernel("backward", spread_back, anywhere): r"backward pass that sees .* 21 of 64 give later inputs",
+    kernel("backward", spread_back, anywhere): r"backward pass: .* up to position 21 give later inputs .*length 64",
     kernel(
         "backward-across", lambda self, x: spread_back(self, x, over=-3), lambda _, x: x.dtype == torch.float32
     ): r"backward .* other sequences",
     kernel("block-end", next_block, anywhere): r"not causal",
     kernel("last-sequence", last_sequence, lambda _, x: x.ndim == 3 and len(x) == 9): r"sequences see each other",
     # At the shapes of the main suite only.
-    kernel("length-48", future, lambda _, x: x.shape[-2] == 48): r"not causal: .* at length 48 and batch",
-    kernel("chunk-96", future, lambda _, x: x.shape[-2] % 96 == 0): r"not causal: .* at length 96 and batch",
-    kernel("width-48", future, lambda self, _: self.model_dim == 48): r"not causal: .* in float32 and training mode",
-    kernel("four-heads", future, lambda self, _: self.num_heads == 4): r"not causal: .* in float32",
-    kernel("batch-256", other_sequences, lambda _, x: x.shape[-3] == 256): r"sequences see each other: .* batch 256",
+    kernel("length-48", future, lambda _, x: x.shape[-2] == 48): r"not causal: .* \(length 48, batch size",
+    kernel("chunk-96", future, lambda _, x: x.shape[-2] % 96 == 0): r"not causal: .* \(length 96, batch size",
+    kernel("width-48", future, lambda self, _: self.model_dim == 48): r"not causal: .*, float32, training mode",
+    kernel("four-heads", future, lambda self, _: self.num_heads == 4): r"not causal: .*, float32,",
+    kernel("batch-256", other_sequences, lambda _, x: x.shape[-3] == 256): r"see each other: .* batch size 256",
     kernel("eval-only", future, lambda self, x: not self.training and x.shape[-2] >= 64): r"not causal",
 }  # fmt: skip
 

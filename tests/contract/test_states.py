@@ -63,7 +63,7 @@ def test_a_state_that_is_too_small_is_named(claimed: int, *, is_enough: bool) ->
     if is_enough:
         check_state(mechanism)
     else:
-        with pytest.raises(ContractError, match=f"it keeps {8 * claimed} numbers .* depends on at least"):
+        with pytest.raises(ContractError, match=f"it keeps {8 * claimed} numbers .* depend on at least"):
             check_state(mechanism)
 
 
@@ -165,8 +165,8 @@ class Wasteful(Sums):
 @pytest.mark.parametrize(
     ("unit", "message"),
     [
-        (Forgetful, "another output token by token .* at position 1 of 37"),
-        (Wasteful, "keeps 17 numbers after 1 tokens .* says that it keeps 16"),
+        (Forgetful, "other outputs token by token .*length 37.* at position 1 differs"),
+        (Wasteful, "keeps 17 numbers after 1 tokens .* state_elements says 16"),
     ],
 )
 def test_a_wrong_form_for_single_tokens_is_named(unit: type[Mechanism], message: str) -> None:

@@ -173,7 +173,7 @@ def test_a_block_that_drops_out_is_named_before_it_is_trained() -> None:
     (failed,) = [result for result in examine(Subject("block", "drops")) if result.state == "FAILED"]
 
     assert failed.check == "determinism"
-    assert "drop (Dropout, p=0.1) drops values while it trains: set it to 0" in failed.detail
+    assert "drop (Dropout, p=0.1) drops values in training: set it to 0" in failed.detail
 
 
 def test_a_block_that_passes_its_convolution_over_is_named() -> None:

@@ -143,4 +143,4 @@ def test_a_ceiling_below_what_a_model_reaches_is_refused(tmp_path: Path, synthbe
     said = synthbench("check", "low.py")
 
     assert said.returncode != 0
-    assert "a model of 400 steps scores 1.0000, above the ceiling 0.6000" in said.stdout
+    assert "a model trained for 400 steps scores 1.0000, above the ceiling 0.6000" in said.stdout
