@@ -283,7 +283,7 @@ def module_of(plugin: str) -> str:
 
 
 def hint_for(name: str) -> str:
-    """Return a hint for the error ``no mechanism called 'x'`` if the current folder has a file ``x.py``, or ``""``."""
+    """Return a hint for the error ``no mechanism called 'x'``; empty unless the current folder has a file ``x.py``."""
     # Not Path.is_file, which raises for a name that is too long for a file.
     is_there = name.isidentifier() and os.path.isfile(f"{name}.py")  # noqa: PTH113
     return f"; there is a file {name}.py: --plugin {name}.py loads it" if is_there else ""

@@ -100,27 +100,28 @@ def corrected(
     fastest: float = math.inf,
     state: State | None = None,
 ) -> Float[Tensor, "... queries value_dim"]:
-    """Compute the outputs of a delta rule with decay, chunk by chunk; a query may follow several steps.
+    """Compute the outputs of a delta rule with decay, chunk by chunk, with one or more steps before each query.
 
     All inputs except the queries have one row per step. With n steps per query, each query follows the last of its n
     steps. Between two queries, the state is thus multiplied by n decays and by n matrices I - w rᵀ, with write keys w
     and read keys r.
 
-    Let S be the state before a chunk, the rows of V its values, and the rows of W its write keys, each decayed until
-    the end of the chunk. Without ``key``, the chunk decays S and adds W^T N, where N = B - R S. B and R solve the
-    triangular system (I + A) [B, R] = [V, R']. The matrix A contains the products of read keys with earlier write keys,
-    times the decays between them. The matrix R' contains the read keys, decayed since the chunk began. If ``fastest``
-    is small, exponents are at most :data:`LARGEST`; otherwise no exponent is positive.
+    Let S be the state before a chunk. The rows of V are the chunk's values. The rows of W are its write keys, each
+    decayed from its step until the end of the chunk. Without ``key``, the chunk decays S and adds W^T N, where N = B -
+    R S. B and R solve the triangular system (I + A) [B, R] = [V, R']. The matrix A contains the products of read keys
+    with earlier write keys, times the decays between them. The matrix R' contains the read keys, decayed since the
+    chunk began. If ``fastest`` times the steps of a chunk is at most twice :data:`LARGEST`, no exponent exceeds
+    :data:`LARGEST`; otherwise none is positive.
 
     Args:
         q: Queries.
-        read: Read keys. The value that the decayed state returns for a read key is removed.
-        write: Write keys, at which the returned values are removed.
+        read: Read keys r, one per step. A step reads the value that the decayed state returns for r.
+        write: Write keys w, one per step. A step subtracts the value that it has read at w.
         v: Values to add.
         log_decay: Logarithms of the decays, at most 0: one per channel, or one for all channels.
         key: Keys at which the values are added; None means ``write``.
         fastest: Upper limit of ``-log_decay``. If it is small, decays per channel take one matrix product per chunk.
-        state: State that is updated by the steps of one query; None if the inputs are a whole sequence.
+        state: State before the steps of a single query, which they update; None if the inputs are a whole sequence.
 
     Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule, and Yang et al. (2025), Gated
     delta networks, for the version with a decay.

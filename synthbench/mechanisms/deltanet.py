@@ -40,8 +40,8 @@ class Deltanet(SiluAttention):
     Source: Schlag et al. (2021), section 4.2, for the rule; Yang et al. (2024), Parallelizing linear transformers with
     the delta rule, for the algorithm and the scaling of q and k. The parts around the recurrence follow
     flash-linear-attention, ``layers/delta_net.py``; signed eigenvalues follow Grazzi et al. (2025).
-    Flash-linear-attention divides q by the root of its width; the bare layer does not, which changes only the relative
-    size of the norm's epsilon.
+    Flash-linear-attention divides q by the root of its width. The stock layer multiplies the norm's epsilon by this
+    width instead, to the same effect. The bare layer does neither, which only makes its epsilon relatively smaller.
     """
 
     name: ClassVar = "deltanet"

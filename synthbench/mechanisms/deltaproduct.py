@@ -42,8 +42,8 @@ class Deltaproduct(SiluAttention):
     Source: Siems et al. (2025), DeltaProduct, with or without a gate. The default of two steps, beta up to 2, the gate,
     the parts around the recurrence, and the initial A and b (as in ``gated-deltanet``) follow flash-linear-attention,
     ``layers/gated_deltaproduct.py``. In that code, values are twice as wide as keys, and all keys together have three
-    quarters of the model's width; here, keys and values have equal width. As in ``gated-deltanet``, the bare layer does
-    not divide q by the root of its width.
+    quarters of the model's width; here, keys and values have equal width. For q and the norm's
+    epsilon, see ``deltanet``.
     """
 
     name: ClassVar = "deltaproduct"

@@ -39,8 +39,8 @@ class GatedDeltanet(SiluAttention):
     Source: Yang et al. (2025), section 3.1, the gated delta rule. The parts around the recurrence and the initial A and
     b follow flash-linear-attention, ``layers/gated_deltanet.py``: A is uniform in [0, 16], and the softplus of b is
     log-uniform in [0.001, 0.1]. In that code, values are twice as wide as keys, and all keys together have three
-    quarters of the model's width; here, keys and values have equal width. That code divides q by the root of its width;
-    the bare layer does not, which changes only the relative size of the norm's epsilon.
+    quarters of the model's width; here, keys and values have equal width. For q and the norm's
+    epsilon, see ``deltanet``.
     """
 
     name: ClassVar = "gated-deltanet"

@@ -210,7 +210,7 @@ class Cells:
 
     @property
     def has_ladder(self) -> bool:
-        """True if scores are means over the levels of each task and not accuracies."""
+        """True if a task has a ladder; scores are then means over levels, not accuracies."""
         return any(task.ladder for task in self.tasks)
 
     @property

@@ -172,7 +172,7 @@ class Comparison:
 
     @property
     def has_ladder(self) -> bool:
-        """True if skills are scores, that is, means over the levels of each task."""
+        """True if each task has a ladder; the compared skill is then a score, the mean over its levels."""
         return all(task.levels for task in self.tasks)
 
     @property

@@ -82,7 +82,7 @@ def scored_levels(metrics: Mapping[str, float | None]) -> list[LevelScore]:
 
 
 class Profile(NamedTuple):
-    """Skill on every level, over the runs of a cell: non-increasing numbers in [0, 1]."""
+    """Skills of a cell's runs by level: numbers in [0, 1] that never increase from one level to the next."""
 
     mean: tuple[float, ...]
     low: tuple[float, ...]

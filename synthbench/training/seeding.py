@@ -50,7 +50,7 @@ def data_seed(task: Task, length: int, seed: int) -> int:
 def data_block(
     task: Task, length: int, split: Split, seed: int, index: int, *, num_steps: int, batch_size: int
 ) -> Batch:
-    """Draw one block of a stream, of up to ``BLOCK_STEPS`` batches: arrays [batches, batch, length]."""
+    """Draw block ``index`` of a stream: ``num_steps`` batches, at most ``BLOCK_STEPS``, as [batches, batch, length]."""
     root = _data_sequence(task, length, split, seed)
     child = np.random.SeedSequence(root.entropy, spawn_key=(*root.spawn_key, index))  # as root.spawn makes it
     batch = task.of_split(split).sample(np.random.Generator(np.random.Philox(child)), num_steps * batch_size, length)
@@ -125,7 +125,7 @@ def data_blocks(
     batch_size: int,
     kept: KeptBlocks | None = None,
 ) -> Iterator[Batch]:
-    """Draw a stream block by block, each of up to ``BLOCK_STEPS`` batches: arrays [batches, batch, length].
+    """Draw a stream in blocks of up to ``BLOCK_STEPS`` batches, each with arrays [batches, batch, length].
 
     Block i depends only on the stream, on i and on the number of batches in the block. So a larger ``num_batches``
     changes no full block. A block is drawn when it is requested, unless ``kept`` has it.

@@ -27,7 +27,7 @@ class Conflict:
 
     @property
     def is_outcome(self) -> bool:
-        """True if the results of the run differ, and not only facts such as time and host."""
+        """True if the two rows differ in their results, and not only in facts such as time and host."""
         return any(self.ours[name] != self.theirs[name] for name in _OUTCOME)
 
     def as_facts(self) -> dict[str, Any]:

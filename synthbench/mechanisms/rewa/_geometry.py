@@ -130,7 +130,7 @@ class Witnesses(nn.Module):
         return distances if self.power == 1 else distances.square()
 
     def mask(self, geometry: str) -> Tensor:
-        """1 if the geometry is active in this phase, else 0; the tensor broadcasts against scores."""
+        """Return a tensor that broadcasts against scores: 1 if the geometry is active in this phase, otherwise 0."""
         index = list(self.widths).index(geometry)
         return self.active[..., index : index + 1]
 

@@ -61,7 +61,7 @@ class KhopInduction(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the symbols, and the id of marks and of the answer "none"."""
+        """Number of ids: one per symbol, and one that is both the mark and the answer "none"."""
         return self.num_symbols + 1
 
     @property

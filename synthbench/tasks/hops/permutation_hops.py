@@ -114,7 +114,7 @@ class PermutationHops(Task):
     def min_length(self) -> int:
         """Number of tokens of the shortest cycle and the questions.
 
-        The cycle has one edge more than the longest chain, or one edge per question if that is more.
+        The cycle has ``longest_chain`` + 1 edges, or one edge per question if there are more questions.
         """
         return self._num_tokens(self._fewest_nodes)
 
@@ -191,7 +191,7 @@ class PermutationHops(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the first token of the node after one hop (if more are asked) or after one hop too few.
+        """Guess the first token of the node after one hop, unless ``longest_chain`` is 1, or one hop before the answer.
 
         For the later tokens, find the latest listed node that begins with the tokens shown so far, and name its next
         token.

@@ -96,7 +96,7 @@ class PointerChasing(Task):
     def min_length(self) -> int:
         """Number of tokens of the shortest cycle and its question.
 
-        The cycle has one edge more than the longest chain, or one edge per start node if that is more.
+        The cycle has ``longest_chain`` + 1 edges, or one edge per start node if there are more start nodes.
         """
         return self._num_tokens(max(self.longest_chain + 1, self.num_starts))
 
@@ -152,7 +152,7 @@ class PointerChasing(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the node after one hop (if more are asked) or after one hop too few."""
+        """Guess the node after one hop, unless ``longest_chain`` is 1, and the node one hop before the answer."""
         num_edges = self._num_edges(inputs.shape[1])
         num_hops = (inputs == self.num_nodes).sum(axis=1, keepdims=True)
         # Ids that are no node on the cycle are followed by themselves.

@@ -56,7 +56,7 @@ class TreeCompletion(Task):
     @property
     @abstractmethod
     def tokens_per_node(self) -> int:
-        """Tokens that a sequence needs per node of a tree, if all its trees are equally large."""
+        """Tokens that one more node in each of a sequence's trees adds; all its trees are equally large."""
 
     @property
     @abstractmethod

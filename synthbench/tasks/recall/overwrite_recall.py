@@ -94,7 +94,7 @@ class OverwriteRecall(Dictionary):
         return 2 * self.num_pairs + 2 * self.num_keys
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw distinct keys and their values, shuffle the pairs, then ask for keys."""
+        """Draw keys and values, list the pairs in random order (a rewritten key has several), then ask for keys."""
         end, shape = 2 * self.num_pairs, (batch_size, self.num_keys)
         keys = distinct(rng, *shape, self.num_keys_used)
         values = self._draw_values(rng, batch_size)

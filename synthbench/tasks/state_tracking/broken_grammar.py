@@ -139,7 +139,7 @@ class BrokenGrammar(Task):
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
         """Multiply the longest gap and the length by ``factor``.
 
-        Scored tokens are more than half of the longest gap away from the walk's latest symbol.
+        A token is scored only if it is more than half of the new longest gap away from the walk's latest symbol.
         """
         longest = factor * self.longest_gap
         return replace(self, longest_gap=longest, nearest=longest // 2 + 1, asked_before=0), factor * length

@@ -53,7 +53,7 @@ class CycleNavigation(StringTask):
         return places
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Add up only the latest move, or only the latest four moves."""
+        """Guess from the latest move alone, and from the latest four moves."""
         steps = _steps(symbols)
         return {
             "latest move": steps % self.modulus,

@@ -46,7 +46,7 @@ class EvenPairs(StringTask):
         return running_parity(_changes(symbols))
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Count only the latest pair, or only the latest four pairs."""
+        """Guess from the latest pair alone, and from the latest four pairs."""
         changes = _changes(symbols)
         return {"latest pair": changes, "latest four pairs": running(changes, np.bitwise_xor, window=4)}
 

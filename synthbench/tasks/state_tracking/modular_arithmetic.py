@@ -71,7 +71,7 @@ class ModularArithmetic(StringTask):
         return _at_tokens(growth.cumsum(axis=1) % self.modulus, symbols.shape[1])
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Calculate from left to right without precedence, or name the last digit."""
+        """Guess the result without precedence, from left to right, and the last digit."""
         digits, is_product = self._signed_digits(symbols)
         values = self._apply(np.where(is_product, digits, 1), np.where(is_product, 0, digits))
         length = symbols.shape[1]

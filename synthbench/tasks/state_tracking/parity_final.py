@@ -51,7 +51,7 @@ class ParityFinal(StringTask):
         return running_parity(symbols)
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Count only the latest bit, or only the latest four bits."""
+        """Guess from the latest bit alone, and from the latest four bits."""
         return latest_parities(symbols)
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:

@@ -57,7 +57,7 @@ def heat(skill: float) -> str:
 
 
 def over_loads(loads: Sequence[float], skills: Sequence[float]) -> str:
-    """Return the path of skill over the logarithm of the load, from the first level at the left end."""
+    """Return the SVG path of skill against the logarithm of the load; the first level is at the left end."""
     points = zip(loads, skills, strict=True)
     return "M" + "L".join(f"{PLOT_WIDTH * along(loads, load):.0f} {_y(skill)}" for load, skill in points)
 
