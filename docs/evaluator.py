@@ -56,8 +56,7 @@ def evaluate(path: str, *options: str) -> Any:
     """Evaluate a candidate: ``combined_score`` is to be maximised, ``combined_score_error`` is its noise.
 
     Returns:
-        The metrics; or, if OpenEvolve is installed, its ``EvaluationResult`` with the error and the verdict as artifacts,
-        for the next prompt.
+        The metrics; if OpenEvolve is installed, its ``EvaluationResult`` with the error and the verdict as artifacts.
     """
     verdict = judge(path, *options)
     try:

@@ -612,8 +612,8 @@ def _check_derivative(probe: Probe) -> None:
     if probe.setting.dtype != torch.float64:
         return  # float32 leaves too few digits
     mechanism = probe.build()
-    x = probe.noise(2, probe.lengths((9,))[0], seed=0).requires_grad_()
-    weights = torch.randn_like(x)
+    length = probe.lengths((9,))[0]
+    x, weights = probe.noise(2, length, seed=0).requires_grad_(), probe.noise(2, length, seed=1)
     trained = {name: value for name, value in mechanism.named_parameters() if value.requires_grad}
 
     def loss() -> Tensor:

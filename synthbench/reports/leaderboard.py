@@ -206,7 +206,7 @@ class Leaderboard:
 
     @property
     def certainty(self) -> str:
-        """An explanation of ``orders``, and the number of mechanisms with a single seed; empty if nothing is compared."""
+        """An explanation of ``orders``, and how many mechanisms have a single seed; empty if nothing is compared."""
         parts = [part for part in (self, *self.parts.values()) if part.has_order]
         if not parts:
             return ""
