@@ -102,7 +102,7 @@ def arguments_of(unit: object) -> dict[str, Value]:
 def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
     """Return the value of every option of a class by name: the given argument, or else the default.
 
-    Locations, and values equal to ``absent``, are omitted.
+    Options that name a file or folder, and options whose value is their ``absent``, are omitted.
     """
     values = {name: (arguments.get(name, declared.default), declared) for name, declared in options_of(unit).items()}
     return {

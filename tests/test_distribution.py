@@ -152,7 +152,7 @@ def test_a_newcomer_goes_from_an_empty_folder_to_a_package_without_the_checkout(
     expect("new", "mech", "my_idea", "--module")
     expect("new", "task", "my_task")
     for name in ("my_idea", "my_task"):
-        assert "checks passed: its rows are ranked" in expect("check", name)
+        assert "checks passed; its rows are ranked" in expect("check", name)
 
     # The task under the protocol of its own suite, whose table ends the run.
     scores = expect("run", "--suite", "my_task.toml", "--mech", "my_idea,mean", "--device", "cpu")

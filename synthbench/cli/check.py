@@ -22,7 +22,7 @@ from synthbench.training.ensemble import strategy_of
 
 Report = dict[str, Any]
 
-STRATEGIES = {"fold": "folding runs into one batch", "stack": "stacking runs on an axis", "loop": "running one by one"}
+STRATEGIES = {"fold": "folding them into one batch", "stack": "stacking them on an axis", "loop": "taking turns"}
 
 
 def check(target: str, trial: Trial, devices: Devices = ("cpu",)) -> list[Report]:
@@ -52,9 +52,9 @@ def lines_of(report: Report) -> list[str]:
         if result["detail"]:
             lines.append(f"{'':<12}{result['detail']}")
     lines += ["", *(f"  {name}: {value}" for name, value in report["facts"].items())]
-    verdict = "its rows are ranked" if report["passed"] else "refused: neither trained nor ranked"
+    verdict = "its rows are ranked" if report["passed"] else "refused, so it is neither trained nor ranked"
     warned = f", {num['warning']} with a warning" if num["warning"] else ""
-    return [*lines, f"  {sum(num.values())} of {len(results)} checks passed{warned}: {verdict}"]
+    return [*lines, f"  {sum(num.values())} of {len(results)} checks passed{warned}; {verdict}"]
 
 
 def _subjects(target: str) -> list[Subject]:
@@ -121,7 +121,7 @@ def facts_of(subject: Subject, devices: Devices) -> dict[str, str]:
             for length, time in next_to_softmax(subject.name, arguments).items()
         )
         facts["forward"] = f"{speed}, 8 sequences on one thread"
-    return {**facts, "batched by": STRATEGIES[strategy_of(unit, arguments)]}
+    return {**facts, "runs trained together by": STRATEGIES[strategy_of(unit, arguments)]}
 
 
 def _parameters(mechanism: Mechanism, device: str) -> str:

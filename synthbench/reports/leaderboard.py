@@ -196,7 +196,9 @@ class Leaderboard:
         if len(parts) == 1:
             return parts
         is_open = len(self.candidates) > 1 and self.has_order
-        return parts | {OVERALL: self.order + f"; on similar tasks: any of {len(self.candidates)}" * is_open}
+        return parts | {
+            OVERALL: self.order + f"; on similar tasks, any of {len(self.candidates)} could be first" * is_open
+        }
 
     @property
     def has_order(self) -> bool:
@@ -214,11 +216,11 @@ class Leaderboard:
             return "With one seed each, nothing is known of other seeds."
         single = sum(entry.num_seeds == (1, 1) for entry in self.mechanisms)
         on_some = sum(entry.num_seeds[0] == 1 for entry in self.mechanisms) - single
-        few = [f"{number} on {which}" for number, which in ((single, "all"), (on_some, "some")) if number]
+        few = [f"{number} {which}" for number, which in ((single, "on all tasks"), (on_some, "on some")) if number]
         return (
-            "Each line names the mechanisms that cannot be ruled out as the best on these tasks (95 % confidence over "
-            f"seeds), any less than {short(MARGIN)} below the first, and the next one."
-            + f" Mechanisms with a single seed: {', '.join(few)} tasks; its scatter is estimated from others."
+            "Each line names the mechanisms that may be the best on these tasks, with 95 % confidence over seeds, and those "
+            f"that score less than {short(MARGIN)} below the first; “next” is the best of the rest."
+            + f" Mechanisms with a single run of a task: {' and '.join(few)}. Its scatter is estimated from other runs."
             * bool(few)
         )
 

@@ -49,8 +49,9 @@ RESERVED = (
 
 _OF_SETTING = ("d_model", "n_layers", "steps_planned", "batch_size", "seq_len")
 _LAYERS = {
-    "stock": "layers as published (condition stock); those without convolutions and most gates are called bare",
-    "bare": "layers without convolutions and most gates (condition bare)",
+    "stock": " The layers compared are as published (condition stock). Bare layers, the same without convolutions and "
+    "most gates, are not among them.",
+    "bare": " The layers compared are bare, that is, without convolutions and most gates.",
 }
 """Conditions of layers in words, by their names in rows."""
 
@@ -135,7 +136,7 @@ class Report:
         rates = " or ".join(f"{rate:g}" for rate in sorted(rows["lr"].dropna().unique()))
         chosen = " (chosen by validation)" if " or " in rates else ""
         found = sorted(set(rows.get("condition", pd.Series(dtype=str)).dropna()), reverse=True)
-        compared = f" Compared: {_LAYERS.get(found[0], found[0])}." if found else ""
+        compared = _LAYERS.get(found[0], "") if found else ""
         return (
             f"Each model has width {width} and {layers} layers, and trains on one task for {steps} steps of {batch} "
             f"sequences of up to {rows['seq_len'].max()} tokens, at learning rate {rates}{chosen}. So scores show what "

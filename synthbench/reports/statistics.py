@@ -56,7 +56,7 @@ class Spread(NamedTuple):
 
 
 class Permutation(NamedTuple):
-    """The result of shuffling the runs of a task among its mechanisms."""
+    """The result of a permutation test, which shuffles the runs of a task among its mechanisms."""
 
     p: float
     """Share of shuffles whose farthest two means are at least as far apart as the farthest two observed means."""

@@ -184,7 +184,7 @@ def _by_category(group: Sequence[Variant]) -> Iterator[Change]:
 
 
 def variant_tables(variants: Sequence[Variant], changes: Sequence[Change]) -> list[Table]:
-    """Make tables of the changes that several mechanisms share, of means by category, and of single tasks."""
+    """Make tables of variants: changes of an option in several mechanisms, means by category, and single tasks."""
     rows = _rows(variants)
     tasks = list(dict.fromkeys(task for variant in variants for task in variant.tasks))
     has_ladder = any(task.ladder for task in tasks)

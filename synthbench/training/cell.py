@@ -110,7 +110,7 @@ class Cell:
 
     @property
     def is_in_bits(self) -> bool:
-        """True if the score is minus bits per token; a ladder counts right answers, whatever its task measures."""
+        """True if the score is the negative of bits per token; never on a ladder, which counts right answers."""
         return self.course is None and self.task.measure == "bits"
 
     @property

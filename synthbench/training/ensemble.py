@@ -388,7 +388,7 @@ def inherit(model: nn.Module, trained: nn.Module, runs: Sequence[int] | None = N
 
     If ``model`` is larger along an axis, its further values stay as they are. If ``model`` is smaller, the surplus of
     ``trained`` is dropped. So a model for longer sequences has untrained values at further positions, and a model with
-    a smaller vocabulary drops the tokens of other tasks.
+    a smaller vocabulary drops the further tokens.
     """
     tensors = model.state_dict()
     for name, learned in trained.state_dict().items():

@@ -22,8 +22,8 @@ Corrections = tuple[float, float] | tuple[Tensor, Tensor]
 class FlatParameters:
     """Parameters with the same precision and weight decay, joined in one tensor, with their AdamW moments.
 
-    Every parameter becomes a contiguous view of that tensor, so that one update serves all of them. Parameters without
-    a gradient are skipped, so each stretch of neighbouring parameters with gradients has a separate update. The gaps
+    Every parameter becomes a contiguous view of that tensor, so that one update serves all of them. If some have no
+    gradient, each stretch of neighbouring parameters between those is updated separately. The gaps
     that align the parameters have rate 0 and gradient 0. A complex number is treated as two real numbers, as in
     PyTorch's AdamW.
     """

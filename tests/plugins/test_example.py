@@ -48,7 +48,7 @@ def test_a_broken_unit_is_no_step_of_the_campaign(tmp_path: Path) -> None:
 def test_it_reaches_the_leaderboard(synthbench: Command, tmp_path: Path) -> None:
     suite = "synthbench-example/tiny"
     for unit in ("synthbench-example/decay:rate=0.5", "synthbench-example/lagged"):
-        assert "checks passed: its rows are ranked" in synthbench("check", unit).stdout
+        assert "checks passed; its rows are ranked" in synthbench("check", unit).stdout
     ran = synthbench("run", "--suite", suite, "--device", "cpu")
     reported = synthbench("report", "--suite", suite, "--format", "pages")
 

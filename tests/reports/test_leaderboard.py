@@ -91,7 +91,7 @@ def test_the_verdict_orders_mechanisms_on_these_tasks_and_says_what_others_would
     order, reading = clear.verdict().splitlines()
     assert order == "Basic: Softmax .90; next: Linear .50"
     assert reading.startswith(
-        "Each line names the mechanisms that cannot be ruled out as the best on these tasks (95 % "
+        "Each line names the mechanisms that may be the best on these tasks, with 95 % confidence "
     )
     assert reading.endswith("On a fresh set of similar tasks, Softmax would still rank first.")
     assert "single seed" not in reading
@@ -126,10 +126,13 @@ def test_single_seeds_are_counted_beside_the_verdict() -> None:
     scores: dict[str, list[float | None]] = {"softmax": [0.6, 0.62, 0.64], "linear": [0.3, 0.3, 0.36], "path": [0.9]}
     board = leaderboard(grid(frame({f"task_{index}": scores for index in range(4)})))
 
-    assert "Mechanisms with a single seed: 1 on all tasks; its scatter is estimated from others." in board.certainty
+    assert (
+        "Mechanisms with a single run of a task: 1 on all tasks. Its scatter is estimated from other runs."
+        in board.certainty
+    )
     scores["path"] = [0.9, 0.92]
     some = pd.concat([frame({"more": scores}), frame({"task": scores | {"path": [0.9]}})])
-    assert "a single seed: 1 on some tasks;" in leaderboard(grid(some)).certainty
+    assert "a single run of a task: 1 on some. " in leaderboard(grid(some)).certainty
 
 
 def test_a_bare_layer_is_on_the_board_and_in_no_verdict() -> None:

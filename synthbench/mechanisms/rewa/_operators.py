@@ -96,7 +96,8 @@ def grams(
 def hilbert_schmidt_product(left: Factors, right: Factors) -> PairScores:
     """tr(Aᵀ B) for every pair of operators A and B, by whichever of two forms takes fewer operations.
 
-    Flattened operators take m² operations per pair; factors take 2 r² m. No tensor of queries x keys x m² is formed.
+    The product of the flattened m x m operators takes m² operations per pair, that of their factors of rank r takes
+    2 r² m. No tensor of queries x keys x m² is formed.
     """
     r, m = left[0].shape[-2:]
     if m <= 2 * r * r:

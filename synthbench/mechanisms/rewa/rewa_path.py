@@ -48,10 +48,10 @@ class RewaPath(TemperedAttention):
     shared: bool = option(True, "whether queries and keys share the map to entities")  # noqa: FBT003
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the maps to entities and to relations.
+        """Draw the maps from a head's input to the factors of entities and of relations.
 
         Raises:
-            UsageError: If r exceeds m.
+            UsageError: If the rank ``r`` exceeds the size ``m`` of the operators.
         """
         _operators.check_rank(self.name, self.r, self.m)
         width = 2 * self.r * self.m

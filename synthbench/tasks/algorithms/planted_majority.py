@@ -75,7 +75,7 @@ class PlantedMajority(Task):
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Name the latest symbol, or the most frequent symbol of the last quarter."""
+        """Answer with the latest symbol, or the most frequent symbol of the last quarter."""
         length = inputs.shape[1]
         latest = count_symbols(inputs[:, -(-3 * length // 4) :], self.num_symbols).argmax(axis=1)
         return {"latest symbol": inputs, "last quarter": score_last(latest, length)}

@@ -55,6 +55,6 @@ class BottleneckCompression(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Name the symbol at each position of the later half, and 0 at all earlier positions."""
+        """Answer with the symbol at each position of the later half, and 0 at all earlier positions."""
         is_late = np.arange(inputs.shape[1]) >= (inputs.shape[1] - 1) // 2
         return {"later half": np.where(is_late, inputs, 0)}

@@ -91,7 +91,7 @@ class MissingDuplicate(Transduction):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Name the symbol s before the mask, or the symbol after the latest other occurrence of s.
+        """Answer with the symbol s before the mask, or the symbol after the latest other occurrence of s.
 
         If the mask comes first, s is the symbol after the mask.
         """

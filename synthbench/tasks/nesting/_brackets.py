@@ -74,7 +74,7 @@ def write_expressions(
 
 @cache
 def value_laws(grammar: Grammar, longest: int) -> Float[np.ndarray, "lengths values"]:
-    """Compute the probability of each value, for expressions of 0 to ``longest`` symbols; row 0 is meaningless."""
+    """Compute the probability of each value; row n is for expressions of n symbols, and row 0 is meaningless."""
     digits = np.arange(grammar.modulus)
     operators = np.arange(grammar.num_operators)
     results = grammar.apply(operators[:, None, None], digits[:, None], digits).ravel()

@@ -100,7 +100,7 @@ class TreeCompletion(Task):
         return self.tokens_per_node * self.fewest + self.num_marks
 
     def most_nodes(self, length: int) -> int:
-        """Return how many nodes fit into each tree, if all trees of a sequence are equally large."""
+        """Return the most nodes per tree with which all trees, equally large, fit into a sequence of this length."""
         return (length - self.num_marks) // self.tokens_per_node
 
     def check_length(self, length: int) -> None:
@@ -138,7 +138,7 @@ class TreeCompletion(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Repeat the latest label or, with ``is_shown``, name what followed the latest copy of the last tokens."""
+        """Repeat the latest label or, with ``is_shown``, answer with what followed the latest copy of the last tokens."""
         if self.is_shown:
             return {"induction": self._induced(inputs)}
         latest = np.maximum.accumulate(np.where(inputs < self.num_labels, np.arange(inputs.shape[1]), 0), axis=1)

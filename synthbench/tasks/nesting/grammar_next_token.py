@@ -133,7 +133,7 @@ class GrammarNextToken(Task):
         return _ceiling(self, length)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Name the answer that is most frequent after the last one, two or three tokens."""
+        """Answer with the answer that is most frequent after the last one, two or three tokens."""
         return {
             f"last {order}": _answers(self, order)[_contexts(inputs, order, self.num_symbols)] for order in (1, 2, 3)
         }

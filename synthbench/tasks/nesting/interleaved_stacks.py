@@ -136,7 +136,7 @@ class InterleavedStacks(Task):
         return Bound(1 / self.num_values)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Name the value read last, or the last or second-last value pushed onto the stack, popped or not."""
+        """Answer with the value read last, or the last or second-last value pushed onto the stack, popped or not."""
         batch_size, length = inputs.shape
         rows = np.arange(batch_size)
         pushed = np.full((2, batch_size, self.stack_ids), 2 * self.stack_ids)

@@ -104,7 +104,7 @@ class Listops(Evaluation):
         return chances
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Apply the outermost operator to all digits, or name the last digit."""
+        """Apply the outermost operator to all digits, or answer with the last digit."""
         is_digit = inputs < NUM_DIGITS
         flat = _apply(inputs[:, 0], is_digit.sum(axis=1), inputs[is_digit])
         latest = np.maximum.accumulate(is_digit * np.arange(inputs.shape[1]), axis=1)

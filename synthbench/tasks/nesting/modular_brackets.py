@@ -54,7 +54,7 @@ class ModularBrackets(Evaluation):
         return chances
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Calculate from left to right with brackets ignored, or name the last digit."""
+        """Calculate from left to right with brackets ignored, or answer with the last digit."""
         latest = np.maximum.accumulate(np.where(inputs < self.modulus, np.arange(inputs.shape[1]), 0), axis=1)
         return {
             "left to right": flat_values(self._grammar, inputs),

@@ -81,7 +81,7 @@ class ShuffleDyck(NextSymbols):
         return chances
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Name the types whose latest bracket is an opening, as if brackets of one type never nested."""
+        """Answer with the types whose latest bracket is an opening, as if brackets of one type never nested."""
         positions = np.arange(inputs.shape[1])
         sets = np.zeros_like(inputs)
         for kind in range(self.num_types):

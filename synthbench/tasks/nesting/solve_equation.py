@@ -59,7 +59,7 @@ class SolveEquation(Evaluation):
         return np.full(len(lengths), 1 / self.modulus)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Solve the equation with brackets ignored, or name the given value."""
+        """Solve the equation with brackets ignored, or answer with the given value."""
         is_digit, is_unknown = inputs < self.modulus, inputs == self._unknown
         is_given = np.zeros_like(is_digit)
         is_given[:, 1:] = inputs[:, :-1] == self._unknown + 1

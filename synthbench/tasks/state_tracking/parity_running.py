@@ -21,7 +21,7 @@ class ParityRunning(Task):
         inputs    1 0 1 1 0
         targets   1 1 0 1 1
 
-    Tests a state of one bit that every 1 flips, like ``parity_final``. Here each flip has its own target, so models
+    Like ``parity_final``, tests a state of one bit, which every 1 flips. Here each flip has its own target, so models
     that can hold the state learn the task sooner.
 
     Source: Delétang et al. (2023), regular tasks. They ask once, after the string; we ask at every position.

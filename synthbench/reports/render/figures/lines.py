@@ -83,7 +83,7 @@ _Panels = dict[TaskFacts, tuple[Ladder, dict[str, Profile]]]
 
 
 def levels(report: Report) -> Drawing | None:
-    """Draw skill over load for each mechanism; None without a ladder, or without a run that has a score."""
+    """Draw skill over load for each mechanism; return None if no task has a ladder with a scored run."""
     lines: _Panels = {}
     for task, mechanism, _cell in report.cells:
         if task.ladder and (points := report.cells.profile(task, mechanism)):
