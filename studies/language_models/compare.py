@@ -204,8 +204,9 @@ def sentence() -> str:
         "Do recall scores predict the recall of language models? We committed a plan, then read published tables. In "
         f"{now['concordant']:g} of {now['pairs']:.0f} pairs of models, the one with the higher published recall has "
         f"the mechanism with the higher score (p {now['p']:.2f}). Scores credit only accuracy above that of shortcut "
-        f"rules, which do not solve the task; some were found after the plan was made. With only the earlier rules, "
-        f"{then['concordant']:g} of {then['pairs']:.0f} pairs agree (p {then['p']:.2f}). [Details](studies/language_models/README.md)."
+        "rules, which do not solve the task; some were found after the plan was made. With only the earlier rules, "
+        f"{then['concordant']:g} of {then['pairs']:.0f} pairs agree (p {then['p']:.2f}). "
+        "[Details](studies/language_models/README.md)."
     )
 
 
