@@ -218,8 +218,8 @@ class Leaderboard:
         on_some = sum(entry.num_seeds[0] == 1 for entry in self.mechanisms) - single
         few = [f"{number} {which}" for number, which in ((single, "on all tasks"), (on_some, "on some")) if number]
         return (
-            "Each line names the mechanisms that may be the best on these tasks, with 95 % confidence over seeds, and those "
-            f"that score less than {short(MARGIN)} below the first; “next” is the best of the rest."
+            "Each line names the mechanisms that may be the best on these tasks, with 95 % confidence over seeds, and "
+            f"those that score less than {short(MARGIN)} below the first; “next” is the best of the rest."
             + f" Mechanisms with a single run of a task: {' and '.join(few)}. Its scatter is estimated from other runs."
             * bool(few)
         )

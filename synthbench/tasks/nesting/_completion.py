@@ -138,7 +138,7 @@ class TreeCompletion(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Repeat the latest label or, with ``is_shown``, answer with what followed the latest copy of the last tokens."""
+        """Repeat the latest label or, with ``is_shown``, what followed the latest copy of the last tokens."""
         if self.is_shown:
             return {"induction": self._induced(inputs)}
         latest = np.maximum.accumulate(np.where(inputs < self.num_labels, np.arange(inputs.shape[1]), 0), axis=1)
