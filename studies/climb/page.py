@@ -5,7 +5,6 @@ order of the mechanisms.
 """
 
 from collections.abc import Iterator
-from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,11 +17,11 @@ from studies.pages import store, write
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import balanced
 from synthbench.reports.cells import Cells, grid
+from synthbench.reports.ladder import LEAST
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
 from synthbench.reports.statistics import CONFIDENCE
 from synthbench.reports.table import counted
-from synthbench.reports.verdicts import judge
 from synthbench.suites import load_suite
 
 SUITE = load_suite(str(Path(__file__).parents[1] / "climb.toml"))
@@ -33,16 +32,20 @@ NUM_RESAMPLES = 2000
 
 
 class Order(NamedTuple):
-    """Agreement of two seeds on the order of the mechanisms."""
+    """Agreement of seeds on the order of the mechanisms."""
 
     tau: float
     low: float
     high: float
-    """Kendall's tau-b of the mean heights, and its interval over other tasks."""
-    num_apart: int
-    """Number of pairs of mechanisms that differ significantly, over all tasks."""
+    """Kendall's tau-b of the mean heights of two seeds, and its interval over other tasks."""
+    num_untied: int
+    """Number of pairs of mechanisms that neither of the two seeds ties, over all tasks."""
     num_agreeing: int
     """Number of these pairs that have the same order for both seeds."""
+    num_far: int
+    """Number of pairs with the same order for both seeds whose mean difference is at least ``LEAST`` levels."""
+    num_repeated: int
+    """Number of these pairs that the third seed repeats; a tie is no repetition."""
 
 
 def read() -> pd.DataFrame:
@@ -90,8 +93,8 @@ def places(of: Cells) -> Iterator[Place]:
 
 
 def order(of: Cells) -> Order:
-    """Compare the first two seeds in the order of the mean scores, and of each pair that differs significantly."""
-    first, second = of.scores[:, :, 0], of.scores[:, :, 1]
+    """Compare the first two seeds in the order of the mean scores and of each pair, and the third with both."""
+    first, second, third = np.moveaxis(of.scores[:, :, :3], 2, 0)
     categories = [task.category for task in of.tasks]
     weights = balanced(categories)
     rng = np.random.Generator(np.random.Philox(0))
@@ -101,13 +104,16 @@ def order(of: Cells) -> Order:
         drawn = np.concatenate([rng.choice(tasks, len(tasks)) for tasks in strata])
         taus.append(_tau(weights[drawn] @ first[drawn], weights[drawn] @ second[drawn]))
     low, high = np.nanquantile(taus, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    signs = [
-        (first[row, one] - first[row, other]) * (second[row, one] - second[row, other])
-        for row, verdict in enumerate(judge(of).values())
-        for one, other in combinations(range(len(of.mechanisms)), 2)
-        if verdict.is_apart(of.mechanisms[one], of.mechanisms[other])
-    ]
-    return Order(_tau(weights @ first, weights @ second), low, high, len(signs), sum(sign > 0 for sign in signs))
+    one, other = np.triu_indices(len(of.mechanisms), 1)
+    leads = [scores[:, one] - scores[:, other] for scores in (first, second, third)]
+    is_untied = (leads[0] != 0) & (leads[1] != 0)
+    agrees = leads[0] * leads[1] > 0
+    margins = np.array([task.ladder.margin if task.ladder else np.inf for task in of.tasks])
+    is_far = agrees & (abs(leads[0] + leads[1]) / 2 >= margins[:, None])
+    return Order(
+        _tau(weights @ first, weights @ second), low, high,
+        *(int(pairs.sum()) for pairs in (is_untied, agrees, is_far, is_far & (leads[0] * leads[2] > 0))),
+    )  # fmt: skip
 
 
 def page() -> Iterator[str]:
@@ -136,14 +142,16 @@ def page() -> Iterator[str]:
         f"{sum(one.highest - one.lowest >= 1 for one in at)} of {len(at)} tasks the highest and the lowest mechanism "
         "are a level or more apart."
     )
-    of_two = complete(rows, SUITE.seeds[:2])
-    if of_two["mech"].nunique() > 2:
-        agreed = order(grid(of_two))
+    of_all = complete(rows, SUITE.seeds)
+    if of_all["mech"].nunique() > 2:
+        found, (first, second, third) = order(grid(of_all)), SUITE.seeds[:3]
         yield "## Do seeds agree?"
         yield (
-            f"Order of {of_two['mech'].nunique()} mechanisms, seed {SUITE.seeds[0]} against seed {SUITE.seeds[1]}: "
-            f"Kendall's tau {agreed.tau:.2f} ({agreed.low:.2f} to {agreed.high:.2f}). Both seeds have the same order "
-            f"in {agreed.num_agreeing} of the {agreed.num_apart} pairs that differ significantly."
+            f"Order of {of_all['mech'].nunique()} mechanisms, seed {first} against seed {second}: "
+            f"Kendall's tau {found.tau:.2f} ({found.low:.2f} to {found.high:.2f}). Seeds {first} and {second} agree on "
+            f"{100 * found.num_agreeing / found.num_untied:.1f} % of {found.num_untied:,} untied pairs of mechanisms "
+            f"on a task. Of the {found.num_far:,} pairs at least {LEAST:g} levels apart on which both agree, seed "
+            f"{third} repeats {100 * found.num_repeated / found.num_far:.1f} %."
         )
 
 

@@ -46,8 +46,22 @@ def test_seeds_that_agree_have_the_same_order_and_others_do_not() -> None:
     turned.loc[is_second, "score"] = 1 - turned.loc[is_second, "score"]
 
     assert (agreed.tau, agreed.low, agreed.high) == (1, 1, 1)
-    assert agreed.num_agreeing == agreed.num_apart == 6 * len(SUITE.tasks)
-    assert climb.order(grid(turned)).tau == -1
+    assert agreed[3:] == (6 * len(SUITE.tasks),) * 4
+    assert climb.order(grid(turned)) == (-1, -1, -1, agreed.num_untied, 0, 0, 0)
+
+
+def test_the_third_seed_is_asked_about_pairs_of_which_the_first_two_say_the_same() -> None:
+    # In levels by seed: far apart for the first two seeds, near, and tied for the first.
+    heights = {"lstm": (1.0, 1.0, 5.0), "linear": (3.0, 3.0, 3.0), "gla": (3.2, 3.2, 4.0), "softmax": (3.0, 7.0, 7.0)}
+    rows = pd.DataFrame(
+        ladder_row("mqar", mech, seed, height)
+        for mech, levels in heights.items()
+        for seed, height in zip(SEEDS, levels, strict=True)
+    )
+    found = climb.order(grid(rows))
+
+    # Seeds 1 and 2 tie one pair, and turn that of gla and softmax; seed 3 repeats one of three far pairs.
+    assert found[3:] == (5, 4, 3, 1)
 
 
 def test_complete_mechanisms_have_a_run_of_every_task() -> None:
