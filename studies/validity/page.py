@@ -8,6 +8,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import permutations
 from pathlib import Path
 from typing import NamedTuple
@@ -45,9 +46,10 @@ from synthbench.reports.folder import Files
 from synthbench.reports.render import markdown
 from synthbench.reports.render.spreadsheet import csv_text
 from synthbench.reports.selection import full_runs, select
-from synthbench.reports.table import Cell, Column, Table, fixed, in_words, interval_cell, table_of
+from synthbench.reports.table import Cell, Column, Table, fixed, in_words, interval_cell, p_text, table_of
 from synthbench.reports.verdicts import is_ranked
 from synthbench.results.schema import split_match
+from synthbench.suites import load_suite
 from synthbench.training.ladder_scores import rescored
 
 Numbers = Float[np.ndarray, " mechanisms"]
@@ -60,12 +62,17 @@ MATCH, BLOCK = "params=84500", "transformer"
 
 TEXTS = {"sha256-837739805885dfce": "docstrings", "sha256-c31cbf2f65f79c0d": "library"}
 """Names of the texts, by the hash in their rows. The learning rates are chosen on the first text."""
+UNTRIED = 0.05
+"""The next learning rate, which the mechanisms that chose the highest could ask for."""
 CHOOSING_SEED = 1
 """The seed whose rows on the first text have several learning rates. All other rows have the best of these rates in
 validation."""
 
 REPEATED, OTHER = "repeated", "other"
 """Kinds of bytes: those that an earlier context predicts, and all others."""
+
+PLAIN = ("linear", "slay", "performer-exp", "cosformer", "based", "retention")
+"""The linear attentions whose gates, if any, do not depend on the input, and that have no delta rule."""
 
 RECALL = "recall"
 """The category of tasks that should predict the loss on repeated bytes."""
@@ -75,6 +82,8 @@ MAD = ("in_context_recall", "noisy_recall", "fuzzy_recall", "memorization", "sel
 
 EARLY = 10
 """The validation loss of the language model itself after one ``EARLY``-th of its steps is used as a predictor."""
+
+AT_EARLY = f"the same model at 1/{EARLY} of its steps"
 
 PARAMETERS, STATE, STEP = "parameters of mixers", "state", "milliseconds a step"
 
@@ -125,10 +134,7 @@ class Study:
         early = dict(self.early)
         if len(losses) > 1:
             losses["both"], early["both"] = self.together[""], _mean_rank(early.values())
-        return {
-            text: ({**self.predictors, f"the same model at 1/{EARLY} of its steps": early[text]}, loss)
-            for text, loss in losses.items()
-        }
+        return {text: ({**self.predictors, AT_EARLY: early[text]}, loss) for text, loss in losses.items()}
 
 
 def _mean_rank(columns: Iterable[Numbers]) -> Numbers:
@@ -290,7 +296,7 @@ def predictions_of(study: Study) -> list[Prediction]:
         ),
         prediction(
             "recall predicts the loss on repeated bytes more than on others",
-            f"difference of rho {in_words(of_recall)}",
+            f"difference of rho {in_words(of_recall, 3)}",
             [of_recall],
             came_true=of_recall.low > 0,
         ),
@@ -313,8 +319,26 @@ def predictions_of(study: Study) -> list[Prediction]:
     ]
 
 
+def rivals_of(study: Study) -> dict[str, dict[str, Interval]]:
+    """Compute rho of one bit of architecture alone, and of the main predictor beside it, by text.
+
+    The bit tells if a mechanism is one of :data:`PLAIN`. Last comes the main predictor given the early language model.
+    """
+    is_other = ~np.isin([one.name for one in study.mechanisms], PLAIN)
+    bit = is_other.astype(float)
+    return {
+        text: {
+            f"one of {(~is_other).sum()} plain linear attentions or not, alone": interval(spearman, bit, loss),
+            f"{SYNTHETIC}, given this bit": interval(spearman, study.main, loss, bit),
+            f"{SYNTHETIC}, among the other {is_other.sum()}": interval(spearman, study.main[is_other], loss[is_other]),
+            f"{SYNTHETIC}, given {AT_EARLY}": interval(spearman, study.main, loss, predictors[AT_EARLY]),
+        }
+        for text, (predictors, loss) in study.sides.items()
+    }
+
+
 def tables_of(study: Study) -> list[Table]:
-    """Make the tables of predictions, correlations, left-out families, and mechanisms."""
+    """Make the tables of predictions, rivals, correlations, left-out families, and mechanisms."""
     came_true = {True: "yes", False: "no", None: "rows are missing"}
     predictions = table_of(
         "predictions",
@@ -338,7 +362,25 @@ def tables_of(study: Study) -> list[Table]:
             **{text: _rho_without(number) for number, text in enumerate(by_text)},
         },
     )
-    return [predictions, _correlations_table(study), families, _mechanisms_table(study)]
+    return [predictions, _rivals_table(study), _correlations_table(study), families, _mechanisms_table(study)]
+
+
+def _rivals_table(study: Study) -> Table:
+    by_text = rivals_of(study)
+    return table_of(
+        "rivals",
+        "Beside one bit of architecture",
+        "Rho with its 95 % CI over mechanisms. Plain linear attentions have neither data-dependent gates nor a delta "
+        f"rule: {', '.join(PLAIN)}. This bit was chosen after the rows.",
+        ("Predictor",),
+        list(next(iter(by_text.values()))),
+        lambda name: (name,),
+        {text: partial(_rival_cell, rivals) for text, rivals in by_text.items()},
+    )
+
+
+def _rival_cell(rivals: Mapping[str, Interval], name: str) -> Cell:
+    return interval_cell(rivals[name])
 
 
 def _rho_without(number: int) -> Callable[[Sequence[tuple[str, int, float]]], str]:
@@ -349,12 +391,17 @@ def files_of(study: Study, tables: Sequence[Table]) -> Files:
     """Return file contents by name: a page, and the numbers of all mechanisms."""
     first = predictions_of(study)[0]
     verdict = {True: "came true", False: "did not come true", None: "cannot be judged yet"}[first.came_true]
+    names = [mechanism.name for mechanism in study.mechanisms]
+    alone, given = (
+        {text: list(rivals.values())[at] for text, rivals in rivals_of(study).items() if text in study.outcomes}
+        for at in (0, 1)
+    )
     introduction = (
         f"Does the mean score of a mechanism on {SYNTHETIC} predict the loss of a language model with it? The "
         f"prediction that it does {verdict}, over {len(study.mechanisms)} mechanisms: {first.found}. "
-        "plan.md was committed before the rows."
+        "plan.md was committed before the rows. One bit of architecture, plain linear attention or not, predicts it "
+        f"too: {_listed(alone)}. Given this bit, {SYNTHETIC} has {_listed(given)}."
     )
-    names = [mechanism.name for mechanism in study.mechanisms]
     outcomes = {
         f"{text}, {kind or 'all'}": -values
         for text, of_text in study.outcomes.items()
@@ -471,7 +518,7 @@ def _correlations_table(study: Study) -> Table:
         {
             "n": lambda row: str(complete(*row[2:])[0].size),
             "rho": rho(),
-            "p": lambda row: fixed(permutation_p(*row[2:]), 3),
+            "p": lambda row: p_text(permutation_p(*row[2:])),
             "given parameters": rho(PARAMETERS),
             "and state": rho(PARAMETERS, STATE),
             "and time": rho(PARAMETERS, STATE, STEP),
@@ -483,6 +530,17 @@ def _correlations_table(study: Study) -> Table:
     )
 
 
+def _rates_in_words(study: Study) -> str:
+    """Say how many mechanisms chose the highest rate, when it was added, and what was not run."""
+    rates = load_suite(TEXT).training.learning_rates or ()
+    num_highest = int((study.rates == max(rates)).sum())
+    return (
+        f"{num_highest} of {len(study.rates)} mechanisms chose the highest of the rates "
+        f"{', '.join(f'{rate:g}' for rate in rates)}. Rate 0.03 was added after softmax's bits on the test had been "
+        "seen (commit d42fa384)." + f" Rate {UNTRIED:g} was not run." * (UNTRIED not in rates)
+    )
+
+
 def _mechanisms_table(study: Study) -> Table:
     def number(values: Numbers, decimals: int) -> Callable[[int], str]:
         return lambda at: fixed(float(values[at]), decimals)
@@ -491,7 +549,8 @@ def _mechanisms_table(study: Study) -> Table:
         "mechanisms",
         "The mechanisms",
         f"Mean score on {SYNTHETIC}, all categories with equal weight; bits per byte on each text; {PARAMETERS} "
-        f"in {SYNTHETIC}. State, step and rate are of the language model; seeds of {', '.join(study.num_seeds)}.",
+        f"in {SYNTHETIC}. State, step and rate are of the language model; seeds of {', '.join(study.num_seeds)}. "
+        f"{_rates_in_words(study)}",
         ("Mechanism", "Family"),
         np.argsort(-study.main, kind="stable").tolist(),
         lambda at: (study.mechanisms[at].label, study.mechanisms[at].family),

@@ -109,6 +109,32 @@ def test_the_wrong_order_and_one_text_are_said(studied: Studied, heights: Bits) 
     assert {prediction.came_true for prediction in page.predictions_of(one_text)} == {None}
 
 
+def test_one_bit_of_architecture_stands_beside_the_score(studied: Studied, bits: Bits) -> None:
+    known = studied(text_rows(bits))
+    heights = {one.name: height for one, height in zip(known.mechanisms, known.main.tolist(), strict=True)}
+    # The plain linear attentions are worst, in the order of the score; the others are in the reverse order.
+    losses = {name: 9 - heights[name] if name in page.PLAIN else 2 + heights[name] for name in bits}
+    study = studied(text_rows(losses))
+    others = [one.name for one in study.mechanisms if one.name not in page.PLAIN]
+
+    for alone, given, among, given_early in map(dict.values, page.rivals_of(study).values()):
+        # Pearson's correlation of a bit with ranks of which it takes the lowest.
+        share = len(others) / len(losses)
+        assert alone.value == pytest.approx((3 * share * (1 - share) / (1 - len(losses) ** -2)) ** 0.5)
+        assert among.value == pytest.approx(-1)
+        assert given.value < alone.value
+        assert math.isnan(given_early.value)  # without curves
+    rivals = page.tables_of(study)[1]
+    assert [line.labels[0] for line in rivals.lines][2] == f"climb, among the other {len(others)}"
+
+
+def test_a_p_value_is_never_said_to_be_zero(studied: Studied, bits: Bits, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "permutation_p", lambda *_of: 0.0004)
+    (correlations,) = [one for one in page.tables_of(studied(text_rows(bits))) if one.name == "correlations"]
+
+    assert {line.cells[2].value for line in correlations.lines} == {"< 0.001"}
+
+
 def test_what_the_size_explains_is_taken_out_and_size_is_that_of_the_ladders(ladders: pd.DataFrame, bits: Bits) -> None:
     ordered = dict(sorted(bits.items(), key=lambda one: one[1]))
     num_parameters = {name: 1000 - place for place, name in enumerate(ordered)}  # as many, as it climbs high
