@@ -4,7 +4,7 @@ Every number comes from the rows in ``results``, or from the code of a mechanism
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from jaxtyping import Float
 from studies.climb import page as climb
 from studies.pages import each, store, write
 from synthbench.mechanisms import MECHANISMS
+from synthbench.options import MAIN_SUITE
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Interval, balanced, over_runs, over_seeds
 from synthbench.reports.cells import Cells, grid
@@ -23,9 +24,11 @@ from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
 from synthbench.reports.table import counted, fixed, in_words
 from synthbench.reports.variants import Variant, changes_of, of_sizes, variants_of
+from synthbench.training.ladder_scores import rescored
 
 STATES = Path(__file__).with_name("states.csv")
 SUITE = climb.SUITE
+SOFTMAX = "softmax"
 
 
 class Rates(NamedTuple):
@@ -79,6 +82,15 @@ def _convolution(rows: pd.DataFrame) -> Iterator[str]:
         f"({', '.join(names)}), with {counted(num_seeds, 'seed')}; `mamba2` has one of its own in both:"
     )
     yield "\n".join(f"- {change.sentence}" for change in with_conv)
+    for change in with_conv:
+        if change.category == "recall":
+            gains = change.means[1] - change.means[0]
+            first, second = np.argsort(-gains)[:2]
+            yield (
+                f"On recall the median over mechanisms is {fixed(float(np.median(gains)), 2, is_signed=True)}. "
+                f"{100 * gains[[first, second]].sum() / gains.sum():.0f} % of the sum comes from "
+                f"{change.mechanisms[first].name} and {change.mechanisms[second].name}."
+            )
     yield (
         "[The report](../../reports/core/README.md#what-one-factor-changes) has all factors."
         + " One seed has no interval." * (num_seeds == 1)
@@ -121,6 +133,55 @@ def _sizes(rows: pd.DataFrame) -> Iterator[str]:
             )
             + "."
         )
+    yield from _widened(rows, [sizes.mechanism for sizes in found], categories)
+
+
+def _widened(rows: pd.DataFrame, names: Sequence[str], categories: Sequence[str]) -> Iterator[str]:
+    """Say for which mechanisms a match changed the model's width, and how softmax scores at these widths."""
+    model = SUITE.model
+    alike = rows[(rows["block"] == model.block) & (rows["positions"] == model.positions)]
+    is_sized = alike["match"].fillna("").str.startswith("state=")
+    of_suite = alike[(alike["suite"] == SUITE.name) & (is_sized | alike["match"].isna())]
+    of_other_width = set(of_suite.loc[of_suite["d_model"] != model.model_dim, "mech"])
+    widened = [name for name in names if name in of_other_width]
+    if not widened:
+        return
+    text = f"For {len(widened)} of the {len(names)} ({', '.join(widened)}) the width of the whole model changed."
+    of_control = alike[(alike["suite"] == MAIN_SUITE) & is_sized & (alike["mech"] == SOFTMAX)]
+    if of_control.empty:
+        yield text
+        return
+    seeds = set(of_control["seed"])
+    # The rows of the two suites have other baselines, and some tasks other levels.
+    compared = pd.concat(
+        [
+            select(rescored(of_control), MAIN_SUITE).rows,
+            select(rescored(of_suite[of_suite["mech"].isin([SOFTMAX, *widened])]), SUITE.name, seeds=seeds).rows,
+        ]
+    ).fillna({"score": 0.0})
+    scores = compared.pivot_table("score", ["task", "task_args"], ["mech", "d_model"])
+    scores = scores.dropna(subset=[column for column in scores.columns if column[0] == SOFTMAX])
+    of_task = of_suite.drop_duplicates("task").set_index("task")["task_category"].to_dict()
+    by_category = scores.groupby(scores.index.get_level_values("task").map(of_task))
+    means, num_tasks = by_category.mean(), by_category.size().to_dict()
+    control, others = (means[names].T.groupby("d_model").mean() for names in ([SOFTMAX], widened))
+
+    def listed(at_widths: pd.DataFrame, category: str) -> str:
+        return ", ".join(fixed(score, 2) for score in at_widths[category].tolist())
+
+    found = [
+        f"{listed(control, category)} on {counted(num_tasks[category], f'{category} task')} "
+        f"(these {len(widened)} on average {listed(others, category)})".replace("_", " ")
+        for category in categories
+        if category in num_tasks
+    ]
+    missing = [category.replace("_", " ") for category in categories if category not in num_tasks]
+    yield (
+        f"{text} `{SOFTMAX}`, which keeps every token at any width, is the control. At widths "
+        f"{', '.join(map(str, control.index))}, counted from the committed baselines, it scores {'; '.join(found)}."
+        + f" It has no such rows of {', '.join(missing)}."
+        * bool(missing)
+    )
 
 
 class _Sizes(NamedTuple):
