@@ -1,9 +1,11 @@
 """Error rates of a first verdict: simulated searches, and known mechanisms against three references."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from docs import first_verdict as simulation
+from synthbench.first_verdict import Baselines, Prediction
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.05])
@@ -28,3 +30,19 @@ def test_known_mechanisms_are_judged_as_the_full_suite_does() -> None:
     assert sum(one.decision == "keep" for one in replays["gla"]) >= 5
     known = [one.covers for one in replays["softmax"] if not np.isnan(one.lead)]
     assert np.mean(known) >= 0.8
+
+
+def test_a_rank_is_predicted_from_other_families(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[set[str]] = []
+
+    class Spy(Baselines):
+        def predict(self, scores: "pd.Series[float]") -> Prediction:
+            seen.append(set(self.facts["family"]))
+            return super().predict(scores)
+
+    monkeypatch.setattr(simulation, "Baselines", Spy)
+    runs = simulation.known_runs()
+    families = runs.drop_duplicates("mech").set_index("mech")["mech_family"]
+    replayed = [families[one.mechanism] for one in simulation.replay(runs, "softmax")]
+
+    assert [set(families) - known for known in seen] == [{family} for family in replayed]
