@@ -230,7 +230,7 @@ def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: boo
     cells may have different numbers of runs, even a single one.
 
     The error rate is exact if the runs of all cells have the same distribution. It is not exact if distributions have
-    equal means but different spreads; docs/statistics.md has the numbers.
+    equal means but different spreads; studies/error_rates has the numbers.
 
     Args:
         scores: Scores of two or more cells, each with at least one run; NaN for missing runs.
