@@ -111,8 +111,9 @@ def _mechanisms_table(cells: Cells) -> Table:
         cells.mechanisms,
         lambda mechanism: (mechanism.label,),
         {
-            Column("Name", "word"): lambda mechanism: mechanism.name,
-            Column("Version", "word"): lambda mechanism: mechanism.version,
+            Column("Name", "word"): lambda mechanism: (
+                mechanism.name if mechanism.version == "1" else f"{mechanism.name}, version {mechanism.version}"
+            ),
             Column("Arguments", "word"): lambda mechanism: mechanism.match or mechanism.arguments,
             Column("Family", "word"): lambda mechanism: mechanism.family,
             **({Column("Origin", "word"): lambda mechanism: mechanism.origin} if has_foreign else {}),
