@@ -27,7 +27,7 @@ from synthbench.suites import load_suite
 SUITE = load_suite(str(Path(__file__).parents[1] / "climb.toml"))
 """The protocol of the rows in question."""
 END = 0.1
-"""A run closer to the ground or the top than this, in levels, is at an end."""
+"""A run closer to the baseline or the top than this, in levels, is at an end."""
 NUM_RESAMPLES = 2000
 
 
@@ -37,7 +37,7 @@ class Order(NamedTuple):
     tau: float
     low: float
     high: float
-    """Kendall's tau-b of the mean heights of two seeds, and its interval over other tasks."""
+    """Kendall's tau-b of the mean scores of two seeds, and its interval over other tasks."""
     num_untied: int
     """Number of pairs of mechanisms that neither of the two seeds ties, over all tasks."""
     num_agreeing: int
@@ -70,14 +70,14 @@ class Place(NamedTuple):
     lowest: float
     highest: float
     """Lowest and highest mean score of a mechanism, in levels."""
-    ground: float
-    top: float
-    """Shares of the runs at the lower and at the upper end of the ladder."""
+    at_baseline: float
+    at_top: float
+    """Shares of the runs at the baseline and at the top of the ladder."""
 
     @property
     def at_an_end(self) -> float:
         """Share of the runs at either end of the ladder."""
-        return self.ground + self.top
+        return self.at_baseline + self.at_top
 
 
 def places(of: Cells) -> Iterator[Place]:
@@ -123,7 +123,7 @@ def page() -> Iterator[str]:
     lines = [
         [
             one.category, one.task, one.num_levels, f"{one.lowest:.1f} to {one.highest:.1f}",
-            f"{100 * one.ground:.0f}", f"{100 * one.top:.0f}",
+            f"{100 * one.at_baseline:.0f}", f"{100 * one.at_top:.0f}",
         ]
         for one in at
     ]  # fmt: skip

@@ -41,15 +41,15 @@ class Comparison(NamedTuple):
     task: str
     layers: int
     ladder: Ladder
-    heights: Mapping[int, tuple[float, float]]
+    scores: Mapping[int, tuple[float, float]]
     """Scores of both mechanisms in levels, by seed; a run without a score has 0."""
 
     @property
     def bound(self) -> str:
         """Sign ``≥`` or ``≤`` if a score at an end of the ladder makes the ratio a bound; ``NOTHING`` if both apply."""
-        more, less = map(fmean, zip(*self.heights.values(), strict=True))
-        ground, top = climb.END, self.ladder.num_levels - climb.END
-        bounds = LOWER * (more > top or less < ground), UPPER * (less > top or more < ground)
+        more, less = map(fmean, zip(*self.scores.values(), strict=True))
+        bottom, top = climb.END, self.ladder.num_levels - climb.END
+        bounds = LOWER * (more > top or less < bottom), UPPER * (less > top or more < bottom)
         return NOTHING if all(bounds) else "".join(bounds)
 
 
@@ -82,19 +82,19 @@ def comparisons(cells: Cells) -> list[Comparison]:
                 first, second = (cells.cell(task, each[layers]).runs for each in (more, less))
                 if task.ladder is not None and (seeds := first.keys() & second.keys()):
                     top = task.ladder.num_levels
-                    heights = {seed: (top * first[seed], top * second[seed]) for seed in seeds}
-                    found.append(Comparison(other, task.name, layers, task.ladder, heights))
+                    scores = {seed: (top * first[seed], top * second[seed]) for seed in seeds}
+                    found.append(Comparison(other, task.name, layers, task.ladder, scores))
     return found
 
 
-def log_loads(ladder: Ladder, heights: Float[np.ndarray, "*size"]) -> Float[np.ndarray, "*size"]:
-    """Convert heights to logarithms of loads: height n stands for the load of level n, with linear interpolation.
+def log_loads(ladder: Ladder, scores: Float[np.ndarray, "*size"]) -> Float[np.ndarray, "*size"]:
+    """Convert scores in levels to logarithms of loads: n stands for the load of level n, with linear interpolation.
 
     Below level 1, the logarithm has the same slope as between levels 1 and 2.
     """
     logs = np.log(ladder.loads)
     found: Float[np.ndarray, "*size"] = np.interp(
-        heights, np.arange(len(logs) + 1), np.append(2 * logs[0] - logs[1], logs)
+        scores, np.arange(len(logs) + 1), np.append(2 * logs[0] - logs[1], logs)
     )
     return found
 
@@ -105,10 +105,10 @@ def ratio(compared: Sequence[Comparison]) -> Interval:
     Only seeds that all comparisons have are used. The result is NaN without a seed. With one seed, the ends of the
     interval are NaN.
     """
-    seeds = sorted(set.intersection(*(set(each.heights) for each in compared)))
+    seeds = sorted(set.intersection(*(set(each.scores) for each in compared)))
     if not seeds:
         return UNKNOWN
-    logs = np.array([log_loads(each.ladder, np.array([each.heights[seed] for seed in seeds])) for each in compared])
+    logs = np.array([log_loads(each.ladder, np.array([each.scores[seed] for seed in seeds])) for each in compared])
     # As parts of the longest ladder they lie between -1 and 1.
     longest = max(float(np.ptp(log_loads(each.ladder, np.array([0, each.ladder.num_levels])))) for each in compared)
     parts = (logs[..., 0] - logs[..., 1]) / longest

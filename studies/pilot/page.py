@@ -176,7 +176,7 @@ def run(part: str, shard: str) -> None:
     """Make the missing runs of a part, for one shard of the settings."""
     number, of = map(int, shard.split("/"))
     torch.set_num_threads(1)
-    done = heights()
+    done = scores()
     for setting, seeds in parts()[part]:
         if zlib.crc32(repr(setting).encode()) % of != number - 1:
             continue
@@ -197,11 +197,11 @@ def write(setting: Setting, seeds: Sequence[int]) -> None:
             csv.writer(file).writerow([*setting, seed, round(sum(profile(levels)), 4), round(seconds, 1), skills])
 
 
-def heights() -> dict[tuple[Setting, int], tuple[float, int]]:
-    """Read the height (score in levels) and the number of levels of each run in the file, by setting and seed."""
-    columns = [*Setting._fields, "seed", "height", "seconds", "skills"]
+def scores() -> dict[tuple[Setting, int], tuple[float, int]]:
+    """Read the score in levels and the number of levels of each run in the file, by setting and seed."""
+    columns = [*Setting._fields, "seed", "score", "seconds", "skills"]
     rows = each(pd.read_csv(ROWS, names=columns)) if ROWS.exists() else ()
-    return {(Setting(*row[1:7]), row.seed): (row.height, len(json.loads(row.skills))) for row in rows}
+    return {(Setting(*row[1:7]), row.seed): (row.score, len(json.loads(row.skills))) for row in rows}
 
 
 FIELDS = {"rules": "rule", "orders": "rule", "rates": "rate", "budgets": "steps", "widths": "width", "seeds": "seed"}
@@ -210,34 +210,34 @@ CELL = ["task", "mech"]
 
 
 def frame(part: str) -> pd.DataFrame:
-    """Tabulate the heights of a part's complete cells: one column per value of the varied field, one row per run."""
+    """Tabulate the scores of a part's complete cells: one column per value of the varied field, one row per run."""
     settings = parts()[part]
-    made = heights()
+    made = scores()
     missing = {one[:2] for one, seeds in settings for seed in seeds if (one, seed) not in made}
     lines = [
-        {**setting._asdict(), "seed": seed} | dict(zip(("height", "rungs"), made[setting, seed], strict=True))
+        {**setting._asdict(), "seed": seed} | dict(zip(("score", "levels"), made[setting, seed], strict=True))
         for setting, seeds in settings
         if setting[:2] not in missing
         for seed in seeds
     ]
     if not lines:
         return pd.DataFrame()
-    index = [*CELL, "rungs"] if FIELDS[part] == "seed" else [*CELL, "rungs", "seed"]
-    found = pd.DataFrame(lines).pivot_table(index=index, columns=FIELDS[part], values="height", sort=False)
+    index = [*CELL, "levels"] if FIELDS[part] == "seed" else [*CELL, "levels", "seed"]
+    found = pd.DataFrame(lines).pivot_table(index=index, columns=FIELDS[part], values="score", sort=False)
     return found.rename(columns=str)
 
 
 def table(part: str) -> str:
-    """Tabulate each cell's mean height, and compare the values over all cells; empty while no cell is complete."""
+    """Tabulate each cell's mean score, and compare the values over all cells; empty while no cell is complete."""
     found = frame(part)
     if found.empty:
         return ""
-    cells = found.groupby([*CELL, "rungs"], sort=False).mean()
+    cells = found.groupby([*CELL, "levels"], sort=False).mean()
     of_cells = zip(cells.index.tolist(), cells.to_numpy(), strict=True)
     lines = [[task, f"{levels}", mech, *map(_two, row)] for (task, mech, levels), row in of_cells]
     if FIELDS[part] != "seed":
-        tops = cells.index.get_level_values("rungs").to_numpy()
-        ends = (found < 0.1) | found.gt(found.index.get_level_values("rungs") - 0.1, axis=0)
+        tops = cells.index.get_level_values("levels").to_numpy()
+        ends = (found < 0.1) | found.gt(found.index.get_level_values("levels") - 0.1, axis=0)
         spread = found.groupby(CELL).var().mean() ** 0.5
         below = (-cells.sub(cells.max(axis=1), axis=0)).mean()
         order = [_tau(cells.iloc[:, 0], cells[value]) for value in cells]
@@ -252,7 +252,7 @@ def table(part: str) -> str:
 
 
 def windows() -> str:
-    """Tabulate the rates at which each cell comes within half a level of its height at the best rate."""
+    """Tabulate the rates at which each cell comes within half a level of its score at the best rate."""
     found = frame("rates")
     if found.empty:
         return ""
@@ -264,7 +264,7 @@ def windows() -> str:
 
 
 class Edge(NamedTuple):
-    """Heights of a task and mechanism in levels, at a rate below the suite's, at one of the suite's, and above."""
+    """Scores of a task and mechanism in levels, at a rate below the suite's, at one of the suite's, and above."""
 
     task: str
     mech: str
@@ -281,7 +281,7 @@ class Edge(NamedTuple):
 
 def edges() -> list[Edge]:
     """Return the complete cells of part ``edges``, joined with the rows in ``results``."""
-    made = heights()
+    made = scores()
     rows = store().runs()
     shown = grid(select(rows[rows["seed"] == SUITE.seeds[0]], SUITE.name, SUITE.version).without_variants().rows)
     tasks = {task.name: task for task in shown.tasks}
@@ -296,7 +296,7 @@ def edges() -> list[Edge]:
 
 
 def edge_text() -> str:
-    """Tabulate heights at rates outside the suite's, and count cells where such a rate is better by half a level."""
+    """Tabulate scores at rates outside the suite's, and count cells where such a rate is better by half a level."""
     cells = edges()
     if not cells:
         return ""

@@ -32,7 +32,7 @@ def test_runs_within_a_tenth_of_a_level_of_an_end_are_there() -> None:
     rows = rows_of({"lstm": 0.0, "linear": 7.95, "softmax": 4.0, "gla": 0.2})
 
     for place in climb.places(grid(rows)):
-        assert (place.num_levels, place.ground, place.top, place.at_an_end) == (NUM_LEVELS, 0.25, 0.25, 0.5)
+        assert (place.num_levels, place.at_baseline, place.at_top, place.at_an_end) == (NUM_LEVELS, 0.25, 0.25, 0.5)
         assert place.lowest < 0.05
         assert place.highest > 7.9
 

@@ -48,7 +48,7 @@ def table_of(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()[2:]]
 
 
-def test_heights_stand_for_loads() -> None:
+def test_scores_stand_for_loads() -> None:
     ladder = Ladder("hops", (1.0, 3.0, 12.0))
     loads = np.exp(depth.log_loads(ladder, np.array([0.0, 0.5, 1.0, 2.0, 2.5, 3.0])))
 
@@ -143,7 +143,7 @@ def test_a_run_that_diverged_reaches_nothing() -> None:
     rows = [rows_at(heights, "khop_induction", layers) for layers in (1, 2)]
     compared = depth.comparisons(depth.depths_in(pd.concat(rows, ignore_index=True)))
 
-    assert [each.heights for each in compared] == [{1: (2.0, 1.0), 2: (2.0, 0.0)}] * 2
+    assert [each.scores for each in compared] == [{1: (2.0, 1.0), 2: (2.0, 0.0)}] * 2
 
 
 def test_other_blocks_and_single_depths_are_left_out(few: pd.DataFrame) -> None:

@@ -51,6 +51,6 @@ def test_runs_are_kept_and_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         pilot.run("widths", shard)
 
     assert len(asked) == 12 * 2 * 3
-    assert set(pilot.heights().values()) == {(1.0, 2)}
+    assert set(pilot.scores().values()) == {(1.0, 2)}
     assert pilot.frame("widths").to_numpy().tolist() == [[1.0, 1.0]] * 36
     assert pilot.frame("rates").empty
