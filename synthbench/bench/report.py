@@ -13,7 +13,7 @@ from matplotlib.ticker import NullLocator
 from tabulate import tabulate
 
 from synthbench.bench import fidelity, forms, scaling, suite
-from synthbench.bench.rows import Row, load
+from synthbench.bench.rows import SHOWN_AS, Row, load
 from synthbench.errors import StoreError
 from synthbench.options import RUN_SUITE
 from synthbench.reports.render.figures.drawing import COMPACT, DOUBLE, SINGLE, Drawing, files_of, looks, shown
@@ -211,7 +211,7 @@ def _context(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
 
 def _suite(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
     about = f"Run-steps a second of the task model, batch as in the suite `{RUN_SUITE}`; ratios of one run."
-    facts = [{name: row[name] for name in suite.SHOWN} for row in rows]
+    facts = [{SHOWN_AS.get(name, name): row[name] for name in suite.SHOWN} for row in rows]
     blocks, drawings = ["## Training steps", about, _markdown(facts)], []
     for (length,), group in _grouped([row for row in rows if row["rates"] == 1], "length"):
         by_mechanism = {
@@ -223,7 +223,7 @@ def _suite(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
         for way in ("batched", "captured"):
             timed = {name: [row for row in part if row[way]] for name, part in by_mechanism.items()}
             if any(timed.values()):
-                panels.append(_panel(way, timed, "members", way, "run-steps per second"))
+                panels.append(_panel(way, timed, "members", way, "run-steps per second")._replace(x_label="runs"))
         title = f"Training at length {length} against the runs of a program"
         caption = "Batched: launched step by step. Captured: replayed from a CUDA graph."
         drawings.append(_drawing_of(panels, f"runs-{length}", title, caption))

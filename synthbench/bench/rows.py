@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -16,6 +17,9 @@ from synthbench.errors import StoreError
 from synthbench.runner.environment import hardware, software
 
 Row = Mapping[str, Any]
+
+SHOWN_AS: Mapping[str, str] = MappingProxyType({"members": "runs"})
+"""Names under which columns are printed that are stored under an older name."""
 
 SAVE_EVERY_S = 2.0
 """Shortest time between saves, in seconds; rows measured since the last save are lost if the process is killed."""

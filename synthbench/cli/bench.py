@@ -43,8 +43,11 @@ def _mechanisms(mech: list[str] | None) -> "Selection":
 
 
 def _print_rows(bench: ModuleType, table: "Table", *, as_json: bool) -> None:
-    facts = [{name: row[name] for name in bench.SHOWN} for row in table.rows]
-    print_facts(facts, list(bench.SHOWN), as_json=as_json)
+    from synthbench.bench.rows import SHOWN_AS
+
+    names = {name: name if as_json else SHOWN_AS.get(name, name) for name in bench.SHOWN}
+    facts = [{shown: row[name] for name, shown in names.items()} for row in table.rows]
+    print_facts(facts, list(names.values()), as_json=as_json)
 
 
 @bench_app.command()
