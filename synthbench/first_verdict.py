@@ -787,8 +787,8 @@ def _only_mechanism(file: str, named: Sequence[str]) -> tuple[str, list[str]]:
     with Trial(every) as trial:
         trial.try_plugins()
     plugin_files.load(every)
-    units = plugin_files.units_of(plugin_files.module_of(path))
-    names = [name for kind, name in units if kind == MECHANISMS.kind]
+    registered = plugin_files.components_of(plugin_files.module_of(path))
+    names = [name for kind, name in registered if kind == MECHANISMS.kind]
     if len(names) != 1:
         found = ", ".join(names) or "none"
         raise UsageError(f"{file} registers these mechanisms: {found}; allowed: one, or --mech NAME --plugin {file}")

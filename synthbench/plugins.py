@@ -243,12 +243,12 @@ def load(plugins: Sequence[str]) -> list[str]:
     names = list(dict.fromkeys(map(resolved, plugins)))
     for name in names:
         module = _load_file(Path(name)) if name.endswith(".py") else _load_module(name)
-        if not units_of(module):
+        if not components_of(module):
             raise ContractError(f"plugin {name!r} registers nothing; a class needs @mechanism, @task or the like")
     return names
 
 
-def units_of(module: str) -> list[tuple[str, str]]:
+def components_of(module: str) -> list[tuple[str, str]]:
     """List the kind and name of every component that a module registered."""
     return [(registry.kind, name) for registry in REGISTRIES for name in registry.registered_by(module)]
 

@@ -59,13 +59,15 @@ def lines_of(report: Report) -> list[str]:
 
 def _subjects(target: str) -> list[Subject]:
     if target.endswith(".py"):
-        return [Subject(kind, name) for kind, name in plugins.units_of(plugins.module_of(plugins.resolved(target)))]
+        return [
+            Subject(kind, name) for kind, name in plugins.components_of(plugins.module_of(plugins.resolved(target)))
+        ]
     name, arguments = parse_term(target)
     name = resolve_among(list(REGISTRIES.values()), name)
     subjects = [Subject(kind, name, arguments) for kind, registry in REGISTRIES.items() if name in registry]
     if subjects:
         return subjects
-    raise UnknownName("unit", name, [name for registry in REGISTRIES.values() for name in registry])
+    raise UnknownName("component", name, [name for registry in REGISTRIES.values() for name in registry])
 
 
 def _report(subject: Subject, results: list[CheckResult], trial: Trial, devices: Devices) -> Report:

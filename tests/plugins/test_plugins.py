@@ -37,7 +37,7 @@ def test_a_file_is_loaded_under_its_bare_name_from_any_folder(tmp_path: Path, mo
     assert name == os.fspath(tmp_path / "mine.py")
     assert plugins.load([name]) == [name]
     assert TASKS["mine"] is first
-    assert plugins.units_of(plugins.module_of(name)) == [("task", "mine")]
+    assert plugins.components_of(plugins.module_of(name)) == [("task", "mine")]
     assert origin_of(first) == "mine.py"
     assert first.category() == "plugin"
     assert pickle.loads(pickle.dumps(first)) is first  # noqa: S301 - it was made here
