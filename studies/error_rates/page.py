@@ -107,7 +107,7 @@ CASES: Mapping[str, Case] = {
     "residuals": Case("residuals of 47 tasks of a former suite; 0.6 against 0.5", _residual),
 }
 
-TESTS = ("null separates", "null pair", "true separates", "true pair")
+TESTS = ("null task", "null pair", "true task", "true pair")
 INTERVALS = ("cell", "noisy cell", "category", "skill", "IQM", "solved", "rank", "improvement", "near 1")
 NOISY = 1
 """Index of the mechanism that scatters more in the case of unequal spread; its cells are also counted separately."""
@@ -135,9 +135,9 @@ def _of_tests(case: Case, num_seeds: int, rng: np.random.Generator) -> dict[str,
     null = [one for one, is_one in zip(verdicts, is_null, strict=True) if is_one]
     true = [one for one, is_one in zip(verdicts, is_null, strict=True) if not is_one]
     return {
-        "null separates": _share(one.separates for one in null),
+        "null task": _share(one.has_differences for one in null),
         "null pair": _share(any(first not in pair for pair in one.named) for one in true),
-        "true separates": _share(one.separates for one in true),
+        "true task": _share(one.has_differences for one in true),
         "true pair": float(np.mean([sum(first in pair for pair in one.named) for one in true])) / (NUM_MECHANISMS - 1),
     }
 
@@ -263,14 +263,14 @@ def tables(lines: list[dict[str, str]]) -> str:
     of_intervals = [[_case(line), line["seeds"], *(_coverage_cell(line, name) for name in INTERVALS)] for line in whole]
     cases = "".join(f"- *{name}*: {case.words}.\n" for name, case in CASES.items())
     exceptions = "; ".join(
-        f"{line['case']}, {line['seeds']} seeds: {float(line['null separates']):.2f}"
+        f"{line['case']}, {line['seeds']} seeds: {float(line['null task']):.2f}"
         for line in whole
-        if float(line["null separates"]) > SIGNIFICANCE
+        if float(line["null task"]) > SIGNIFICANCE
     )
     return (
         f"{cases}\n"
         + _table(["case", "seeds", *TESTS], of_tests)
-        + f"\n\nMore than 5 % of null tasks are said to separate in these cases: {exceptions}.\n\n"
+        + f"\n\nMore than 5 % of null tasks are said to show differences in these cases: {exceptions}.\n\n"
         + _table(["case", "seeds", *INTERVALS], of_intervals)
     )
 

@@ -51,7 +51,7 @@ class Findings(NamedTuple):
     """P value of each task's test, adjusted for all tasks and looks; NaN if nothing can be tested."""
     least_p: Float[np.ndarray, " tasks"]
     """The smallest p value that the last look could have given, adjusted for looks only."""
-    separates: Bool[np.ndarray, " tasks"]
+    has_differences: Bool[np.ndarray, " tasks"]
     """True if, at some look, p is significant and the highest and lowest means are at least the margin apart."""
     alike: Bool[np.ndarray, "tasks pairs"]
     """True for pairs that have a t test and do not differ significantly, without adjustment for the other pairs.
@@ -61,7 +61,7 @@ class Findings(NamedTuple):
     apart: Bool[np.ndarray, "tasks pairs"]
     """True for pairs with a difference of at least the margin that is significant after Holm over the task's pairs.
 
-    No pair is apart if the task does not separate mechanisms.
+    No pair is apart if mechanisms do not differ on the task.
     """
     within: Bool[np.ndarray, "tasks pairs"]
     """True for pairs whose difference is shown to be smaller than the margin, without adjustment for other pairs."""
@@ -117,7 +117,7 @@ def examine(
     first, second = np.triu_indices(scores.shape[1], 1)
     limits = margins[:, None]
     p = np.full(len(scores), math.nan)
-    separates = np.zeros(len(scores), dtype=bool)
+    has_differences = np.zeros(len(scores), dtype=bool)
     tested = differs = apart = within = np.zeros((len(scores), len(first)), dtype=bool)
     has_one_pair = len(first) == 1
     for look in looks:
@@ -134,7 +134,7 @@ def examine(
         p = np.fmin(p, adjusted)
         means = np.where(num_runs > 0, np.nansum(seen, axis=2) / np.maximum(num_runs, 1), math.nan)
         farthest = np.fmax.reduce(means, axis=1, initial=math.nan) - np.fmin.reduce(means, axis=1, initial=math.nan)
-        separates = separates | ((adjusted < SIGNIFICANCE) & (farthest >= margins - TOLERANCE))
+        has_differences = has_differences | ((adjusted < SIGNIFICANCE) & (farthest >= margins - TOLERANCE))
 
         is_whole = has_run[:, :, : look.num_seeds].sum(axis=2) == look.num_seeds
         is_tested = (is_whole[:, first] & is_whole[:, second]) | (look is looks[0])
@@ -145,7 +145,7 @@ def examine(
         p_open = np.where(is_open | np.isnan(pairs.p), np.minimum(pairs.p / look.share, 1.0), np.where(apart, 0, 1))
         is_significant = np.array([holm(of_task) for of_task in p_open]).reshape(apart.shape) < SIGNIFICANCE
         distance = np.abs(means[:, first] - means[:, second])
-        now_apart = is_open & separates[:, None] & is_significant & (distance >= limits - TOLERANCE)
+        now_apart = is_open & has_differences[:, None] & is_significant & (distance >= limits - TOLERANCE)
         reach = special.stdtrit(pairs.dof, 1 - SIGNIFICANCE * look.share) * pairs.error
         # If the runs of a task do not vary at all, nothing is known about how far apart further runs might be.
         now_within = is_open & ~now_apart & (reach > 0) & (np.abs(pairs.difference) + reach < limits)
@@ -153,7 +153,7 @@ def examine(
     return Findings(
         p=p,
         least_p=np.array([0.0 if has_one_pair else test.least_p for test in tests], dtype=float),
-        separates=separates,
+        has_differences=has_differences,
         alike=tested & ~differs,
         apart=apart,
         within=within,

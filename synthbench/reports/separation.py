@@ -44,11 +44,11 @@ def summary(verdicts: Verdicts) -> str:
             "No task can show a significant difference: with so few runs, even the clearest one has p = "
             f"{p_text(min(least_p))}."
         )
-    num_separating = sum(verdict.separates for verdict in verdicts.values())
+    num_differing = sum(verdict.has_differences for verdict in verdicts.values())
     counts = Counter(verdict.place for verdict in verdicts.values())
     phrases = [f"{counts[place]} {phrase}" for place, phrase in _PHRASES.items() if counts[place]]
-    num = f"{num_separating} of {len(verdicts)} tasks {'shows' if num_separating == 1 else 'show'}"
-    shown = f"{num} significant differences" if num_separating else "No task shows significant differences"
+    num = f"{num_differing} of {len(verdicts)} tasks {'shows' if num_differing == 1 else 'show'}"
+    shown = f"{num} significant differences" if num_differing else "No task shows significant differences"
     return f"{shown}; {', '.join(phrases) or 'none is saturated'}."
 
 

@@ -45,15 +45,15 @@ class Verdict:
     """P value of the task's test, adjusted for all tasks and, on a ladder, for interim analyses; NaN without a test."""
     least_p: float
     """The smallest p value that the runs of this task allow, not adjusted for other tasks; NaN without a test."""
-    separates: bool
+    has_differences: bool
     """True if mechanisms differ significantly and by a relevant amount."""
     num_pairs: int
     named: frozenset[frozenset[Key]]
-    """Pairs of mechanisms, by their keys, that are shown to differ; empty unless ``separates``."""
+    """Pairs of mechanisms, by their keys, that are shown to differ; empty unless ``has_differences``."""
     num_within: int
     """Number of pairs whose difference is shown to be smaller than any relevant amount."""
     outlier: MechanismFacts | None
-    """The mechanism farthest from all others, if ``separates`` but no pair is named; otherwise None."""
+    """The mechanism farthest from all others, if ``has_differences`` but no pair is named; otherwise None."""
     p_outlier: float
     """P value of the permutation test for the outlier; NaN without one."""
     between: float
@@ -71,10 +71,10 @@ class Verdict:
     @property
     def words(self) -> str:
         """The verdict in words: significant differences, and scores that are all at the floor or ceiling."""
-        outcome = "significant differences" if self.separates else "no significant difference"
+        outcome = "significant differences" if self.has_differences else "no significant difference"
         if not self.num_pairs or math.isnan(self.p):
             outcome = "nothing to compare"
-        stands_out = f"{self.outlier.label} stands out" if self.separates and self.outlier else ""
+        stands_out = f"{self.outlier.label} stands out" if self.has_differences and self.outlier else ""
         return "; ".join(filter(None, [outcome, stands_out, self.place * (self.place != "between")]))
 
 
@@ -83,12 +83,12 @@ Verdicts = Mapping[Key, Verdict]
 
 
 def judge(cells: Cells) -> Verdicts:
-    """Judge, for every task, if it separates mechanisms, and which pairs differ.
+    """Judge, for every task, if mechanisms differ significantly, and which pairs do.
 
-    A task separates mechanisms if their means differ significantly and by a relevant amount. The test of significance
+    Mechanisms differ on a task if their means differ significantly and by a relevant amount. The test of significance
     shuffles the task's runs among its mechanisms (5 % after Benjamini & Hochberg (1995) over the tasks). A difference
-    is relevant if it is at least ``MARGIN`` of the gap between floor and ceiling, or half a level on a ladder. On a
-    task that separates mechanisms, a pair is named if its difference is relevant, and significant in a moderated t test
+    is relevant if it is at least ``MARGIN`` of the gap between floor and ceiling, or half a level on a ladder. If
+    mechanisms differ, a pair is named if its difference is relevant, and significant in a moderated t test
     (5 % after Holm over the task's pairs). If no pair is named, a mechanism that stands out from all others is named
     instead.
 
@@ -105,20 +105,20 @@ def judge(cells: Cells) -> Verdicts:
     verdicts: dict[Key, Verdict] = {}
     for index, (task, scores) in enumerate(zip(cells.tasks, cells.scores, strict=True)):
         estimates = cells.cells_of(task)
-        separates, p_outlier = bool(findings.separates[index]), float(findings.p_outlier[index])
+        has_differences, p_outlier = bool(findings.has_differences[index]), float(findings.p_outlier[index])
         named, not_told = (
             frozenset(pair for pair, is_one in zip(pairs, of_pairs[index], strict=True) if is_one)
             for of_pairs in (findings.apart, findings.alike)
         )
-        stands_out = separates and not named and p_outlier < SIGNIFICANCE
-        best = cells.ranked(task)[0] if separates and set(cells.mechanisms) <= set(ranked) else None
+        stands_out = has_differences and not named and p_outlier < SIGNIFICANCE
+        best = cells.ranked(task)[0] if has_differences and set(cells.mechanisms) <= set(ranked) else None
         verdicts[task.key] = Verdict(
             task=task,
             means=_range([estimate.mean for estimate in estimates]),
             skills=_range([estimate.skill for estimate in estimates]),
             p=float(findings.p[index]),
             least_p=float(findings.least_p[index]),
-            separates=separates,
+            has_differences=has_differences,
             num_pairs=math.comb(sum(estimate.n > 0 for estimate in estimates), 2),
             named=named,
             num_within=int(findings.within[index].sum()),

@@ -50,11 +50,11 @@ def test_heights_that_differ_by_less_than_half_a_level_are_not_apart(distance: f
     cells = grid(rows)
     (verdict,) = judge(cells).values()
     assert verdict.p < 0.05
-    assert verdict.separates == is_apart
+    assert verdict.has_differences == is_apart
     assert verdict.is_apart(*cells.mechanisms) == is_apart
     # Between accuracies 0.6 of 24 levels count for nothing.
     (of_accuracy,) = judge(grid(rows.assign(task_args='{"length":32}'))).values()
-    assert not of_accuracy.separates
+    assert not of_accuracy.has_differences
 
 
 def test_half_a_level_from_none_and_from_all_is_at_the_floor_and_at_the_ceiling() -> None:
@@ -183,12 +183,12 @@ def test_verdicts_on_a_ladder_allow_for_the_looks() -> None:
     heights = {"softmax": [6.2, 5.8, 6.6], "linear": [5, 5.4, 4.6], "slay": [6, 6.3, 5.7], "my-idea": [5, 5.3, 4.7]}
     (verdict,) = judge(grid(climbed(heights))).values()
     (once,) = judge(grid(make_frame({name: [one / 11 for one in own] for name, own in heights.items()}))).values()
-    assert (verdict.p, verdict.least_p, verdict.separates) == (once.p, once.least_p, True)
+    assert (verdict.p, verdict.least_p, verdict.has_differences) == (once.p, once.least_p, True)
 
     added = {name: [*own, math.nan, math.nan] if name != "slay" else [*own, 6, 6] for name, own in heights.items()}
     (verdict,) = judge(grid(climbed(added).dropna(subset="score"))).values()
     assert verdict.p == pytest.approx(once.p / 0.3)
-    assert not verdict.separates
+    assert not verdict.has_differences
 
 
 def test_what_is_undecided_has_a_score_and_is_no_control() -> None:

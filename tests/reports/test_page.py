@@ -155,7 +155,9 @@ def test_a_category_says_who_is_below_the_first() -> None:
 def test_a_mechanism_that_stands_out_is_named_with_its_p() -> None:
     report = Report(select(make_frame({"one": [0.9, 0.8], "other": [0.2, 0.3]}), "paper"), None)
     ((key, verdict),) = report.verdicts.items()
-    outlying = replace(verdict, separates=True, named=frozenset(), outlier=report.cells.mechanisms[0], p_outlier=0.0123)
+    outlying = replace(
+        verdict, has_differences=True, named=frozenset(), outlier=report.cells.mechanisms[0], p_outlier=0.0123
+    )
     report.__dict__["verdicts"] = {key: outlying}
     section = one(parse(page(report)), "details[@id='task-sort']")
 
@@ -204,7 +206,9 @@ def test_where_little_is_there_the_report_says_what_cannot_be_said(case: str) ->
         assert not re.search(r"(^|[ ,(])[-−]0?\.\d", text), f"{place}: a number below 0"
     for drawing in report.drawings:
         assert drawing.draw().axes
-    assert ("best: " in text_of(one(root, "main"))) == any(verdict.separates for verdict in report.verdicts.values())
+    assert ("best: " in text_of(one(root, "main"))) == any(
+        verdict.has_differences for verdict in report.verdicts.values()
+    )
 
 
 def test_verified_rows_are_told_from_the_others() -> None:

@@ -81,7 +81,7 @@ def test_p_values_of_tasks_are_adjusted_together_and_those_of_pairs_within_a_tas
 
     raw = [permutation_test(scores, is_paired=False).p for scores in cells.scores]
     np.testing.assert_allclose([verdicts[task].p for task in "abc"], stats.false_discovery_control(raw))
-    assert [verdicts[task].separates for task in "abc"] == [False, True, False]
+    assert [verdicts[task].has_differences for task in "abc"] == [False, True, False]
     p = holm(pair_tests(cells.scores, is_paired=False).p[1])
     keys = [frozenset((first.key, second.key)) for first, second in combinations(cells.mechanisms, 2)]
     assert verdicts["b"].named == {key for key, value in zip(keys, p, strict=True) if value < 0.05}
@@ -89,21 +89,21 @@ def test_p_values_of_tasks_are_adjusted_together_and_those_of_pairs_within_a_tas
     assert verdicts["a"].named == verdicts["c"].named == set()
 
 
-def test_a_difference_that_is_certain_but_counts_for_nothing_separates_nothing() -> None:
+def test_a_difference_that_is_certain_but_counts_for_nothing_is_not_significant() -> None:
     def judged(distance: float) -> Verdict:
         return only(
             make_frame(drawn({"slay": 0.5, "linear": 0.5 + distance, "softmax": 0.5}, spread=1e-3), ceiling=1.0)
         )
 
     assert judged(0.045).p == judged(0.055).p < 0.01
-    assert [judged(distance).separates for distance in (0.045, 0.055)] == [False, True]
+    assert [judged(distance).has_differences for distance in (0.045, 0.055)] == [False, True]
     assert [len(judged(distance).named) for distance in (0.045, 0.055)] == [0, 2]
 
 
-def test_a_task_whose_bounds_are_equal_separates_nothing() -> None:
+def test_a_task_whose_bounds_are_equal_shows_no_differences() -> None:
     verdict = only(make_frame(drawn({"slay": 0.2, "linear": 0.9}), floor=0.9, ceiling=0.9))
 
-    assert (verdict.separates, verdict.words) == (False, "no significant difference; floor = ceiling")
+    assert (verdict.has_differences, verdict.words) == (False, "no significant difference; floor = ceiling")
 
 
 def test_what_learns_with_some_seeds_only_stands_out() -> None:
@@ -112,7 +112,7 @@ def test_what_learns_with_some_seeds_only_stands_out() -> None:
     cells = grid(make_frame({"softmax": [0.26, 0.86, 0.99, 0.26, 0.96], **scores}))
     (verdict,) = judge(cells).values()
 
-    assert verdict.separates
+    assert verdict.has_differences
     assert verdict.named == set()
     assert verdict.p_outlier < 0.05
     assert verdict.words == "significant differences; Softmax stands out"
@@ -155,9 +155,9 @@ def test_two_mechanisms_are_told_apart_as_compare_does() -> None:
     tasks = compare(first, second, "paper").tasks
 
     assert [verdicts[task.task].p for task in tasks] == pytest.approx([task.p for task in tasks])
-    assert verdicts["t0"].separates
+    assert verdicts["t0"].has_differences
     assert name_of_best(verdicts["t0"]) == "linear"
-    assert not verdicts["t2"].separates
+    assert not verdicts["t2"].has_differences
 
 
 def test_correlated_seeds_are_compared_seed_by_seed() -> None:
@@ -168,8 +168,8 @@ def test_correlated_seeds_are_compared_seed_by_seed() -> None:
         mech: list(np.random.default_rng(index).permutation(own)) for index, (mech, own) in enumerate(shared.items())
     }
 
-    assert only(make_frame(shared)).separates
-    assert not only(make_frame(shuffled)).separates
+    assert only(make_frame(shared)).has_differences
+    assert not only(make_frame(shuffled)).has_differences
 
 
 def test_a_mechanism_that_lacks_a_task_is_never_the_best() -> None:
@@ -190,7 +190,7 @@ def test_where_no_two_have_all_tasks_each_task_compares_what_ran_on_it_and_has_n
     verdicts = by_name(cells)
     table = score_table(cells, judge(cells), "basic")
 
-    assert [(verdicts[task].separates, verdicts[task].num_pairs) for task in ("sort", "copy")] == [(True, 1)] * 2
+    assert [(verdicts[task].has_differences, verdicts[task].num_pairs) for task in ("sort", "copy")] == [(True, 1)] * 2
     assert all(verdict.best is None for verdict in verdicts.values())
     assert not any(cell.mark or cell.is_tied for line in table.lines for cell in line.cells)
 
@@ -201,8 +201,8 @@ def test_what_beats_a_control_is_not_separated_by_that() -> None:
     controlled = with_mean.assign(mech_family=with_mean["mech_family"].mask(with_mean["mech"] == "mean", "control"))
 
     assert judge(grid(controlled)) == judge(grid(make_frame(mechanisms)))
-    assert not only(controlled).separates
-    assert only(with_mean).separates
+    assert not only(controlled).has_differences
+    assert only(with_mean).has_differences
 
 
 def test_a_task_on_which_all_failed_has_no_score() -> None:

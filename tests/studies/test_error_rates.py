@@ -31,7 +31,7 @@ def test_every_interval_covers_or_the_page_says_where_it_does_not() -> None:
 def test_false_positives_are_five_per_cent_or_named() -> None:
     text = Path(simulation.__file__).with_name("README.md").read_text(encoding="utf-8")
     for line in simulation.read():
-        share = float(line["null separates"])
+        share = float(line["null task"])
         if line["reports"] != "1" and share > 0.05:
             assert f"{line['case']}, {line['seeds']} seeds: {share:.2f}" in text
 
@@ -39,6 +39,6 @@ def test_false_positives_are_five_per_cent_or_named() -> None:
 def test_the_page_on_statistics_says_how_often_unequal_spreads_separate() -> None:
     page = (Path(simulation.__file__).parents[2] / "docs" / "statistics.md").read_text(encoding="utf-8")
     lines = {line["seeds"]: line for line in simulation.read() if line["case"] == "unequal spread"}
-    three, five, ten = (round(100 * float(lines[seeds]["null separates"])) for seeds in ("3", "5", "10"))
+    three, five, ten = (round(100 * float(lines[seeds]["null task"])) for seeds in ("3", "5", "10"))
 
     assert f"[{three}, {five} and {ten} %](../studies/error_rates/README.md)" in page

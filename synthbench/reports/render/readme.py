@@ -35,7 +35,7 @@ def readme(report: Report, files: Iterable[str]) -> str:
     if not cells.is_apart:
         # A line for each outcome with its tasks, those with differences first.
         outcomes: dict[str, list[str]] = {}
-        for verdict in sorted(report.verdicts.values(), key=lambda verdict: not verdict.separates):
+        for verdict in sorted(report.verdicts.values(), key=lambda verdict: not verdict.has_differences):
             outcomes.setdefault(verdict.words, []).append(verdict.task.label)
         lines = [f"- {markdown.escape(words)}: {markdown.escape(', '.join(of))}" for words, of in outcomes.items()]
         blocks += ["## Where mechanisms differ", "\n".join(lines)]
