@@ -190,6 +190,6 @@ def _print_pairs(sides: "list[Side]", suite: str, suite_version: str | None, *, 
     print_facts([pair._asdict() for pair in pairs], list(pairs[0]._fields), as_json=False)
     say(
         f"Suite {suite} {comparisons[0].suite_version}: mean difference of {comparisons[0].skill}, second − first, "
-        "with its 95 % interval for these tasks and other seeds; p is Holm-adjusted over the pairs. For results by "
+        "with its 95 % interval over seeds; p is Holm-adjusted over the pairs. For results by "
         "task, compare two mechanisms."
     )

@@ -165,8 +165,8 @@ class Comparison:
         chance, *ends = self.improvement
         of_tasks = "" if math.isnan(ends[0]) else f" ({ends[0]:.3f} to {ends[1]:.3f} for tasks like these)"
         return (
-            f"{subject}: mean difference of {self.skill} {value:+.4f} ({low:+.4f} to {high:+.4f} for these tasks and "
-            f"other seeds) over {len(self.tasks)} tasks and {self.num_seeds} seeds; they differ by {margin} or more on "
+            f"{subject}: mean difference of {self.skill} {value:+.4f} ({low:+.4f} to {high:+.4f}, 95 % CI "
+            f"over seeds) over {len(self.tasks)} tasks and {self.num_seeds} seeds; they differ by {margin} or more on "
             f"{num_apart} of the tasks; probability of improvement {chance:.3f}{of_tasks}. {left_out}"
         )
 

@@ -59,7 +59,7 @@ CONDITION_WORDS = (
 )
 RANK_INTERVALS = ", with 95 % intervals that hold for all mechanisms at once and for tasks like these"
 YES_OR_NO = {True: "yes", False: "no", None: NOTHING}
-THESE_TASKS = "the 95 % interval for these tasks and other seeds"
+THESE_TASKS = "the 95 % interval over seeds"
 """Description of most intervals of a ranking, which treat tasks as fixed and seeds as random."""
 
 

@@ -286,7 +286,7 @@ def _side_by_side(
         title,
         f"Mean {skill_words(has_ladder=any(task.ladder for task in tasks))}, over the tasks and seeds that {one} "
         f"shares with {other} of its mechanism, which stands above it; in brackets the difference from it with its "
-        "95 % interval for these tasks and other seeds, if it has one. A run without a score counts as 0. "
+        "95 % interval over seeds, if it has one. A run without a score counts as 0. "
         "Mean: every category weighs the same. Parameters of the mechanisms of all layers, state of one, the largest "
         "over the tasks.",
         ("Mechanism", "Setting"),

@@ -156,7 +156,7 @@ def profiles(report: Report) -> Drawing | None:
         title="Performance profiles",
         caption=(
             "Share of runs that reach at least a given skill, with equal weight for all categories: higher is better. "
-            "Band: 95 % interval at each skill for these tasks and other seeds; the CSV file has the numbers of all "
+            "Band: 95 % interval over seeds at each skill; the CSV file has the numbers of all "
             f"mechanisms.{pale_words(report, lines)}"
         ),
         header=("mechanism", "skill", "share", "low", "high"),
@@ -221,7 +221,7 @@ def frontier(report: Report) -> Drawing | None:
             f"Mean skill over {num_tasks} tasks and {counted(num_seeds, 'seed')}, with equal "
             "weight for all categories, against the numbers that one layer keeps after a whole sequence, the largest "
             "over the tasks; a line for each mechanism. Where no option of a mechanism sets its state, the whole model "
-            "is narrower or wider. Band: 95 % interval for these tasks and other seeds."
+            "is narrower or wider. Band: 95 % interval over seeds."
         ),
         header=("mechanism", "setting", "state", "skill", "low", "high"),
         lines=tuple((label, words, state, *skill) for label, points in lines.items() for state, words, skill in points),

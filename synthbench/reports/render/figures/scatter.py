@@ -119,7 +119,7 @@ def skill_state(report: Report) -> Drawing | None:
         name="skill-state",
         title="Skill against state and parameters",
         caption=(
-            "Mean skill, with equal weight for all categories and its 95 % interval for these tasks and other seeds. "
+            "Mean skill, with equal weight for all categories and its 95 % interval over seeds. "
             "State: numbers that one layer keeps after a whole sequence, the largest over the tasks. Parameters: in "
             "the mechanisms of all layers. A size that all share has no panel. Colour: family; shape: mechanism."
             + " Numbers: by mean skill, best first."
