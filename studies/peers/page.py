@@ -17,6 +17,7 @@ import pandas as pd
 
 from studies.pages import each, filled, main
 from synthbench.reports.aggregates import over_runs
+from synthbench.reports.cells import shown_label
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
 from synthbench.reports.table import NOTHING, fixed
@@ -214,7 +215,7 @@ def printed(result: Result) -> list[str]:
 def tables() -> Iterator[str]:
     """Yield the summary and the table."""
     rows = rows_of_suites()
-    tests, labels = at_lengths(rows), dict(zip(rows["mech"], rows["mech_label"], strict=True))
+    tests, labels = at_lengths(rows), dict(zip(rows["mech"], rows["mech_label"].map(shown_label), strict=True))
     found = [(number, *compare(number, tests)) for number in each(numbers())]
     known = [(results[0].verdict, hours) for _, results, hours in found if results]
     affordable = [(verdict, hours) for verdict, hours in known if hours <= AFFORDABLE]

@@ -17,6 +17,7 @@ import pandas as pd
 
 from studies.pages import each, filled, main
 from synthbench.levels import load_at_half
+from synthbench.reports.cells import shown_label
 from synthbench.reports.ladder import scored_levels
 from synthbench.reports.render.markdown import escape, plain_table
 from synthbench.reports.selection import select
@@ -112,7 +113,7 @@ def cells_of(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.assign(levels=levels)[(rows["status"] == "ok") & levels.astype(bool)]
     is_signed = rows["mech_args"].map(lambda text: json.loads(text).get("eigenvalues") == "signed")
     kinds = rows["mech"].map(CLASSES).mask(is_signed & (rows["mech"] == "deltanet"), "signed")
-    labels = rows["mech_label"] + rows["condition"].map({"bare": " (bare)"}).fillna("")
+    labels = rows["mech_label"].map(shown_label) + rows["condition"].map({"bare": " (bare)"}).fillna("")
     loads = rows["levels"].map(load_at_half)
     ladders = rows["levels"].map(lambda levels: Ladder(levels[0].load, levels[-1].load))
     runs = rows.assign(kind=kinds, label=labels, loads=loads, ladder=ladders).dropna(subset="kind")

@@ -463,16 +463,21 @@ def _task(key: Key, label: str, row: Row) -> TaskFacts:
     )
 
 
+def shown_label(label: str) -> str:
+    """Return the name under which reports show a mechanism that rows call ``label``."""
+    return re.sub(rf"^{IN_ROWS[1]}\b", IN_ROWS[0], label)
+
+
 def _mechanism(key: Key, label: str, row: Row, rows: Sequence[Row]) -> MechanismFacts:
     num_parameters, state = (
         max((float(each[column]) for each in rows if is_known(each[column])), default=math.nan)
         for column in ("n_params_mixer", "state_size")
     )
-    # Runs that were trained together share the time of a step.
+    # Batched runs share the time of a step.
     steps = [row["step_ms_median"] / row["ensemble_size"] for row in rows if is_known(row.get("step_ms_median"))]
     return MechanismFacts(
         key=key,
-        label=re.sub(rf"^{IN_ROWS[1]}\b", IN_ROWS[0], label),
+        label=shown_label(label),
         name=row["mech"],
         version=row["mech_version"],
         arguments=row["mech_args"],
