@@ -183,7 +183,7 @@ class Suite(_Strict):
         return self
 
     @model_validator(mode="after")
-    def _climbs_without_sizes(self) -> "Suite":
+    def _has_either_a_ladder_or_sizes(self) -> "Suite":
         curve = (self.evaluation.curve_sequences, self.evaluation.threshold)
         if self.ladder is None:
             if self.evaluation.curve_sequences is None:

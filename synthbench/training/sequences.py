@@ -101,7 +101,7 @@ def draw(
     if stream is None:
         raise UnknownName("split", split, SPLITS)
     if protocol is not None and is_ladder:
-        level, num_batches, batch_size = _climbed_by(protocol, stream, name, given)
+        level, num_batches, batch_size = _level_of(protocol, stream, name, given)
         unit, length = level.task, level.length
     else:
         listed = {} if protocol is None else protocol.tasks.get(name, {})
@@ -162,7 +162,7 @@ def _read_by(suite: Suite, split: Split) -> tuple[int, int]:
     }[split]
 
 
-def _climbed_by(suite: Suite, split: Split, task: str, given: Mapping[str, str]) -> tuple[Level, int, int]:
+def _level_of(suite: Suite, split: Split, task: str, given: Mapping[str, str]) -> tuple[Level, int, int]:
     """Find the requested level; return it with the number and size of the batches that a run reads on it."""
     course = course_of(suite, task)
     numbers = [str(number) for number, _ in enumerate(course.levels, start=1)]
