@@ -126,7 +126,7 @@ def run(
         workers: Number of worker processes; one per core if None. A layer of this session runs in this process instead.
         per_gpu: Number of processes that share a GPU; one if None.
         timeout_s: Limit on the duration of a job, in seconds; a longer job is ended. None: no limit.
-        group_size: Limit on the number of runs trained together as one program. None: chosen by length and device.
+        group_size: Limit on the number of runs in a batch. None: chosen by length and device.
         rerun: Finished runs to repeat: ``none``, ``failed`` or ``all``.
         predictions: Folder for each trained model's predictions on the test sequences. None: they are not written.
         deterministic: True to use only deterministic algorithms.

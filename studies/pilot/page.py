@@ -50,7 +50,7 @@ EDGE_TASKS = ("mqar", "string_copy", "a5_words", "dyck")
 EDGES = (1e-3, 3e-2)
 """Rates below and above those of the suite."""
 AT_ONCE = 3
-"""Number of seeds that are trained together."""
+"""Number of batched seeds."""
 
 
 class Setting(NamedTuple):
@@ -140,7 +140,7 @@ def frontier(trainer: Trainer, course: Course) -> Iterator[int]:
 
 
 def train(setting: Setting, seeds: Sequence[int]) -> list[list[LevelScore]]:
-    """Train several seeds of a setting together and test them on every level."""
+    """Train several seeds of a setting in a batch and test them on every level."""
     suite = suite_of(setting)
     course = course_of(suite, setting.task)
     cell = Cell(suite, setting.task, course.levels[-1].length, {}, setting.mech, {}, "cpu")

@@ -127,7 +127,7 @@ def answer(model: SequenceModel, runs: Sequence[Run], folder: Path, device: torc
     """Answer the questions in a folder with the trained model, and write the answers; without questions, do nothing.
 
     Args:
-        model: The model that was trained for all of the runs together.
+        model: The batched model of all runs.
         runs: The runs, in the order of the model's first dimension.
         folder: Folder of the job that the runs belong to, with or without questions.
         device: Device of the model.

@@ -475,7 +475,7 @@ def make_plan(
         seeds: Root seeds. Each cell has one run per seed or, without tuning, one per seed and learning rate.
         done: Skill of each run that is already done, by run id; None for a run without a skill.
         group_size: Number of runs that train as one program; None: that of :func:`default_group_size`.
-        is_across_tasks: Whether cells may train together as one program if all of their runs fit into it.
+        is_across_tasks: Whether cells may be batched if all of their runs fit into it.
         estimates: Expected times of runs; None: computed from their work.
 
     Raises:

@@ -71,7 +71,7 @@ class RunOutcome:
     score: float | None
     skill: float | None
     share_s: float
-    """Wall-clock seconds of the job, divided by the number of runs trained together."""
+    """Wall-clock seconds of the job, divided by the number of runs in its batch."""
     learning_rate: float | None = None
     message: str | None = None
     trace: str | None = None
@@ -81,7 +81,7 @@ class RunOutcome:
 def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
     """Train the runs of a job and write the missing rows, beginning with runs that serve to choose a learning rate.
 
-    If a mechanism raises, the row gets a status that says so. When memory runs out, the number of runs trained together
+    If a mechanism raises, the row gets a status that says so. When memory runs out, the number of batched runs
     is halved, down to one. Process settings that a mechanism or task changes are restored.
 
     Args:
@@ -180,7 +180,7 @@ class _Worker:
         return outcomes
 
     def train(self, runs: Sequence[Run], job: Job) -> list[RunOutcome]:
-        """Train runs together and write their rows; if training fails, try again with smaller groups."""
+        """Train batched runs and write their rows; if training fails, try again with smaller batches."""
         device = self.provenance.device
         try:
             result = train_group(
@@ -233,7 +233,7 @@ def replaced_code(job: Job) -> str | None:
 
 
 def _parts(runs: Sequence[Run], failure: Failure) -> list[Sequence[Run]]:
-    """Split runs that failed together: in halves if memory ran out, else by cell; empty if they cannot be split."""
+    """Split batched runs that failed: in halves if memory ran out, else by cell; empty if they cannot be split."""
     if failure.status == "oom":
         half = len(runs) // 2
         return [runs[:half], runs[half:]] if half else []

@@ -93,7 +93,7 @@ class RunResult:
 
 @dataclass
 class GroupResult:
-    """The results of runs that were trained together, and the cost of their training."""
+    """The results of batched runs, and the cost of their training."""
 
     runs: list[RunResult]
     strategy: Strategy
@@ -249,7 +249,7 @@ def train_group(
     kept: KeptBlocks | None = None,
     on_trained: Callable[[SequenceModel], None] = lambda _model: None,
 ) -> GroupResult:
-    """Train runs together and evaluate each; the test stream is opened once, at the end.
+    """Train batched runs and evaluate each; the test stream is opened once, at the end.
 
     Args:
         runs: Runs with a learning rate, either all reported or all tuning. They belong to one cell, or to cells that

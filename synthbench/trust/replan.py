@@ -81,7 +81,7 @@ def check(rows: Sequence[Row]) -> Checked:
 
 
 def run_again(rows: Sequence[Row], run_ids: Sequence[str], context: RunContext) -> None:
-    """Make rows again that were trained together, in a process that has the code of their components.
+    """Make batched rows again, in a process that has the code of their components.
 
     Args:
         rows: The rows to make again, and the tuning rows that chose their learning rates.
@@ -95,7 +95,7 @@ def run_again(rows: Sequence[Row], run_ids: Sequence[str], context: RunContext) 
 
 
 class Groups:
-    """Rows grouped by their cell, and by the batch of runs that were trained together."""
+    """Rows grouped by their cell, and by their batch."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         """Group rows in which the audit has found no faults."""
@@ -103,7 +103,7 @@ class Groups:
         self._configs = {name: json.loads(row["config_json"]) for name, row in self.rows.items()}
         self._of_cell: dict[str, list[Row]] = {}
         self._batches: dict[str, list[Row]] = {}
-        """Rows that were trained together, by run id; a batch is kept only if all of its rows are here."""
+        """The rows of a batch, by run id; a batch is kept only if all of its rows are here."""
         self._cells: dict[str, Cell | CannotVerify] = {}
         for row in rows:
             self._of_cell.setdefault(self._cell_key(row), []).append(row)
@@ -139,12 +139,12 @@ class Groups:
             return _run(cell, config, row)
 
     def group(self, row: Row) -> list[Row]:
-        """Return a row and all rows trained together with it; if some are missing or do not fit, only the row."""
-        together = self._batches.get(row["run_id"], [row])
-        return together if self._is_one_program(together) else [row]
+        """Return a row and all rows batched with it; if some are missing or do not fit, only the row."""
+        batch = self._batches.get(row["run_id"], [row])
+        return batch if self._is_one_program(batch) else [row]
 
     def _is_one_program(self, rows: Sequence[Row]) -> bool:
-        """Return whether the cells of these rows can train together, whatever the rows claim."""
+        """Return whether the cells of these rows can be batched, whatever the rows claim."""
         if len({self._cell_key(row) for row in rows}) == 1:
             return True
         if any(map(is_foreign, rows)):
@@ -186,7 +186,7 @@ class Groups:
         return json.dumps([of_cell, row["role"], *(row[name] for name in SIZES)])
 
     def _traits(self, row: Row) -> tuple[tuple[Any, ...], ...]:
-        """Return keys that rows trained together have in common: by starting time, by cell, and by program."""
+        """Return keys that batched rows have in common: by starting time, by cell, and by program."""
         config = self._configs[row["run_id"]]
         mechanism = json.dumps([config.get(name) for name in ("mech", "mech_args", "role")])
         program = (mechanism, row["suite"], row["ensemble_size"])

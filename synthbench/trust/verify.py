@@ -45,7 +45,7 @@ AGAIN = "again"
 
 @dataclass(frozen=True)
 class Rerun:
-    """A row that was sampled, or was trained together with a sampled row, and the result of running it again."""
+    """A row that was sampled, or was batched with a sampled row, and the result of running it again."""
 
     run_id: str
     row_sha256: str
@@ -129,7 +129,7 @@ class Verification:
 class Sampling:
     """Choice of the rows to run again, and settings of the re-runs.
 
-    With each sampled row, all rows that were trained together with it are run again. This takes no longer, and the last
+    With each sampled row, all rows that were batched with it are run again. This takes no longer, and the last
     bits of a result depend on the group.
     """
 

@@ -5,7 +5,7 @@ A new executor whose jobs run in other processes subclasses :class:`WorkerExecut
 ============================  =====================================================================================
 a worker or its machine dies  the job is tried again, ``MAX_TRIES`` times in all; then rows with status ``error``
 a mechanism raises            the worker writes rows with status ``error``; not tried again
-memory runs out               the worker halves the number of runs that train together, down to one; if one does
+memory runs out               the worker halves the number of batched runs, down to one; if one does
                               not fit beside other workers, the job is tried again while no other job runs; then
                               status ``oom``
 worker killed for its memory  the job is tried once more, while no other job runs; then rows with status ``oom``
