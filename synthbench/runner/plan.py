@@ -207,7 +207,7 @@ def select_components(request: Request) -> Selected:
     """
     plugins.load(request.plugins)
     require_current(request.suite)
-    suite = surrounded(
+    suite = with_block_and_positions(
         load_suite(request.suite.removesuffix(EXTRA)),
         block=request.block,
         positions=request.positions,
@@ -311,7 +311,9 @@ def shortened(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
     return suite.model_copy(update={"training": training, "evaluation": evaluation})
 
 
-def surrounded(suite: Suite, *, block: str | None, positions: str | None, condition: str | None = None) -> Suite:
+def with_block_and_positions(
+    suite: Suite, *, block: str | None, positions: str | None, condition: str | None = None
+) -> Suite:
     """Return the suite with the given condition, block and position encoding; None keeps that of the suite.
 
     A suite made before conditions were introduced has one position encoding for all mechanisms. If a condition is

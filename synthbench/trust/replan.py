@@ -18,7 +18,7 @@ from synthbench.process import settings_restored
 from synthbench.registry import Registry, version_of
 from synthbench.results.schema import RUN_COLUMNS
 from synthbench.runner.match import misses, with_width
-from synthbench.runner.plan import Job, shortened, surrounded
+from synthbench.runner.plan import Job, shortened, with_block_and_positions
 from synthbench.runner.rows import Failure, Provenance, failure_row
 from synthbench.runner.worker import RunContext, execute
 from synthbench.suites import BEFORE, EXTRA, Suite, extended, load_suite, suite_names
@@ -240,7 +240,7 @@ def _cell(config: Mapping[str, Any], row: Row) -> Cell:
     """Return the planned cell that a row names; the row's id is not compared yet with the ids of the cell's runs."""
     for key in COMPONENTS:
         _require_version(key, config)
-    suite = surrounded(
+    suite = with_block_and_positions(
         _suite(config, row),
         block=term_of(BLOCKS[config["block"]], config["block_args"]),
         positions=term_of(POSITIONS[config["positions"]], config["positions_args"]),

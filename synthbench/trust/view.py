@@ -128,7 +128,7 @@ def conditions_of(
     """
     from synthbench.contract.places import sees_places  # noqa: PLC0415 - PyTorch
     from synthbench.mechanisms import MECHANISMS, Attention  # noqa: PLC0415 - PyTorch
-    from synthbench.runner.plan import surrounded  # noqa: PLC0415 - PyTorch
+    from synthbench.runner.plan import with_block_and_positions  # noqa: PLC0415 - PyTorch
 
     if mechanism not in MECHANISMS:
         return {}
@@ -137,7 +137,7 @@ def conditions_of(
     turned = [("bare", "rope")] if issubclass(unit, Attention) and not unit.rotation_note else []
     # A layer that is the same in both conditions is called stock.
     for condition, positions in (*((name, None) for name in CONDITIONS), *turned):
-        among = surrounded(suite, block=None, positions=positions, condition=condition)
+        among = with_block_and_positions(suite, block=None, positions=positions, condition=condition)
         for layer, options in _layer_of(among, mechanism):
             sees = known[layer][1] if layer in known else sees_places(unit, options, positions)
             if positions is None or not sees:

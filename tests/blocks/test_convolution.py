@@ -12,7 +12,7 @@ from synthbench.errors import UsageError
 from synthbench.layers import ShortConvolution
 from synthbench.mechanisms import MECHANISMS, Attention, condition_options
 from synthbench.runner.match import size_of as matched_size
-from synthbench.runner.plan import make_cells, surrounded
+from synthbench.runner.plan import make_cells, with_block_and_positions
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell
 from synthbench.training.train import init_generator
@@ -83,7 +83,7 @@ def test_what_cannot_be_convolved_is_refused(mechanism: str, options: dict[str, 
 
 
 def cell_of(mechanism: str, block: str | None) -> Cell:
-    suite = surrounded(load_suite("smoke"), block=block, positions=None)
+    suite = with_block_and_positions(load_suite("smoke"), block=block, positions=None)
     (cell,) = make_cells(suite, {"copy": {"length": "8"}}, {mechanism: {}}, device_type="cpu", is_full=True)
     return cell
 

@@ -14,7 +14,7 @@ from synthbench.results import Store
 from synthbench.runner.estimates import cost_columns
 from synthbench.runner.match import matched_as, misses, reference_of
 from synthbench.runner.match import size_of as matched_size
-from synthbench.runner.plan import make_cells, surrounded
+from synthbench.runner.plan import make_cells, with_block_and_positions
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.suites import load_suite
@@ -28,7 +28,7 @@ SUITE = load_suite("smoke")
 
 
 def cell_of(mechanism: str, block: str | None = None) -> Cell:
-    suite = surrounded(SUITE, block=block, positions=None)
+    suite = with_block_and_positions(SUITE, block=block, positions=None)
     (cell,) = make_cells(suite, {"copy": {"length": "8"}}, {mechanism: {}}, device_type="cpu", is_full=True)
     return cell
 

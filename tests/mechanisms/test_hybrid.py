@@ -13,7 +13,7 @@ from synthbench.mechanisms.slay.slay import Slay
 from synthbench.registry import code_hash, is_built_in, origin_of, version_of
 from synthbench.results import Store
 from synthbench.runner.match import size_of as matched_size
-from synthbench.runner.plan import make_cells, surrounded
+from synthbench.runner.plan import make_cells, with_block_and_positions
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.suites import load_suite
@@ -26,7 +26,7 @@ PATTERNS = ["lstm+softmax", "rewa-mixture+slay"]
 
 
 def cell_of(mechanism: str, positions: str | None = None, num_layers: int = 2, **options: str) -> Cell:
-    suite = surrounded(load_suite("smoke"), block=None, positions=positions)
+    suite = with_block_and_positions(load_suite("smoke"), block=None, positions=positions)
     suite = suite.model_copy(update={"model": suite.model.model_copy(update={"num_layers": num_layers})})
     (cell,) = make_cells(suite, {"copy": {"length": "8"}}, {mechanism: options}, device_type="cpu", is_full=True)
     return cell

@@ -19,7 +19,7 @@ from synthbench.runner.match import (
     reference_of,
     size_of,
 )
-from synthbench.runner.plan import make_cells, surrounded
+from synthbench.runner.plan import make_cells, with_block_and_positions
 from synthbench.suites import load_suite
 from tests.training.cells import make_cell
 
@@ -133,7 +133,7 @@ def test_controls_stay_as_they_are_and_all_that_cannot_be_met_is_named() -> None
 
 @pytest.mark.parametrize("condition", ["stock", "bare"])
 def test_matching_changes_no_part_of_a_layer(condition: str) -> None:
-    suite = surrounded(load_suite("core"), block=None, positions=None, condition=condition)
+    suite = with_block_and_positions(load_suite("core"), block=None, positions=None, condition=condition)
     (cell,) = make_cells(suite, {"mqar": {}}, {"deltanet": {}}, device_type="cpu", is_full=True)
     (resized,) = all_matched([cell], "state=2048")
 

@@ -23,7 +23,7 @@ from synthbench.runner.plan import (
     select_mechanisms,
     select_tasks,
     shortened,
-    surrounded,
+    with_block_and_positions,
 )
 from synthbench.runner.request import Request
 from synthbench.runner.run import run as run_request
@@ -283,8 +283,11 @@ def test_a_condition_changes_positions_only_in_suites_that_are_older_than_condit
     old = load_suite("smoke")
     new = old.model_copy(update={"condition": "stock"})
 
-    assert surrounded(old, block=None, positions=None, condition="bare").model.positions == "own"
-    assert surrounded(new, block=None, positions=None, condition="bare").model.positions == old.model.positions
+    assert with_block_and_positions(old, block=None, positions=None, condition="bare").model.positions == "own"
+    assert (
+        with_block_and_positions(new, block=None, positions=None, condition="bare").model.positions
+        == old.model.positions
+    )
     with pytest.raises(UnknownName, match="no condition called 'stoc'; did you mean 'stock'"):
         plan_request(tiny(tmp_path, condition="stoc"), CPU)
 
