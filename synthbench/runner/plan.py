@@ -238,7 +238,7 @@ def cells_and_seeds(
             f"predictions is {str(request.predictions)!r}; allowed: none in suite {suite.name!r}, whose models are "
             "tested on many levels"
         )
-    shorter = shortened(suite, steps=request.steps, limit=request.limit)
+    shorter = shorten(suite, steps=request.steps, limit=request.limit)
     cells = make_cells(shorter, tasks, mechanisms, device_type=device.type, is_full=shorter == suite)
     if suite.training.schedule == "geometric-curriculum":
         _require_phases(cells)
@@ -288,7 +288,7 @@ def _notices(request: Request, plan: Plan, cells: Sequence[Cell], rows: Sequence
         yield f"{num_failed} of the rows already done failed; --rerun failed makes them again"
 
 
-def shortened(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
+def shorten(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
     """Shorten a suite to ``steps`` training steps and to at most ``limit`` sequences per evaluation; None: no change.
 
     Raises:

@@ -18,7 +18,7 @@ from synthbench.process import settings_restored
 from synthbench.registry import Registry, version_of
 from synthbench.results.schema import RUN_COLUMNS
 from synthbench.runner.match import misses, with_width
-from synthbench.runner.plan import Job, shortened, with_block_and_positions
+from synthbench.runner.plan import Job, shorten, with_block_and_positions
 from synthbench.runner.rows import Failure, Provenance, failure_row
 from synthbench.runner.worker import RunContext, execute
 from synthbench.suites import BEFORE, EXTRA, Suite, extended, load_suite, suite_names
@@ -284,7 +284,7 @@ def _suite(config: Mapping[str, Any], row: Row) -> Suite:
     if row["is_full"]:
         return suite
     steps, limit = row["steps_planned"], config["evaluation"]["test_sequences"]
-    return shortened(
+    return shorten(
         suite,
         steps=None if steps == suite.training.steps else steps,
         limit=None if limit == suite.evaluation.test_sequences else limit,

@@ -22,7 +22,7 @@ from synthbench.runner.plan import (
     restrict_rates,
     select_mechanisms,
     select_tasks,
-    shortened,
+    shorten,
     with_block_and_positions,
 )
 from synthbench.runner.request import Request
@@ -180,9 +180,9 @@ def test_one_worker_takes_jobs_of_the_same_data_together_and_long_ones_first() -
 
 
 def test_shortening_says_so_only_if_it_shortens() -> None:
-    assert shortened(PAPER, steps=None, limit=None) == PAPER
-    assert shortened(PAPER, steps=200, limit=10**6) == PAPER
-    assert shortened(PAPER, steps=10, limit=8).evaluation.test_sequences == 8
+    assert shorten(PAPER, steps=None, limit=None) == PAPER
+    assert shorten(PAPER, steps=200, limit=10**6) == PAPER
+    assert shorten(PAPER, steps=10, limit=8).evaluation.test_sequences == 8
 
 
 def test_rows_that_another_suite_of_the_same_protocol_has_are_named(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from synthbench.errors import StoreError
 from synthbench.results.schema import run_id
 from synthbench.runner.environment import resolve_device
-from synthbench.runner.plan import Job, plan_request, shortened
+from synthbench.runner.plan import Job, plan_request, shorten
 from synthbench.runner.run import run
 from synthbench.runner.worker import RunContext, execute
 from synthbench.tasks import IGNORE
@@ -79,7 +79,7 @@ def test_a_folder_that_takes_no_file_is_refused_before_anything_is_trained(tmp_p
 
 def test_a_run_that_diverges_leaves_no_file(faulty: Callable[[str], Cell], tmp_path: Path) -> None:
     cell = faulty("turns-to-nothing")
-    run = Run(replace(cell, suite=shortened(cell.suite, steps=40, limit=4)), 0, 1e-3)
+    run = Run(replace(cell, suite=shorten(cell.suite, steps=40, limit=4)), 0, 1e-3)
     context = RunContext(tmp_path / "results", "cpu", "inline", 0.0, predictions=tmp_path)
     (outcome,) = execute(Job((run.cell,), (run,), (run,), 1), context, 1)
 

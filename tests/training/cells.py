@@ -3,7 +3,7 @@
 from typing import Any
 
 from synthbench.results import RUNS, Store
-from synthbench.runner.plan import make_cells, shortened
+from synthbench.runner.plan import make_cells, shorten
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell
 from tests.results.rows import Row
@@ -23,7 +23,7 @@ def make_cell(
     **changes: Any,
 ) -> Cell:
     """Make a cell of a suite, a few steps and sequences long; changes are of the suite's settings or task options."""
-    short = shortened(load_suite(suite), steps=steps, limit=limit)
+    short = shorten(load_suite(suite), steps=steps, limit=limit)
     parts = {"model": short.model, "training": short.training, "evaluation": short.evaluation, "ladder": short.ladder}
     for part, settings in parts.items():
         if settings is not None:

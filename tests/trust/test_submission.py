@@ -12,7 +12,7 @@ import pytest
 from synthbench import plugins
 from synthbench.errors import ContractError, UnknownName, UsageError
 from synthbench.results import Store
-from synthbench.runner.plan import shortened
+from synthbench.runner.plan import shorten
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.suites import Suite, load_suite
@@ -32,7 +32,7 @@ PLUGIN = plugin_text("my-idea")
 def small() -> Suite:
     """The smoke suite, small enough for a test: two tasks, two seeds, two rates to choose from."""
     tasks = {"tasks": {"copy": {"length": 8}, "majority": {"length": 8}}}
-    return choosing(shortened(load_suite("smoke"), steps=10, limit=32)).model_copy(update=tasks)
+    return choosing(shorten(load_suite("smoke"), steps=10, limit=32)).model_copy(update=tasks)
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from synthbench.errors import UsageError
 from synthbench.options import MOVED
 from synthbench.results import Store, published
 from synthbench.results.schema import RUN_COLUMNS, RUNS, row_sha256, run_id, skill
-from synthbench.runner.plan import shortened
+from synthbench.runner.plan import shorten
 from synthbench.runner.run import run
 from synthbench.suites import load_suite
 from synthbench.training import train
@@ -350,7 +350,7 @@ def test_a_row_that_is_tested_on_very_long_sequences_is_not_run(
 def test_a_full_row_that_was_matched_has_the_width_that_this_took(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take(shortened(load_suite("smoke"), steps=8, limit=32), monkeypatch)
+    take(shorten(load_suite("smoke"), steps=8, limit=32), monkeypatch)
     full = tiny(
         tmp_path, tasks=("copy",), mechanisms=("lstm",), steps=None, limit=None, match="params=30000", seeds=(42,)
     )
