@@ -37,7 +37,7 @@ from synthbench.plugins import described, place_of
 from synthbench.positions import POSITIONS
 from synthbench.process import settings_restored
 from synthbench.registry import Registry, code_hash, version_of
-from synthbench.suites import extended, load_suite
+from synthbench.suites import load_suite, with_tasks
 from synthbench.suites.config import ModelSettings
 from synthbench.tasks import TASKS, Task, sized
 from synthbench.training.cell import Cell, Run
@@ -222,7 +222,7 @@ def _check_ceiling(task: Task, length: int) -> None:
         return
     smoke = load_suite("smoke")
     suite = smoke.model_copy(update={"training": smoke.training.model_copy(update={"steps": STEPS})})
-    cell = Cell(extended(suite, {task.name: {}}), task.name, length, arguments_of(task), "softmax", {}, "cpu")
+    cell = Cell(with_tasks(suite, {task.name: {}}), task.name, length, arguments_of(task), "softmax", {}, "cpu")
     (trained,) = train_group([Run(cell, 0, RATE)], torch.device("cpu")).runs
     if trained.score is None:
         return

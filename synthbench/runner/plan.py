@@ -20,7 +20,7 @@ from synthbench.runner.estimates import TIMED, Estimates
 from synthbench.runner.match import all_matched
 from synthbench.runner.request import Request
 from synthbench.runner.rows import predictions_file
-from synthbench.suites import BEFORE, CONDITIONS, EXTRA, Suite, extended, load_suite
+from synthbench.suites import BEFORE, CONDITIONS, EXTRA, Suite, load_suite, with_tasks
 from synthbench.tasks import TASKS
 from synthbench.training.cell import Cell, Run
 from synthbench.training.ensemble import OWN
@@ -389,7 +389,7 @@ def _registered(expressions: Sequence[str]) -> tuple[list[str], set[str]]:
 def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_type: str, is_full: bool) -> list[Cell]:
     """Make one cell per task and mechanism; arguments from the command line override those of the suite.
 
-    Tasks that the suite does not list get cells in the suite that :func:`~synthbench.suites.extended` returns.
+    Tasks that the suite does not list get cells in the suite that :func:`~synthbench.suites.with_tasks` returns.
 
     Raises:
         UnknownName: If a task, a block, a position encoding or an argument does not exist.
@@ -402,7 +402,7 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
             "allowed: a suite without tuning, such as 'text'"
         )
     sizes = {name: sized_in(suite, name, given) for name, given in tasks.items()}
-    extra = extended(suite, {name: given for name, given in tasks.items() if name not in suite.tasks})
+    extra = with_tasks(suite, {name: given for name, given in tasks.items() if name not in suite.tasks})
     cells = [
         Cell(
             suite=extra if task in extra.tasks else suite,

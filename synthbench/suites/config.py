@@ -214,7 +214,7 @@ class Suite(_Strict):
         return self
 
 
-def extended(suite: Suite, tasks: Mapping[str, Mapping[str, str]]) -> Suite:
+def with_tasks(suite: Suite, tasks: Mapping[str, Mapping[str, str]]) -> Suite:
     """Return a copy of a suite with other tasks and the same protocol.
 
     The name of the copy ends in :data:`EXTRA`, so that no table of the original suite shows rows of the copy.

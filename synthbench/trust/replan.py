@@ -21,7 +21,7 @@ from synthbench.runner.match import misses, with_width
 from synthbench.runner.plan import Job, shorten, with_block_and_positions
 from synthbench.runner.rows import Failure, Provenance, failure_row
 from synthbench.runner.worker import RunContext, execute
-from synthbench.suites import BEFORE, EXTRA, Suite, extended, load_suite, suite_names
+from synthbench.suites import BEFORE, EXTRA, Suite, load_suite, suite_names, with_tasks
 from synthbench.tasks import TASKS
 from synthbench.training import identity
 from synthbench.training.cell import Cell, Run
@@ -222,7 +222,7 @@ def _of_task(suite: Suite, config: Mapping[str, Any], row: Row) -> Cell:
     length, options = sized_in(suite, name, {} if suite.ladder is not None else json.loads(row["task_args"]))
     # Unlike in a plan, no model is built: its cost is unknown before the id is found.
     cell = Cell(
-        suite=suite if name in suite.tasks else extended(suite, {name: {}}),
+        suite=suite if name in suite.tasks else with_tasks(suite, {name: {}}),
         task_name=name,
         length=length,
         task_arguments=options,
