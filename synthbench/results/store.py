@@ -13,8 +13,8 @@ File names contain the hash of the content, so no writer replaces another's file
 several rows, the row that finished last is used. Format 1 had one file per row, ``runs/run-<run_id>.parquet``; such
 files are still read.
 
-A file of rows is *sealed* if its name contains the hash of its bytes: it was written from valid rows, and no accident
-has changed it since. Readers of a sealed file therefore skip the checksums of its rows. A seal does not tell who wrote
+A file of rows is *hash-named* if its name contains the hash of its bytes: it was written from valid rows, and no
+accident has changed it since. Readers of it therefore skip the checksums of its rows. The name does not tell who wrote
 the file, so the values are checked nevertheless. Before rows are copied to another file or verified, their checksums
 are computed too.
 
@@ -174,7 +174,7 @@ class Store:
         The column ``verified_by`` comes from the store's own table of verifications, never from a file of rows.
 
         Args:
-            is_checked: Whether to compute the checksum of every row. By default, rows in sealed files (whose names
+            is_checked: Whether to compute the checksum of every row. By default, rows in hash-named files (whose names
                 contain the hash of their bytes) are not checked in this way, which is enough for the user's own store.
             columns: Columns to return. In any store but the packaged one, all other columns are checked too.
 
@@ -230,7 +230,7 @@ class Store:
 
         A curve is returned only if its checksum is the one stated in its row.
         """
-        rows = rows_of(self, RUNS.names, self._seal)
+        rows = rows_of(self, RUNS.names, self._skipped)
         return to_frame(curves_of(self, rows if run_ids is None else only(rows, run_ids))[0])
 
     def read(self, *, is_checked: bool = False) -> "tuple[pd.DataFrame, pd.DataFrame]":
@@ -239,8 +239,8 @@ class Store:
         return to_frame(rows), to_frame(curves_of(self, rows)[0])
 
     @property
-    def _seal(self) -> "Seal":
-        """Checks that sealed files need not pass again: the values of packaged rows are trusted as the package is."""
+    def _skipped(self) -> "Skipped":
+        """Checks that hash-named files need not pass again: packaged rows have trusted values."""
         return "values" if self.root.resolve() == published().resolve() else "checksums"
 
     def has_curves(self) -> bool:
@@ -249,7 +249,7 @@ class Store:
 
     def _read(self, *, is_checked: bool) -> pa.Table:
         """Read all columns of every row, with ``verified_by`` from the table of verifications."""
-        rows = rows_of(self, RUNS.names, "nothing" if is_checked else self._seal)
+        rows = rows_of(self, RUNS.names, "nothing" if is_checked else self._skipped)
         said = verifications_of(self)
         names = zip(*(rows[name].to_pylist() for name in ("run_id", "row_sha256", "migrated_from")), strict=True)
         words = []
@@ -309,7 +309,7 @@ class Store:
             content = encode("verified", table)
             self.commit(content, self.root / "verified" / f"verified-{_hash(content)}.parquet")
 
-    def adopt(
+    def import_rows(
         self, other: "Store", run_ids: Iterable[str] | None = None, checksums: Iterable[str] | None = None
     ) -> int:
         """Copy rows of another store into this one, unchanged and with their curves; return the number of rows copied.
@@ -411,7 +411,7 @@ class Store:
             faults = {self.root / report.file: report.reason for report in self.quarantined if not report.is_moved}
             for path in files:
                 if path in faults:
-                    self.set_aside(path, faults[path])
+                    self.quarantine(path, faults[path])
                 elif path not in left:
                     num_merged += self.remove([path, *([pairs[path]] if path in pairs else [])])
         return num_merged
@@ -524,12 +524,12 @@ class Store:
                 path.unlink(missing_ok=True)
         return len(there)
 
-    def set_aside(self, path: Path, reason: str) -> None:
+    def quarantine(self, path: Path, reason: str) -> None:
         """Move a damaged file to ``quarantine/`` if the store is open for writing, and report it."""
         is_moved = False
         if self.is_writable:
             with contextlib.suppress(OSError):
-                # The time at the end keeps earlier exhibits, and keeps *.parquet patterns away.
+                # The time at the end keeps earlier files, and keeps *.parquet patterns away.
                 path.replace(self.root / "quarantine" / f"{path.parent.name}-{path.name}.{time.time_ns()}")
                 is_moved = True
         self.report(path, reason, is_moved=is_moved)
@@ -578,14 +578,14 @@ class Store:
             seen.update(new)
 
     def look_at(self, paths: Iterable[Path], look: Callable[["File"], Found]) -> Iterator[Found]:
-        """Open each file and yield the result of ``look``; damaged files are set aside, and missing files skipped."""
+        """Open each file and yield the result of ``look``; damaged files are quarantined, and missing files skipped."""
         for path in paths:
             try:
                 if (file := open_file(path, self.limits)) is None:
                     continue
                 found = look(file)
             except Damaged as damage:
-                self.set_aside(path, str(damage))
+                self.quarantine(path, str(damage))
             else:
                 yield found
 
@@ -639,19 +639,19 @@ def _filled(row: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> tuple
 
 _ORDER = ("suite", "task", "mech", "seed", "run_id")
 """Columns by which reports sort their rows."""
-Seal = Literal["nothing", "checksums", "values"]
-"""Checks skipped for sealed files (named by their hash): ``nothing``, ``checksums``, or checksums and ``values``."""
+Skipped = Literal["nothing", "checksums", "values"]
+"""Checks skipped for hash-named files: ``nothing``, ``checksums``, or checksums and ``values``."""
 KEYS = ("run_id", "finished_at", "row_sha256")
 """Columns that decide which row of a run is used."""
 
 
-def rows_of(store: Store, names: Sequence[str] = RUNS.names, seal: Seal = "nothing") -> pa.Table:
+def rows_of(store: Store, names: Sequence[str] = RUNS.names, skipped: Skipped = "nothing") -> pa.Table:
     """Read one row per run, sorted by suite, task, mechanism, seed and run id; see :func:`parts_of` for arguments."""
-    return newest(collected(parts_of(store, names, seal)), names)
+    return newest(collected(parts_of(store, names, skipped)), names)
 
 
 def parts_of(
-    store: Store, names: Sequence[str] = RUNS.names, seal: Seal = "nothing", paths: Iterable[Path] | None = None
+    store: Store, names: Sequence[str] = RUNS.names, skipped: Skipped = "nothing", paths: Iterable[Path] | None = None
 ) -> Iterator[pa.Table]:
     """Yield the valid rows of each file, with run ids migrated to the present schema; report damaged files and rows.
 
@@ -659,15 +659,15 @@ def parts_of(
         store: The store to read.
         names: Columns to read. ``KEYS``, the columns that reports sort by, ``is_migrated``, ``is_result`` and ``file``
             (path in the store) are always added. Most text columns are dictionary-encoded.
-        seal: Checks that are skipped for sealed files (whose names contain the hash of their bytes). With ``values``,
-            only the needed columns of these files are decoded.
+        skipped: Checks that are skipped for hash-named files. With ``values``, only the needed columns of these files
+            are decoded.
         paths: Files to read; None for all files of rows.
     """
     held = list(dict.fromkeys((*names, *KEYS, *_ORDER)))
     needed = list(dict.fromkeys((*held, "status", "migrated_from", "schema_version")))
 
     def look(file: File) -> pa.Table:
-        if file.is_sealed and seal == "values":
+        if file.is_hash_named and skipped == "values":
             table = file.table(needed)
             _refuse_unreadable(table)
             if not is_older(table):
@@ -676,14 +676,14 @@ def parts_of(
         for batch in file.batches():
             _refuse_unreadable(batch)
             names = names or batch["run_id"].slice(0, 1).to_pylist()
-            wrong = _faults(batch, is_sealed=file.is_sealed and seal != "nothing")
+            wrong = _faults(batch, is_hash_named=file.is_hash_named and skipped != "nothing")
             holding = batch.take(pa.array(np.setdiff1d(np.arange(batch.num_rows), list(wrong)))) if wrong else batch
             tables.append(migrated(holding).select(needed))
             faults += wrong.values()
         table = pa.concat_tables(tables)
         if faults and not table.num_rows:
             raise Damaged(faults[0])
-        if not faults and not file.is_sealed and [file.path.stem] != [f"run-{name}" for name in names]:
+        if not faults and not file.is_hash_named and [file.path.stem] != [f"run-{name}" for name in names]:
             # Its rows are valid, but it may have replaced another file.
             faults = ["its name is not the hash of its content"]
         for fault in faults:
@@ -849,16 +849,16 @@ _RUN_ID = re.compile(r"[0-9a-f]{16}")
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
-def _faults(table: pa.Table, *, is_sealed: bool) -> dict[int, str]:
+def _faults(table: pa.Table, *, is_hash_named: bool) -> dict[int, str]:
     """Explain why rows of a readable table cannot be trusted, by row number; valid rows are left out.
 
     Args:
         table: Rows.
-        is_sealed: Whether the seal of the file is trusted. If so, only rows that fail a quick check are checked one by
-            one.
+        is_hash_named: Whether the hash in the file's name is trusted. If so, only rows that fail a quick check are
+            checked one by one.
     """
     numbers = np.arange(table.num_rows)
-    if is_sealed:
+    if is_hash_named:
         are_names = pc.match_substring_regex(table["run_id"], f"^{_RUN_ID.pattern}$").to_numpy()
         numbers = np.flatnonzero(suspects(RUN_COLUMNS, table) | ~are_names.astype(bool))
     faults = map(_fault_of, table.take(pa.array(numbers)).to_pylist())
@@ -940,7 +940,7 @@ class File:
     """A Parquet file with checked footer and columns; its values are not yet checked."""
 
     path: Path
-    is_sealed: bool
+    is_hash_named: bool
     """True if the name of the file contains the hash of its bytes."""
     schema: pa.Schema
     """The present schema; columns that the writer did not know yet are read as null."""
@@ -1035,13 +1035,13 @@ def open_file(path: Path, limits: Limits) -> File | None:
             page_checksum_verification=True,
         )
         present = metadata.schema.to_arrow_schema()
-    is_sealed = path.stem.endswith("-" + _hash(content))
+    is_hash_named = path.stem.endswith("-" + _hash(content))
     if schema is RUNS:
-        _refuse_newer(path, metadata, is_sealed=is_sealed)
+        _refuse_newer(path, metadata, is_hash_named=is_hash_named)
     _check_columns(present, schema)
     if not metadata.num_rows:
         raise Damaged("it holds nothing")
-    return File(path, is_sealed, schema, parquet, limits)
+    return File(path, is_hash_named, schema, parquet, limits)
 
 
 def _hash(content: bytes) -> str:
@@ -1094,11 +1094,12 @@ def _may_hold(held: pa.DataType, wanted: pa.DataType) -> bool:
     )
 
 
-def _refuse_newer(path: Path, metadata: pq.FileMetaData, *, is_sealed: bool) -> None:
+def _refuse_newer(path: Path, metadata: pq.FileMetaData, *, is_hash_named: bool) -> None:
     """Refuse a file of a newer schema: leaving out its rows instead would make results wrong without notice.
 
     Raises:
-        StoreError: If the footer states a newer schema, and a seal or an unknown column shows that no bit flipped.
+        StoreError: If the footer states a newer schema, and a hash in its name or an unknown column
+            shows that no bit flipped.
         Damaged: If the footer's schema version is no number, or is newer without such evidence.
     """
     stated = (metadata.metadata or {}).get(b"synthbench.schema_version")
@@ -1108,7 +1109,7 @@ def _refuse_newer(path: Path, metadata: pq.FileMetaData, *, is_sealed: bool) -> 
         version = int(stated)
     except ValueError:
         raise Damaged("it does not say which schema it has") from None
-    if version > SCHEMA_VERSION and (is_sealed or not set(metadata.schema.names) <= set(RUNS.names)):
+    if version > SCHEMA_VERSION and (is_hash_named or not set(metadata.schema.names) <= set(RUNS.names)):
         raise StoreError(
             f"{path} was written by a newer synthbench: schema {version}, this one reads up to {SCHEMA_VERSION}"
         )

@@ -103,7 +103,7 @@ def pack(store: Store, run_ids: Sequence[str], manifest: Manifest, plugin: Path 
     try:
         with tempfile.TemporaryDirectory(prefix="synthbench-bundle-") as scratch:
             made = Path(scratch)
-            Store.open(made, create=True).adopt(store, run_ids)
+            Store.open(made, create=True).import_rows(store, run_ids)
             (made / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
             if plugin is not None:
                 (made / "plugin").mkdir()

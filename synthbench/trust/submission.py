@@ -140,7 +140,7 @@ def receive(
             verification.faults += _contradictions(Store.open(into, create=False), store)
         if verification.ok and into is not None and by is not None:
             target = Store.open(into, create=True)
-            target.adopt(store, checksums=verification.checksums)
+            target.import_rows(store, checksums=verification.checksums)
             target.verify(verification.confirmed(by))
     return verification
 

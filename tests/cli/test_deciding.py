@@ -108,7 +108,7 @@ def test_a_run_that_is_stopped_anywhere_goes_on_to_the_same_rows(
     whole = Store.open(scene.request.results, create=False)
     again = copy.copy(scene)
     again.request = replace(scene.request, results=tmp_path / "stopped")
-    Store.open(again.request.results, create=True).adopt(whole, whole.runs().sort_values("seed")["run_id"][:-4])
+    Store.open(again.request.results, create=True).import_rows(whole, whole.runs().sort_values("seed")["run_id"][:-4])
     assert len(again.run_until_decided()) == len(requests)
     assert Store.open(again.request.results, create=False).statuses().keys() == whole.statuses().keys()
 
@@ -142,7 +142,7 @@ def test_a_dry_run_is_of_the_next_look_that_lacks_rows(decided: tuple[Scene, lis
     whole = Store.open(scene.request.results, create=False)
     part = replace(scene.request, results=tmp_path / "part")
     rows = whole.runs()
-    Store.open(part.results, create=True).adopt(whole, rows.loc[rows["seed"] < 10, "run_id"])
+    Store.open(part.results, create=True).import_rows(whole, rows.loc[rows["seed"] < 10, "run_id"])
     planned = plan_request(replace(third, results=part.results), CPU)
     lacking = prepare_look(part).plan
     assert lacking.runs.keys() == planned.runs.keys()

@@ -66,7 +66,7 @@ def test_a_row_that_is_made_again_while_compaction_removes_the_former_stays(
 
 
 @pytest.mark.parametrize("act", [Store.compact, lambda store: examine(store, is_repairing=True)])
-def test_a_row_that_is_made_again_is_not_set_aside_with_a_damaged_one(
+def test_a_row_that_is_made_again_is_not_quarantined_with_a_damaged_one(
     act: Callable[[Store], object], store: Store, beside: Beside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (damaged,) = store.loose()

@@ -355,8 +355,8 @@ def test_a_read_that_fails_for_now_moves_and_deletes_nothing(
             # A broken sector says so too: the row is made again, and the file lies in quarantine as it was.
             assert store.table().num_rows == 0
             assert store.quarantined[0].reason.startswith("it cannot be read")
-            (exhibit,) = (root / "quarantine").iterdir()
-            assert exhibit.read_bytes() in before.values()
+            (moved,) = (root / "quarantine").iterdir()
+            assert moved.read_bytes() in before.values()
             return
         for act in (store.table, store.statuses, store.compact):
             with pytest.raises(StoreError, match=r"cannot read .*; nothing was moved"):

@@ -63,7 +63,7 @@ def forge(
     return path
 
 
-def sealed(root: Path, rows: Sequence[Row]) -> Store:
+def hash_named(root: Path, rows: Sequence[Row]) -> Store:
     """A store with some rows, as they are, in one file under the hash of its bytes."""
     Store.open(root, create=True)
     content = encode("runs", pa.Table.from_pylist(list(rows), schema=RUNS))

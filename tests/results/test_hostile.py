@@ -16,7 +16,7 @@ from synthbench.results.store import LIMITS, suspects
 from synthbench.trust.beside import join
 from synthbench.trust.merge import merge
 from tests.results.rows import Row, make_row
-from tests.results.stores import CURVE, filled, forge, listing, reader, sealed, signed
+from tests.results.stores import CURVE, filled, forge, hash_named, listing, reader, signed
 
 ANY = f"job-{'0' * 16}.parquet"
 NUM_ROWS = 6
@@ -45,8 +45,8 @@ def test_a_file_that_is_not_parquet_is_moved_and_counted(root: Path, content: by
 
     assert (made.quarantined[0].file, made.quarantined[0].is_moved) == (f"{kind}/{path.name}", True)
     assert not path.exists()
-    (exhibit,) = (root / "quarantine").iterdir()
-    assert exhibit.read_bytes() == content
+    (moved,) = (root / "quarantine").iterdir()
+    assert moved.read_bytes() == content
     assert set(made.statuses()) == ({good["run_id"]} if kind == "runs" else {good["run_id"], bad["run_id"]})
 
 
@@ -144,7 +144,7 @@ def test_a_store_json_or_a_lock_that_is_a_link_is_refused(root: Path, tmp_path: 
 # Columns and values
 
 
-def test_a_file_with_foreign_mistyped_or_no_columns_or_values_is_set_aside(root: Path) -> None:
+def test_a_file_with_foreign_mistyped_or_no_columns_or_values_is_quarantined(root: Path) -> None:
     row = make_row()
     made = Store.open(root, create=True)
     seed, note = RUNS.get_field_index("seed"), RUNS.get_field_index("finished_at")
@@ -185,11 +185,11 @@ def test_text_that_is_no_text_and_times_that_python_cannot_name_cost_the_file(ro
         ("run_id", "../../../x", "allowed: 16 hex digits"),
     ],
 )
-def test_a_hostile_row_is_left_out_although_its_checksum_or_seal_holds(
+def test_a_hostile_row_is_left_out_although_its_checksum_or_hash_holds(
     root: Path, name: str, value: str, reason: str
 ) -> None:
     row, good = signed(make_row() | {name: value}), signed(make_row(seed=1))
-    store = sealed(root, [row, good])
+    store = hash_named(root, [row, good])
     forge(root / "runs" / ANY, [row])
     forge(root / "compact" / f"runs-{'0' * 16}.parquet", [row])
 
@@ -207,7 +207,7 @@ def test_a_version_that_only_footer_or_row_claims_is_damage(root: Path, in_foote
     assert "disagree about the schema" in made.quarantined[0].reason
 
 
-# Seals: readers take the name of a file for the checksums of its rows; whoever vouches for rows does not
+# Hashes in names: readers take the name of a file for the checksums of its rows; whoever vouches for rows does not
 
 
 @pytest.fixture
@@ -218,10 +218,10 @@ def rows() -> list[Row]:
 @pytest.fixture
 def forged(rows: list[Row], tmp_path: Path) -> Store:
     """The first row has another loss than its checksum says: no accident, as the file bears the hash of its bytes."""
-    return sealed(tmp_path / "forged", [rows[0] | {"eval_loss": 0.125}, *rows[1:]])
+    return hash_named(tmp_path / "forged", [rows[0] | {"eval_loss": 0.125}, *rows[1:]])
 
 
-def test_a_seal_that_is_broken_brings_every_checksum_back(forged: Store, rows: list[Row]) -> None:
+def test_a_wrong_hash_in_a_name_brings_every_checksum_back(forged: Store, rows: list[Row]) -> None:
     (path,) = forged.root.joinpath("compact").iterdir()
     path.rename(path.with_name(f"runs-{'0' * 16}.parquet"))
 
@@ -231,7 +231,7 @@ def test_a_seal_that_is_broken_brings_every_checksum_back(forged: Store, rows: l
 
 def test_whoever_vouches_for_rows_computes_their_checksums(forged: Store, rows: list[Row], tmp_path: Path) -> None:
     sound = {row["run_id"] for row in rows[1:]}
-    # Readers take the seal.
+    # Readers trust the name.
     assert forged.table().num_rows == forged.read()[0].shape[0] == len(forged.statuses()) == NUM_ROWS
     assert forged.quarantined == []
     assert set(forged.table(is_checked=True)["run_id"].to_pylist()) == sound
@@ -239,10 +239,10 @@ def test_whoever_vouches_for_rows_computes_their_checksums(forged: Store, rows: 
     (broken,) = examine(reader(forged.root), is_repairing=False)
     assert "checksum" in broken.why
 
-    merged, adopted = (Store.open(tmp_path / name, create=True) for name in ("merged", "adopted"))
+    merged, imported = (Store.open(tmp_path / name, create=True) for name in ("merged", "imported"))
     assert "checksum" in next(iter(merge(merged, forged.root).left_out.values()))
-    adopted.adopt(forged)
-    for store in (merged, adopted):
+    imported.import_rows(forged)
+    for store in (merged, imported):
         assert rows[0]["run_id"] not in store.statuses()
 
     examine(Store.open(forged.root, create=True), is_repairing=True)
@@ -253,7 +253,7 @@ def test_rows_of_somebody_else_that_stand_beside_ones_own_have_their_checksums_c
     forged: Store, rows: list[Row], tmp_path: Path
 ) -> None:
     mine = signed(make_row(seed=99))
-    ours = sealed(tmp_path / "own", [mine])
+    ours = hash_named(tmp_path / "own", [mine])
     joined = join(ours.root, str(forged.root), has_packaged=False)
 
     assert {*joined.rows["run_id"]} == {mine["run_id"]} | {row["run_id"] for row in rows[1:]}

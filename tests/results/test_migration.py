@@ -21,7 +21,7 @@ from synthbench.trust import replan
 from synthbench.trust.audit import digest, faults
 from synthbench.trust.verify import Sampling, verify
 from tests.results.rows import Row, make_row
-from tests.results.stores import CURVE, sealed
+from tests.results.stores import CURVE, hash_named
 
 STORE = Path(__file__).parents[1] / "golden" / "stores" / "by_suite"
 """Four rows of the committed store as they were under schemas 3 and 4, one of them run again by a colleague. The two of
@@ -73,7 +73,7 @@ def test_compaction_writes_what_reading_gives_and_the_digest_stays(older: Store,
     curves = older.curves()
     before = digest([former(row) or {} for row in rows])
 
-    (copy := Store.open(older.root.parent / "copy", create=True)).adopt(older)
+    (copy := Store.open(older.root.parent / "copy", create=True)).import_rows(older)
 
     assert copy.table().to_pylist() == [row | {"verified_by": None} for row in rows]
     (path,) = (copy.root / "compact").glob("runs-*")
@@ -146,7 +146,7 @@ def test_of_two_suites_that_made_one_run_a_failure_replaces_no_result(tmp_path: 
 def test_a_hostile_file_of_old_rows_is_no_traceback(tmp_path: Path, text: str) -> None:
     row = of_suite(make_row(), "smoke") | {"config_json": text}
     row["row_sha256"] = row_sha256(row)
-    store = Store.open(sealed(tmp_path / "store", [row, row]).root, create=True)
+    store = Store.open(hash_named(tmp_path / "store", [row, row]).root, create=True)
 
     for read in (store.statuses, store.table, lambda: store.outline(["score"])):
         read()
@@ -169,7 +169,7 @@ def test_what_no_writer_wrote_keeps_its_name() -> None:
 def test_verify_says_what_it_could_check_of_older_rows(older: Store, rows: list[Row], tmp_path: Path) -> None:
     (first,) = (row["run_id"] for row in rows if (row["suite"], row["mech"]) == ("paper", "linear"))
     alone = Store.open(tmp_path / "alone", create=True)
-    alone.adopt(older, [first])
+    alone.import_rows(older, [first])
 
     found = verify(alone, Sampling(device="cpu", workers=0))
 

@@ -66,10 +66,10 @@ def test_adopted_rows_and_curves_are_unchanged_and_unverified(store: Store, tmp_
     store.verify([word(row) for row in expected.to_pylist()])
     target = Store.open(tmp_path / "target", create=True)
 
-    assert target.adopt(store, expected["run_id"].to_pylist()[:1]) == 1
-    assert target.adopt(store) == 1
+    assert target.import_rows(store, expected["run_id"].to_pylist()[:1]) == 1
+    assert target.import_rows(store) == 1
     assert target.table().equals(expected)
     assert exact(target)[1] == exact(store)[1]
     files = sorted((target.root / "compact").iterdir())
-    assert target.adopt(store) == store.adopt(store) == 0
+    assert target.import_rows(store) == store.import_rows(store) == 0
     assert sorted((target.root / "compact").iterdir()) == files
