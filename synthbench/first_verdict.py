@@ -314,7 +314,7 @@ def runs_of(request: Request, stores: Sequence[Path]) -> pd.DataFrame:
         cells, seeds = cells_and_seeds(request, torch.device(device))
         runs |= {run.run_id: run for cell in cells for run in cell.runs(seeds)}
     columns = list(dict.fromkeys((*_COLUMNS, *USED)))
-    tables = [Store.open(store, create=False).outline(columns) for store in stores if (store / "store.json").exists()]
+    tables = [Store.open(store, create=False).columns(columns) for store in stores if (store / "store.json").exists()]
     rows = pd.concat([to_frame(table) for table in tables], ignore_index=True)
     rows = rescored(rows[rows["run_id"].isin(list(runs))].drop_duplicates("run_id").reset_index(drop=True))
     found = [runs[run_id] for run_id in rows["run_id"]]

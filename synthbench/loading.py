@@ -35,5 +35,5 @@ def load(results: str | Path = "results", columns: str | Sequence[str] | None = 
         if column not in RUNS.names:
             raise UnknownName("column", column, RUNS.names)
     if not {"score", "skill", "metrics"} & set(wanted):
-        return to_frame(store.outline(wanted))
-    return rescored(to_frame(store.outline(list(dict.fromkeys([*wanted, *USED])))))[wanted]
+        return to_frame(store.columns(wanted))
+    return rescored(to_frame(store.columns(list(dict.fromkeys([*wanted, *USED])))))[wanted]

@@ -68,7 +68,7 @@ def costs_of(plan: Plan, rows: pd.DataFrame) -> pd.DataFrame:
 
 def report(lists: Sequence[dict[str, Any]], results: Path, name: str | None) -> Iterator[str]:
     """Yield the class of machines, a table for each list of runs, and the sum."""
-    rows = Store.open(results, create=False).outline([*TIMED, *HOST, "finished_at"]).to_pandas()
+    rows = Store.open(results, create=False).columns([*TIMED, *HOST, "finished_at"]).to_pandas()
     device = device_of(Request(device="cpu"))
     here = hardware(device)["device_name"], software()["host_hash"]
     host = chosen_host(rows, here, name)

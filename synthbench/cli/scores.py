@@ -102,7 +102,7 @@ def num_fitting(lines: Sequence[Sequence[str]], width: int | None) -> int:
 
 
 def _runs(results: Path) -> dict[str, Scored]:
-    known = Store.open(results, create=False).outline(("run_id", "status", "skill", "score", "metric_name", "metrics"))
+    known = Store.open(results, create=False).columns(("run_id", "status", "skill", "score", "metric_name", "metrics"))
     columns = (column.to_pylist() for column in known.itercolumns())
     return {
         name: Scored(

@@ -185,7 +185,7 @@ class Store:
             return rows_of(self, columns, "nothing" if is_checked else "checksums")
         return self._read(is_checked=is_checked).select(list(columns))
 
-    def outline(self, columns: Sequence[str]) -> pa.Table:
+    def columns(self, names: Sequence[str]) -> pa.Table:
         """Read some columns of one row per run, in the order of :meth:`table`.
 
         Files named by the hash of their bytes are trusted, so only these columns are decoded, which is fast.
@@ -193,13 +193,13 @@ class Store:
         Raises:
             StoreError: If a newer synthbench wrote one of the rows.
         """
-        if "verified_by" in columns:  # never taken from a file of rows
-            return self.table(columns=columns)
-        return rows_of(self, columns, "values")
+        if "verified_by" in names:  # never taken from a file of rows
+            return self.table(columns=names)
+        return rows_of(self, names, "values")
 
     def statuses(self) -> dict[str, str]:
         """Read the status of every run, by run_id."""
-        run_ids, statuses = (column.to_pylist() for column in self.outline(("run_id", "status")).itercolumns())
+        run_ids, statuses = (column.to_pylist() for column in self.columns(("run_id", "status")).itercolumns())
         return dict(zip(run_ids, statuses, strict=True))
 
     def find(self, run_ids: Collection[str]) -> dict[str, dict[str, Any]]:

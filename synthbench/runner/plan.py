@@ -145,13 +145,13 @@ def plan_request(request: Request, device: torch.device, selected: Selected | No
     known = RUNS.empty_table().select(list(_READ))
     if request.results.joinpath("store.json").exists():
         # Rows are read, not only listed, so a damaged one is run again.
-        known = Store.open(request.results, create=False).outline(_READ)
+        known = Store.open(request.results, create=False).columns(_READ)
     stored = {row["run_id"]: row for row in known.select(list(_DECISIVE)).to_pylist()}
     sources = {(cell.code["task"], cell.code["mech"]) for cell in cells}
     done = {name: row["skill"] for name, row in stored.items() if _is_done(row, request, sources)}
     timed = known.select(list(TIMED))
     if device.type not in timed["device_type"].to_pylist():
-        timed = Store.open(published(), create=False).outline(TIMED)
+        timed = Store.open(published(), create=False).columns(TIMED)
     plan = make_plan(
         cells,
         seeds,

@@ -99,7 +99,7 @@ def join(results: Path, other: str | None = None, *, has_packaged: bool = True, 
     if other is not None:
         parts.append((other, *_read_other(other, left_out, has_curves=has_curves)))
     packaged = Store.open(published(), create=False)
-    run_ids, checksums = (column.to_pylist() for column in packaged.outline(("run_id", "row_sha256")).itercolumns())
+    run_ids, checksums = (column.to_pylist() for column in packaged.columns(("run_id", "row_sha256")).itercolumns())
     # The store of a checkout has all packaged rows; they are not read again.
     if has_packaged and not set(run_ids) <= {run_id for _, rows, _ in parts for run_id in rows["run_id"]}:
         parts.append((PACKAGED, *_read(packaged, left_out)))

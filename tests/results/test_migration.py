@@ -148,7 +148,7 @@ def test_a_hostile_file_of_old_rows_is_no_traceback(tmp_path: Path, text: str) -
     row["row_sha256"] = row_sha256(row)
     store = Store.open(hash_named(tmp_path / "store", [row, row]).root, create=True)
 
-    for read in (store.statuses, store.table, lambda: store.outline(["score"])):
+    for read in (store.statuses, store.table, lambda: store.columns(["score"])):
         read()
     assert len(store.statuses()) <= 1
 

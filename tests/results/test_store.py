@@ -80,7 +80,7 @@ def test_the_order_of_rows_does_not_depend_on_the_order_of_writing(tmp_path: Pat
     keys = store.runs()[["task", "mech", "seed"]].to_numpy().tolist()
     assert keys == sorted(keys)
     columns = ("run_id", "status", "wall_s")
-    assert store.outline(columns).equals(store.table().select(columns))
+    assert store.columns(columns).equals(store.table().select(columns))
 
 
 @pytest.mark.parametrize(

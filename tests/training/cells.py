@@ -41,5 +41,5 @@ def on_ladder(task: str = "parity_running", mechanism: str = "linear", **changes
 
 def rows_of(store: Store) -> list[Row]:
     """Rows as a reader of some columns gets them."""
-    rows: list[Row] = store.outline(RUNS.names).to_pylist()
+    rows: list[Row] = store.columns(RUNS.names).to_pylist()
     return rows

@@ -135,7 +135,7 @@ def tables(lines: pd.DataFrame) -> Iterator[str]:
 
 def files() -> dict[Path, str]:
     """Return the text of the page with the tables of encodings and of claims."""
-    return {PAGE: filled(PAGE, tables(frame_of(store().outline(COLUMNS).to_pandas())), MARKS)}
+    return {PAGE: filled(PAGE, tables(frame_of(store().columns(COLUMNS).to_pandas())), MARKS)}
 
 
 if __name__ == "__main__":
