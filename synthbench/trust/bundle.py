@@ -195,7 +195,7 @@ class _Capped(io.RawIOBase):
     def __init__(self, stream: gzip.GzipFile) -> None:
         self._stream, self._left, self._left_of_header = stream, MAX_BYTES, MAX_HEADER_BYTES
 
-    def admit(self, num_bytes: int) -> None:
+    def accept(self, num_bytes: int) -> None:
         """Allow reading the content of a file, ``num_bytes`` long, and then another header."""
         self._left_of_header = num_bytes + MAX_HEADER_BYTES
 
@@ -224,7 +224,7 @@ def _unpack(path: Path, folder: Path) -> None:
             for member in archive:
                 _check_member(member, seen)
                 seen.add(member.name)
-                capped.admit(member.size)
+                capped.accept(member.size)
                 target = folder / member.name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 # Not extract(filter=...), which Python has from 3.11.4: the member is a plain file with a name of ours.
