@@ -9,7 +9,7 @@ from torch import Tensor
 from synthbench.forms.state import State
 from synthbench.mechanisms.base import EVERY_INPUT
 from synthbench.tasks import IGNORE
-from synthbench.training.ensemble import NEVER, RunIds, SequenceModel
+from synthbench.training.ensemble import UNKNOWN_LOGIT, RunIds, SequenceModel
 from synthbench.training.stream import DeviceBlock, in_pieces
 
 Form = Literal["streamed", "parallel"]
@@ -115,7 +115,7 @@ def streams(model: SequenceModel, inputs: RunIds) -> bool:
         return False
     expected = model(tokens)
     difference = (torch.stack(steps, dim=-2) - expected).abs().nan_to_num(0).max()
-    largest = expected.nan_to_num(0, 0, 0).where(expected > NEVER / 2, 0).abs().max()
+    largest = expected.nan_to_num(0, 0, 0).where(expected > UNKNOWN_LOGIT / 2, 0).abs().max()
     return not state.has(EVERY_INPUT) and bool(difference <= _AGREEMENT * largest.clamp(min=1))
 
 

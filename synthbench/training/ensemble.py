@@ -41,7 +41,7 @@ RunVectors = Float[Tensor, "runs batch model_dim"]
 
 OWN = "own"
 """Name of the setting in which each layer uses its own mechanism's position encoding."""
-NEVER = -1e30
+UNKNOWN_LOGIT = -1e30
 """The logit of a token outside a run's vocabulary. It is finite, since AdamW on CUDA decays minus infinity to NaN."""
 
 M = TypeVar("M", bound=nn.Module)
@@ -383,7 +383,7 @@ def _is_close(actual: Tensor, expected: Tensor) -> bool:
     return actual.shape == expected.shape and torch.allclose(actual, expected, rtol=1e-9, atol=1e-9)
 
 
-def inherit(model: nn.Module, trained: nn.Module, runs: Sequence[int] | None = None) -> None:
+def copy_learned(model: nn.Module, trained: nn.Module, runs: Sequence[int] | None = None) -> None:
     """Copy parameters and buffers of the stacked model ``trained`` into ``model``, for all runs or only for ``runs``.
 
     If ``model`` is larger along an axis, its further values stay as they are. If ``model`` is smaller, the surplus of
@@ -397,10 +397,10 @@ def inherit(model: nn.Module, trained: nn.Module, runs: Sequence[int] | None = N
         tensors[name][shared] = values[shared]
 
 
-def widened(model: SequenceModel, vocab_size: int) -> SequenceModel:
+def pad_vocabulary(model: SequenceModel, vocab_size: int) -> SequenceModel:
     """Enlarge the vocabulary of one run's model by tokens that the model neither reads nor predicts.
 
-    The logits of these tokens are :data:`NEVER`, so the tokens add nothing to a loss and get no gradient.
+    The logits of these tokens are :data:`UNKNOWN_LOGIT`, so the tokens add nothing to a loss and get no gradient.
     """
     num_new = vocab_size - model.embedding.weight.shape[0]
     if num_new == 0:
@@ -409,7 +409,7 @@ def widened(model: SequenceModel, vocab_size: int) -> SequenceModel:
     last = wide.head if isinstance(wide.head, Linear) else wide.head.out
     wide.embedding.weight = nn.Parameter(pad(wide.embedding.weight.detach(), (0, 0, 0, num_new)))
     last.weight = nn.Parameter(pad(last.weight.detach(), (0, num_new)))
-    last.bias = nn.Parameter(pad(cast("Tensor", last.bias).detach(), (0, num_new), value=NEVER))
+    last.bias = nn.Parameter(pad(cast("Tensor", last.bias).detach(), (0, num_new), value=UNKNOWN_LOGIT))
     return wide
 
 
@@ -425,7 +425,7 @@ def stack_models(models: Sequence[SequenceModel], strategies: Strategy | Sequenc
     layer. If vocabularies differ in size, every run gets the largest.
     """
     vocab_size = max(model.embedding.weight.shape[0] for model in models)
-    models = [widened(model, vocab_size) for model in models]
+    models = [pad_vocabulary(model, vocab_size) for model in models]
     stacked = stack_modules(models, activation_axes=4)
     of_layers = [strategies] * len(stacked.layers) if isinstance(strategies, str) else strategies
     for layer, (block, strategy) in enumerate(zip(stacked.layers, of_layers, strict=True)):

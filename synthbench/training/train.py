@@ -24,7 +24,7 @@ from synthbench.training.ensemble import (
     ModelSize,
     SequenceModel,
     Strategy,
-    inherit,
+    copy_learned,
     slowest,
     stack_models,
     strategy_of,
@@ -235,9 +235,9 @@ class Trainer:
         if len(runs) < len(self.runs):
             # First drop the tokens of other tasks: the task of a longer test may have more tokens of its own.
             trained = stack_models(build_models(runs), self.strategies).to(self.device)
-            inherit(trained, self.model, [self.runs.index(run) for run in runs])
+            copy_learned(trained, self.model, [self.runs.index(run) for run in runs])
         model = stack_models(build_models(runs, factor, shift), self.strategies).to(self.device)
-        inherit(model, trained)
+        copy_learned(model, trained)
         return model
 
 

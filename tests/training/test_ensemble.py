@@ -14,11 +14,11 @@ from synthbench.registry import Registry
 from synthbench.suites import load_suite
 from synthbench.training.cell import Run
 from synthbench.training.ensemble import (
-    NEVER,
+    UNKNOWN_LOGIT,
     BottleneckHead,
     SequenceModel,
     Strategy,
-    inherit,
+    copy_learned,
     stack_mixers,
     stack_models,
     strategy_of,
@@ -74,14 +74,14 @@ def test_tokens_of_other_tasks_are_never_predicted_and_never_trained() -> None:
     logits = trainer.model(tokens)
     assert num_own < large.task.vocab_size == logits.shape[-1]
     assert logits[0, ..., :num_own].isfinite().all()
-    assert (logits[0, ..., num_own:] < NEVER / 2).all()
+    assert (logits[0, ..., num_own:] < UNKNOWN_LOGIT / 2).all()
     assert (logits[0].softmax(-1)[..., num_own:] == 0).all()
     assert logits[1].isfinite().all()
     assert all(parameter.isfinite().all() for parameter in trainer.model.parameters())
     for values, untrained in (
         (trainer.model.embedding.weight[0, num_own:], 0.0),
         (head.weight[0, :, num_own:], 0.0),
-        (head.bias[0, num_own:], NEVER),  # but for what weight decay takes of it
+        (head.bias[0, num_own:], UNKNOWN_LOGIT),  # but for what weight decay takes of it
     ):
         assert values.numel()
         torch.testing.assert_close(values, torch.full_like(values, untrained), rtol=1e-3, atol=0)
@@ -231,7 +231,7 @@ def test_stacked_bottlenecks_give_what_single_ones_give() -> None:
 def test_a_longer_model_inherits_all_and_keeps_its_own_new_positions() -> None:
     trained, longer = bottlenecked(0), bottlenecked(1, length=9)
     fresh = {name: values.clone() for name, values in longer.state_dict().items()}
-    inherit(longer, trained)
+    copy_learned(longer, trained)
 
     for name, values in trained.state_dict().items():
         inherited = longer.state_dict()[name]
