@@ -21,7 +21,7 @@ from synthbench.reports.selection import select
 from synthbench.reports.table import fixed
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
-from synthbench.training.ladder import course_of
+from synthbench.training.ladder import ladder_schedule
 from synthbench.trust.beside import join
 
 PAGE = Path(__file__).with_name("README.md")
@@ -125,7 +125,7 @@ def chosen(judged: Sequence[Judged]) -> list[Judged]:
 def relative_cost(tasks: Sequence[str]) -> float:
     """Divide the training tokens of the given tasks by those of the 24 tasks of suite ``climb``."""
     now, before = (
-        sum(course_of(suite, task).tokens(suite.training.steps) for task in names)
+        sum(ladder_schedule(suite, task).tokens(suite.training.steps) for task in names)
         for suite, names in ((load_suite(SUITE), tasks), (climb.SUITE, climb.SUITE.tasks))
     )
     return now / before

@@ -34,7 +34,7 @@ from synthbench.suites import Suite
 from synthbench.tasks import level_bounds
 from synthbench.training.cell import Cell, Run
 from synthbench.training.evaluate import evaluate
-from synthbench.training.ladder import Course, course_of, evenly, mixture
+from synthbench.training.ladder import LadderSchedule, evenly, ladder_schedule, mixture
 from synthbench.training.stream import DeviceBlock
 from synthbench.training.train import Trainer, on_levels
 
@@ -123,29 +123,29 @@ GATE, LOOK_EVERY, LOOK_SEQUENCES = 0.6, 16, 64
 """Skill at which the frontier moves to the next level, steps between two evaluations, and sequences per evaluation."""
 
 
-def frontier(trainer: Trainer, course: Course) -> Iterator[int]:
+def frontier(trainer: Trainer, schedule: LadderSchedule) -> Iterator[int]:
     """Place every other step at the first level that is not learned yet, and the others at levels up to this one."""
     looks = [
-        trainer.batches("validation", -(-course.training.steps // LOOK_EVERY), LOOK_SEQUENCES, factor=number)
-        for number, _ in enumerate(course.levels, start=1)
+        trainer.batches("validation", -(-schedule.training.steps // LOOK_EVERY), LOOK_SEQUENCES, factor=number)
+        for number, _ in enumerate(schedule.levels, start=1)
     ]
     centre = 0
-    for step in range(course.training.steps):
+    for step in range(schedule.training.steps):
         if step and step % LOOK_EVERY == 0:
-            bound = level_bounds(course.levels[centre])
+            bound = level_bounds(schedule.levels[centre])
             (score,) = evaluate(trainer.model, [next(looks[centre])])
             if score.accuracy >= bound.base + GATE * (bound.ceiling - bound.base):
-                centre = min(centre + 1, len(course.levels) - 1)
+                centre = min(centre + 1, len(schedule.levels) - 1)
         yield centre if step % 2 == 0 else spread(step, centre + 1)
 
 
 def train(setting: Setting, seeds: Sequence[int]) -> list[list[LevelScore]]:
     """Train several seeds of a setting in a batch and test them on every level."""
     suite = suite_of(setting)
-    course = course_of(suite, setting.task)
-    cell = Cell(suite, setting.task, course.levels[-1].length, {}, setting.mech, {}, "cpu")
+    schedule = ladder_schedule(suite, setting.task)
+    cell = Cell(suite, setting.task, schedule.levels[-1].length, {}, setting.mech, {}, "cpu")
     trainer = Trainer([Run(cell, seed, setting.rate) for seed in seeds], torch.device("cpu"))
-    for step, batch in enumerate(batches(trainer, course, setting.rule)):
+    for step, batch in enumerate(batches(trainer, schedule, setting.rule)):
         trainer.schedule.apply(step, trainer.optimiser, trainer.model)
         trainer.step(batch.inputs[0], batch.targets[0], batch.columns)
     return [levels for _, levels in on_levels(trainer, "test")]
@@ -160,14 +160,14 @@ def suite_of(setting: Setting) -> Suite:
     return suite.model_copy(update={"training": training.model_copy(update=steps), "model": model})
 
 
-def batches(trainer: Trainer, course: Course, rule: str) -> Iterator[DeviceBlock]:
+def batches(trainer: Trainer, schedule: LadderSchedule, rule: str) -> Iterator[DeviceBlock]:
     """Yield the batch of every step."""
-    num_steps = course.training.steps
+    num_steps = schedule.training.steps
     streams = [
         trainer.batches("train", num_steps, size, factor=number)
-        for number, size in enumerate(course.batch_sizes, start=1)
+        for number, size in enumerate(schedule.batch_sizes, start=1)
     ]
-    order = frontier(trainer, course) if rule == FRONTIER else ORDERS[rule](num_steps, len(course.levels))
+    order = frontier(trainer, schedule) if rule == FRONTIER else ORDERS[rule](num_steps, len(schedule.levels))
     for level in order:
         yield next(streams[level])
 

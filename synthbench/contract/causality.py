@@ -15,7 +15,7 @@ from torch import Tensor
 from synthbench.options import MAIN_SUITE
 from synthbench.suites import load_suite
 from synthbench.tasks import IGNORE
-from synthbench.training.ladder import course_of
+from synthbench.training.ladder import ladder_schedule
 from synthbench.training.stream import in_pieces
 
 TOLERANCE = 1e-4
@@ -44,8 +44,8 @@ def shapes_of_main_suite() -> tuple[Shape, ...]:
     rng = np.random.Generator(np.random.Philox(key=0))
     found = set()
     for task in suite.tasks:
-        course = course_of(suite, task)
-        for level, size in zip(course.levels, course.batch_sizes, strict=True):
+        schedule = ladder_schedule(suite, task)
+        for level, size in zip(schedule.levels, schedule.batch_sizes, strict=True):
             for batch_size, is_training in ((size, True), (suite.evaluation.test_sequences, False)):
                 targets = level.task.sample(rng, batch_size, level.length).targets
                 last = int(np.flatnonzero((targets != IGNORE).any(0)).max(initial=0))

@@ -166,19 +166,27 @@ def _tuning_rule(cell: Cell) -> str:
 
 def num_sequences(cell: Cell, num_steps: int) -> int:
     """Count the sequences that a run has read after a number of steps."""
-    return num_steps * cell.suite.training.batch_size if cell.course is None else cell.course.sequences(num_steps)
+    return (
+        num_steps * cell.suite.training.batch_size
+        if cell.ladder_schedule is None
+        else cell.ladder_schedule.sequences(num_steps)
+    )
 
 
 def num_tokens(cell: Cell, num_steps: int) -> int:
     """Count the tokens that a run has read after a number of steps."""
-    return num_sequences(cell, num_steps) * cell.length if cell.course is None else cell.course.tokens(num_steps)
+    return (
+        num_sequences(cell, num_steps) * cell.length
+        if cell.ladder_schedule is None
+        else cell.ladder_schedule.tokens(num_steps)
+    )
 
 
 def _metrics(cell: Cell, run: RunResult) -> dict[str, float | None]:
     metrics: dict[str, float | None] = {**run.metrics}
     if run.validation:
         metrics["validation_accuracy"] = run.validation[-1].accuracy
-    if cell.course is not None:
+    if cell.ladder_schedule is not None:
         reached = {factor: None if score is None else score.accuracy for factor, score in run.beyond.items()}
         return metrics | metrics_of_levels(run.levels) | metrics_beyond(cell.levels, reached)
     metrics |= {f"reference.{name}": reached for name, reached in references(cell.task, cell.length).items()}
@@ -217,7 +225,7 @@ def _metrics_in_bits(run: RunResult) -> dict[str, float | None]:
 
 def _bounds_of(cell: Cell) -> tuple[Bound, Bound, Bound | None]:
     """Return floor, ceiling and local ceiling, in the unit of the score."""
-    if cell.course is not None:  # the ladder score already allows for the base of each level
+    if cell.ladder_schedule is not None:  # the ladder score already allows for the base of each level
         return Bound(0.0), Bound(1.0), Bound(0.0)
     local = None if cell.is_in_bits else local_ceiling(cell.task, cell.length)
     return *floor_and_ceiling(cell.task, cell.length), local
@@ -230,7 +238,7 @@ def _common(runs: Sequence[Run], index: int, provenance: Provenance) -> dict[str
     training, evaluation = suite.training, suite.evaluation
     task, mechanism = cell.task, cell.mechanism
     floor, ceiling, local = _bounds_of(cell)
-    metric = LADDER_SCORE if cell.course is not None else BITS if cell.is_in_bits else "accuracy"
+    metric = LADDER_SCORE if cell.ladder_schedule is not None else BITS if cell.is_in_bits else "accuracy"
     config = canonical_json(run.identity)
     return {
         "run_id": run.run_id,

@@ -18,7 +18,7 @@ from synthbench.suites import Suite
 from synthbench.tasks import TASKS, Level, Task
 from synthbench.training import identity
 from synthbench.training.ensemble import OWN, SequenceModel
-from synthbench.training.ladder import Course, beyond, course_of
+from synthbench.training.ladder import LadderSchedule, beyond, ladder_schedule
 
 
 @dataclass(frozen=True)
@@ -79,16 +79,16 @@ class Cell:
         return TASKS[self.task_name](**self.task_arguments)
 
     @cached_property
-    def course(self) -> Course | None:
+    def ladder_schedule(self) -> LadderSchedule | None:
         """The levels, order and batch sizes of training on the task's ladder; None in a suite without ladders."""
         if self.suite.ladder is None:
             return None
-        return course_of(self.suite, self.task_name)
+        return ladder_schedule(self.suite, self.task_name)
 
     @property
     def levels(self) -> Sequence[Level]:
         """The levels of the task's ladder, easiest first; empty in a suite without ladders."""
-        return () if self.course is None else self.course.levels
+        return () if self.ladder_schedule is None else self.ladder_schedule.levels
 
     @cached_property
     def tests(self) -> dict[int, tuple[Task, int]]:
@@ -111,7 +111,7 @@ class Cell:
     @property
     def is_in_bits(self) -> bool:
         """True if the score is the negative of bits per token; never on a ladder, which counts right answers."""
-        return self.course is None and self.task.measure == "bits"
+        return self.ladder_schedule is None and self.task.measure == "bits"
 
     @property
     def longest(self) -> int:
@@ -174,7 +174,7 @@ class Cell:
                 f"coordinates move by {shift}; allowed with positions {self.positions[0].name!r}: 0, as their table "
                 f"ends with the {self.tests[factor][1]} tokens of a sequence"
             )
-        if self.course is None:
+        if self.ladder_schedule is None:
             task, length = self.tests[factor]
         else:
             task, length = (self.task, self.length) if factor == 1 else self.beyond[factor][:2]
@@ -256,8 +256,8 @@ class Cell:
         A plugin's task never shares a program with another task, so its failure cannot affect rows of other tasks.
         """
         shape = [self.length, self.longest, self.task.readout, self.task.coordinates(self.length).tolist()]
-        if self.course is not None:
-            shape += [[level.length for level in self.course.levels], self.course.batch_sizes]
+        if self.ladder_schedule is not None:
+            shape += [[level.length for level in self.ladder_schedule.levels], self.ladder_schedule.batch_sizes]
         around = {name: part for name, part in self.identity.items() if not name.startswith("task")}
         foreign = None if TASKS.is_built_in(self.task_name) else self.task_name
         return canonical_json({**around, "shape": shape, "foreign": foreign})

@@ -51,7 +51,7 @@ def sized_in(suite: Suite, name: str, arguments: Mapping[str, object]) -> Sized:
     """
     if suite.ladder is None:
         return sized(name, {**suite.tasks.get(name, {}), **arguments})
-    levels = course_of(suite, name).levels
+    levels = ladder_schedule(suite, name).levels
     if arguments:
         option = next(iter(arguments))
         raise UsageError(
@@ -62,7 +62,7 @@ def sized_in(suite: Suite, name: str, arguments: Mapping[str, object]) -> Sized:
 
 
 @dataclass(frozen=True)
-class Course:
+class LadderSchedule:
     """The plan of training on a ladder: its levels, their order over the steps, and the batch sizes."""
 
     levels: tuple[Level, ...]
@@ -154,7 +154,7 @@ def _tokens(level: Level) -> tuple[frozenset[int], frozenset[int]]:
     return inputs, answers
 
 
-def course_of(suite: Suite, task: str) -> Course:
+def ladder_schedule(suite: Suite, task: str) -> LadderSchedule:
     """Plan the training on a task's ladder.
 
     Raises:
@@ -169,4 +169,4 @@ def course_of(suite: Suite, task: str) -> Course:
             f"task {task!r} has no levels of up to {suite.ladder.longest} tokens, which suite {suite.name!r} needs; "
             f"allowed: a task that 'synthbench list tasks --suite {suite.name}' shows"
         )
-    return Course(tuple(levels), suite.ladder, suite.training)
+    return LadderSchedule(tuple(levels), suite.ladder, suite.training)

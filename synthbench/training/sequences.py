@@ -17,7 +17,7 @@ from synthbench.options import LARGEST_SEED, arguments_of, parse_term, registere
 from synthbench.plugins import described
 from synthbench.suites import Suite, load_suite
 from synthbench.tasks import SPLITS, TASKS, Batch, Level, Split, Task, sized
-from synthbench.training.ladder import course_of
+from synthbench.training.ladder import ladder_schedule
 from synthbench.training.seeding import data_blocks
 
 MOST_TOKENS = 1 << 28
@@ -164,8 +164,8 @@ def _read_by(suite: Suite, split: Split) -> tuple[int, int]:
 
 def _level_of(suite: Suite, split: Split, task: str, given: Mapping[str, str]) -> tuple[Level, int, int]:
     """Find the requested level; return it with the number and size of the batches that a run reads on it."""
-    course = course_of(suite, task)
-    numbers = [str(number) for number, _ in enumerate(course.levels, start=1)]
+    schedule = ladder_schedule(suite, task)
+    numbers = [str(number) for number, _ in enumerate(schedule.levels, start=1)]
     level = given.get("level", given.get("rung"))
     if len(given) != 1 or level not in numbers:
         raise UsageError(
@@ -174,11 +174,11 @@ def _level_of(suite: Suite, split: Split, task: str, given: Mapping[str, str]) -
         )
     index = numbers.index(level)
     if split == "train":
-        return course.levels[index], course.num_batches[index], course.batch_sizes[index]
+        return schedule.levels[index], schedule.num_batches[index], schedule.batch_sizes[index]
     if split == "test":
-        return course.levels[index], 1, suite.evaluation.test_sequences
+        return schedule.levels[index], 1, suite.evaluation.test_sequences
     if suite.evaluation.validation_sequences is not None:
-        return course.levels[index], 1, suite.evaluation.validation_sequences
+        return schedule.levels[index], 1, suite.evaluation.validation_sequences
     raise UsageError(f"split is {split!r}; allowed in suite {suite.name!r}, which does not validate: train, test")
 
 

@@ -208,17 +208,17 @@ class Trainer:
 
     def training_batches(self) -> Iterator[DeviceBlock]:
         """Yield the batch of every step; on a ladder, it comes from the stream of the step's level."""
-        course, training = self.runs[0].cell.course, self.suite.training
-        if course is None:
+        plan, training = self.runs[0].cell.ladder_schedule, self.suite.training
+        if plan is None:
             yield from self.batches("train", training.steps, training.batch_size)
             return
         streams = [
             self.batches("train", num_batches, batch_size, factor=number)
             for number, (num_batches, batch_size) in enumerate(
-                zip(course.num_batches, course.batch_sizes, strict=True), start=1
+                zip(plan.num_batches, plan.batch_sizes, strict=True), start=1
             )
         ]
-        for level in course.order:
+        for level in plan.order:
             yield next(streams[level])
 
     def validation_batches(self) -> Iterator[DeviceBlock]:

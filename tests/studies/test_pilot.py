@@ -8,7 +8,7 @@ import pytest
 
 from studies.pilot import page as pilot
 from synthbench.levels import LevelScore
-from synthbench.training.ladder import course_of
+from synthbench.training.ladder import ladder_schedule
 
 
 def test_the_page_has_the_tables_that_the_rows_make() -> None:
@@ -22,8 +22,8 @@ def test_every_rule_trains_every_level_and_the_suites_is_the_first() -> None:
     for rule, order in pilot.ORDERS.items():
         for num_levels in range(1, 17):
             assert set(order(1024, num_levels)) == set(range(num_levels)), rule
-    course = course_of(pilot.suite_of(pilot.Setting("dyck", "linear")), "dyck")
-    assert course.order == pilot.ORDERS["low first"](1024, len(course.levels))
+    schedule = ladder_schedule(pilot.suite_of(pilot.Setting("dyck", "linear")), "dyck")
+    assert schedule.order == pilot.ORDERS["low first"](1024, len(schedule.levels))
 
 
 @pytest.mark.parametrize(("accuracy", "highest"), [(1.0, 9), (0.0, 0)])
@@ -31,11 +31,11 @@ def test_the_frontier_rises_where_levels_are_learned(
     monkeypatch: pytest.MonkeyPatch, accuracy: float, highest: int
 ) -> None:
     monkeypatch.setattr(pilot, "evaluate", lambda *_: [SimpleNamespace(accuracy=accuracy)])
-    course = course_of(pilot.suite_of(pilot.Setting("dyck", "linear", steps=256)), "dyck")
+    schedule = ladder_schedule(pilot.suite_of(pilot.Setting("dyck", "linear", steps=256)), "dyck")
     # All that the rule asks of a trainer.
     learner: Any = SimpleNamespace(model=None, batches=lambda *_, **__: iter(range(1000)))
 
-    assert max(pilot.frontier(learner, course)) == highest
+    assert max(pilot.frontier(learner, schedule)) == highest
 
 
 def test_runs_are_kept_and_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

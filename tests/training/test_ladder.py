@@ -51,21 +51,21 @@ def test_steps_are_spread_over_all_levels_low_ones_more_often(num_steps: int, nu
 
 
 def test_steps_have_tokens_enough_sequences_enough_and_answers_enough() -> None:
-    course = on_ladder("parity_final").course
-    assert course is not None
-    ladder, training = course.ladder, course.training
-    for level, size in zip(course.levels, course.batch_sizes, strict=True):
+    schedule = on_ladder("parity_final").ladder_schedule
+    assert schedule is not None
+    ladder, training = schedule.ladder, schedule.training
+    for level, size in zip(schedule.levels, schedule.batch_sizes, strict=True):
         wanted = (
             training.batch_size,
             ladder.batch_tokens // level.length,
             ladder.batch_answers / level_bounds(level).answers,
         )
         assert size - 1 < max(wanted) <= size
-    assert sum(course.num_batches) == STEPS
-    assert course.sequences(STEPS) == np.dot(course.num_batches, course.batch_sizes)
-    assert course.tokens(STEPS) == sum(
+    assert sum(schedule.num_batches) == STEPS
+    assert schedule.sequences(STEPS) == np.dot(schedule.num_batches, schedule.batch_sizes)
+    assert schedule.tokens(STEPS) == sum(
         count * size * level.length
-        for count, size, level in zip(course.num_batches, course.batch_sizes, course.levels, strict=True)
+        for count, size, level in zip(schedule.num_batches, schedule.batch_sizes, schedule.levels, strict=True)
     )
 
 
@@ -113,8 +113,8 @@ def test_a_run_that_diverges_has_no_levels() -> None:
 
 
 def test_a_row_says_how_high_it_climbed_and_what_is_on_every_level(made: Store) -> None:
-    levels, course = on_ladder().levels, on_ladder().course
-    assert course is not None
+    levels, schedule = on_ladder().levels, on_ladder().ladder_schedule
+    assert schedule is not None
     for row in rows_of(made):
         stored = levels_in(json.loads(row["metrics"]))
         assert [level.load for level in stored] == [level.load for level in levels]
@@ -125,7 +125,7 @@ def test_a_row_says_how_high_it_climbed_and_what_is_on_every_level(made: Store) 
         arguments = json.loads(row["task_args"])
         assert arguments["load"] == TASKS["parity_running"].load
         assert [level["load"] for level in arguments["rungs"]] == [level.load for level in levels]
-        assert row["n_train"] == course.sequences(STEPS)
+        assert row["n_train"] == schedule.sequences(STEPS)
         assert faults(row, datetime.now(UTC)) == []
 
 
@@ -234,11 +234,11 @@ def test_what_a_ladder_cannot_do_is_refused(changes: dict[str, Any], words: str,
 def test_the_sequences_of_a_level_can_be_had() -> None:
     suite = load_suite("core")
     cell = on_ladder(steps=suite.training.steps)
-    course = cell.course
-    assert course is not None
+    schedule = cell.ladder_schedule
+    assert schedule is not None
     drawn = draw("parity_running:level=3", suite="core", seed=1)
     trainer = Trainer([Run(cell, 1, 1e-3)], CPU)
-    blocks = trainer.batches("train", course.num_batches[2], course.batch_sizes[2], factor=3)
+    blocks = trainer.batches("train", schedule.num_batches[2], schedule.batch_sizes[2], factor=3)
     own = torch.cat([block.inputs[:, 0] for block in blocks])
     assert np.array_equal(drawn.inputs, own.flatten(0, 1).numpy())
     for split, count in (
@@ -246,8 +246,8 @@ def test_the_sequences_of_a_level_can_be_had() -> None:
         ("validation", suite.evaluation.validation_sequences),
     ):
         tested = draw("parity_running:level=3", suite="core", seed=1, split=split)
-        assert tested.inputs.shape == (count, course.levels[2].length)
-        assert (tested.targets[:, : course.levels[2].first_new] == IGNORE).all()
+        assert tested.inputs.shape == (count, schedule.levels[2].length)
+        assert (tested.targets[:, : schedule.levels[2].first_new] == IGNORE).all()
 
 
 @pytest.mark.parametrize(
