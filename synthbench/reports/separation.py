@@ -25,7 +25,7 @@ from synthbench.reports.table import (
     sources_of,
     table_of,
 )
-from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP, Place, Verdict, Verdicts, compared
+from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP, ScoreRange, Verdict, Verdicts, compared
 
 LOCAL = " Local: best rule that sees only its own token and position (measured); more needs mixing of positions."
 SHORTCUT = " Shortcut: best rule, such as an n-gram, that avoids what the task tests."
@@ -45,7 +45,7 @@ def summary(verdicts: Verdicts) -> str:
             f"{p_text(min(least_p))}."
         )
     num_differing = sum(verdict.has_differences for verdict in verdicts.values())
-    counts = Counter(verdict.place for verdict in verdicts.values())
+    counts = Counter(verdict.score_range for verdict in verdicts.values())
     phrases = [f"{counts[place]} {phrase}" for place, phrase in _PHRASES.items() if counts[place]]
     num = f"{num_differing} of {len(verdicts)} tasks {'shows' if num_differing == 1 else 'show'}"
     shown = f"{num} significant differences" if num_differing else "No task shows significant differences"
@@ -148,7 +148,7 @@ def _shortcut_cell(task: TaskFacts) -> Cell:
     return Cell(percent(task.shortcut[1]), remarks=(task.shortcut[0],)) if task.shortcut else Cell()
 
 
-_PHRASES: dict[Place, str] = {
+_PHRASES: dict[ScoreRange, str] = {
     "at floor": "at the floor",
     "at ceiling": "at the ceiling",
     "gap too narrow to rank": "with a gap too narrow to rank",

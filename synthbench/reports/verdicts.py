@@ -13,7 +13,7 @@ from synthbench.reports.cells import Cells, Estimate, Key, MechanismFacts, TaskF
 from synthbench.reports.looks import ONCE, Findings, Look, examine, looks_for
 from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, omega_squared, pooled_std
 
-Place = Literal["floor = ceiling", "gap too narrow to rank", "at floor", "at ceiling", "between", "no score"]
+ScoreRange = Literal["floor = ceiling", "gap too narrow to rank", "at floor", "at ceiling", "between", "no score"]
 
 SMALLEST_GAP = 0.2
 """Smallest gap between floor and ceiling of a ranked task; tasks with a smaller gap are shown but not ranked.
@@ -58,7 +58,7 @@ class Verdict:
     """P value of the permutation test for the outlier; NaN without one."""
     between: float
     """Share of the variance that lies between mechanisms, ω²; NaN below two mechanisms, or if none has two seeds."""
-    place: Place
+    score_range: ScoreRange
     best: MechanismFacts | None
     """The mechanism with the highest mean; None if mechanisms do not differ, or fewer than two ran all ranked tasks."""
     near_best: frozenset[Key]
@@ -75,7 +75,7 @@ class Verdict:
         if not self.num_pairs or math.isnan(self.p):
             outcome = "nothing to compare"
         stands_out = f"{self.outlier.label} stands out" if self.has_differences and self.outlier else ""
-        return "; ".join(filter(None, [outcome, stands_out, self.place * (self.place != "between")]))
+        return "; ".join(filter(None, [outcome, stands_out, self.score_range * (self.score_range != "between")]))
 
 
 Verdicts = Mapping[Key, Verdict]
@@ -125,7 +125,7 @@ def judge(cells: Cells) -> Verdicts:
             outlier=cells.mechanisms[findings.outlier[index]] if stands_out else None,
             p_outlier=p_outlier if stands_out else math.nan,
             between=omega_squared(scores),
-            place=_place(task, estimates),
+            score_range=_score_range(task, estimates),
             best=best,
             near_best=_near(cells, task, best, not_told, pooled_std(scores)) if best else frozenset(),
         )
@@ -214,7 +214,7 @@ def is_ranked(task: TaskFacts) -> bool:
     return task.gap >= SMALLEST_GAP - TOLERANCE
 
 
-def _place(task: TaskFacts, cells: Sequence[Estimate]) -> Place:
+def _score_range(task: TaskFacts, cells: Sequence[Estimate]) -> ScoreRange:
     scored = [cell for cell in cells if cell.n]
     if not scored:
         return "no score"

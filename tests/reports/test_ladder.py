@@ -60,7 +60,7 @@ def test_heights_that_differ_by_less_than_half_a_level_are_not_apart(distance: f
 def test_half_a_level_from_none_and_from_all_is_at_the_floor_and_at_the_ceiling() -> None:
     for heights, place in (([0.4, 0.5], "at floor"), ([10.6, 10.5], "at ceiling"), ([0.4, 0.7], "between")):
         (verdict,) = judge(grid(climbed({"softmax": heights, "linear": heights}))).values()
-        assert verdict.place == place
+        assert verdict.score_range == place
 
 
 def test_a_run_without_a_score_has_no_load() -> None:

@@ -55,7 +55,7 @@ def drawn(
 def test_the_place_follows_from_skill(scores: list[float], bounds: tuple[float, float], expected: str) -> None:
     floor, ceiling = bounds
 
-    assert only(make_frame({"slay": scores, "linear": scores}, floor=floor, ceiling=ceiling)).place == expected
+    assert only(make_frame({"slay": scores, "linear": scores}, floor=floor, ceiling=ceiling)).score_range == expected
 
 
 def test_evaluation_noise_counts_as_the_floor_but_spread_between_seeds_does_not() -> None:
@@ -63,10 +63,10 @@ def test_evaluation_noise_counts_as_the_floor_but_spread_between_seeds_does_not(
     noisy = '{"score_std_over_sequences": 0.5}'
     within, beyond = {"slay": [0.07, 0.09]}, {"slay": [0.07, 0.11]}
 
-    assert only(make_frame(within, floor=0.05, ceiling=0.25, metrics=noisy)).place == "at floor"
-    assert only(make_frame(within, floor=0.05, ceiling=0.25, metrics="{}")).place == "between"
-    assert only(make_frame(beyond, floor=0.05, ceiling=0.25, metrics=noisy)).place == "between"
-    assert only(make_frame({"slay": [0.0, 1.0]}, metrics="{}")).place == "between"
+    assert only(make_frame(within, floor=0.05, ceiling=0.25, metrics=noisy)).score_range == "at floor"
+    assert only(make_frame(within, floor=0.05, ceiling=0.25, metrics="{}")).score_range == "between"
+    assert only(make_frame(beyond, floor=0.05, ceiling=0.25, metrics=noisy)).score_range == "between"
+    assert only(make_frame({"slay": [0.0, 1.0]}, metrics="{}")).score_range == "between"
 
 
 def test_p_values_of_tasks_are_adjusted_together_and_those_of_pairs_within_a_task() -> None:
