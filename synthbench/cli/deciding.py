@@ -10,7 +10,7 @@ from synthbench.reports.cells import grid
 from synthbench.reports.ladder import LEAST
 from synthbench.reports.looks import LOOKS
 from synthbench.reports.selection import select
-from synthbench.reports.verdicts import Standing, standing
+from synthbench.reports.verdicts import SeedPlan, seed_plan
 from synthbench.runner.request import Request
 from synthbench.runner.run import Prepared, planned_rows, prepare
 from synthbench.suites import EXTRA, Suite, load_suite
@@ -70,12 +70,12 @@ def look_at(request: Request, runs: Mapping[str, Run], number: int) -> Looked:
         number: Number of the look, from 0.
     """
     rows = planned_rows(runs, request.results)
-    standings = [standing(grid(select(rows, suite).rows), LOOKS[: number + 1]) for suite in rows["suite"].unique()]
+    plans = [seed_plan(grid(select(rows, suite).rows), LOOKS[: number + 1]) for suite in rows["suite"].unique()]
     words = (
-        f"look at {SEEDS[number]} seeds: {_sum(standings, 'num_apart')} pairs of mechanisms apart, "
-        f"{_sum(standings, 'num_within')} within {LEAST:g} levels, {_sum(standings, 'num_open')} undecided"
+        f"look at {SEEDS[number]} seeds: {_sum(plans, 'num_apart')} pairs of mechanisms apart, "
+        f"{_sum(plans, 'num_within')} within {LEAST:g} levels, {_sum(plans, 'num_open')} undecided"
     )
-    undecided = frozenset().union(*(each.undecided for each in standings))
+    undecided = frozenset().union(*(each.undecided for each in plans))
     if number + 1 == len(LOOKS) or not undecided:
         return Looked(words, None)
     first = max(_suite_of(request).seeds) + 1
@@ -99,5 +99,5 @@ def _suite_of(request: Request) -> Suite:
     return load_suite(request.suite.removesuffix(EXTRA))
 
 
-def _sum(standings: list[Standing], name: str) -> int:
-    return sum(getattr(each, name) for each in standings)
+def _sum(plans: list[SeedPlan], name: str) -> int:
+    return sum(getattr(each, name) for each in plans)

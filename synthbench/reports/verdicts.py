@@ -143,7 +143,7 @@ def _near(
     )
 
 
-class Standing(NamedTuple):
+class SeedPlan(NamedTuple):
     """The decisions on pairs of mechanisms so far, over all tasks with a ladder; controls are left out."""
 
     num_apart: int
@@ -153,7 +153,7 @@ class Standing(NamedTuple):
     """Name of the task and name of the mechanism, for each mechanism in an undecided pair on a task."""
 
 
-def standing(cells: Cells, looks: Sequence[Look]) -> Standing:
+def seed_plan(cells: Cells, looks: Sequence[Look]) -> SeedPlan:
     """Count the pairs of mechanisms that differ, those within half a level, and those that need more seeds.
 
     Args:
@@ -167,7 +167,7 @@ def standing(cells: Cells, looks: Sequence[Look]) -> Standing:
     # If every run of a mechanism failed, more seeds would decide nothing.
     is_open = ~(findings.apart | findings.within) & has_score[:, first] & has_score[:, second]
     pairs = list(combinations([mechanism.name for mechanism in cells.mechanisms], 2))
-    return Standing(
+    return SeedPlan(
         num_apart=int(findings.apart.sum()),
         num_within=int(findings.within.sum()),
         num_open=int(is_open.sum()),

@@ -18,7 +18,7 @@ from synthbench.reports.render.page.content import content
 from synthbench.reports.report import Report
 from synthbench.reports.selection import select
 from synthbench.reports.table import Cell, load_table, score_table
-from synthbench.reports.verdicts import Standing, judge, standing
+from synthbench.reports.verdicts import SeedPlan, judge, seed_plan
 from tests.reports._made import PAIRS, alternating, climbed, ladder_of, levels_at, make_frame
 
 
@@ -194,6 +194,6 @@ def test_verdicts_on_a_ladder_allow_for_the_looks() -> None:
 def test_what_is_undecided_has_a_score_and_is_no_control() -> None:
     rows = climbed({"softmax": [5, 6, 4], "linear": [5, 4, 6], "slay": [None, None, None], "mean": [0, 1, 0]})
     rows.loc[rows["mech"] == "mean", "mech_family"] = CONTROL
-    decided = standing(grid(rows), LOOKS[:1])
+    decided = seed_plan(grid(rows), LOOKS[:1])
 
-    assert decided == Standing(0, 0, 1, frozenset({("mqar", "softmax"), ("mqar", "linear")}))
+    assert decided == SeedPlan(0, 0, 1, frozenset({("mqar", "softmax"), ("mqar", "linear")}))
