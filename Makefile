@@ -13,7 +13,7 @@ CHECKED := \
 	synthbench.bench.fidelity,synthbench.blocks, \
 	synthbench.contract.causality,synthbench.contract.tasks,synthbench.data,synthbench.forms,synthbench.layers, \
 	synthbench.mechanisms,synthbench.positions,synthbench.reports.aggregates,synthbench.reports.cells, \
-	synthbench.first_verdict,synthbench.reports.leaderboard,synthbench.reports.looks, \
+	synthbench.first_verdict,synthbench.reports.leaderboard,synthbench.reports.interim, \
 	synthbench.reports.render.figures,synthbench.reports.render.page.charts,synthbench.reports.statistics, \
 	synthbench.reports.variants,synthbench.results.store,synthbench.runner.held_out, \
 	synthbench.tasks,synthbench.training,beartype.beartype

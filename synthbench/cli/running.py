@@ -151,7 +151,7 @@ def run(
     """
     request = asked.request()
     if until_decided:
-        from synthbench.cli.deciding import require_decidable
+        from synthbench.cli.sequential import require_decidable
 
         require_decidable(request)
     if dry_run:
@@ -195,10 +195,10 @@ def status(asked: Selection, as_json: options.AsJson = False) -> None:
 
 
 def _print_plan(request: "Request", *, until_decided: bool, as_json: bool) -> None:
-    from synthbench.cli.deciding import prepare_look
+    from synthbench.cli.sequential import prepare_analysis
     from synthbench.runner.run import prepare
 
-    prepared = prepare_look(request) if until_decided else prepare(request)
+    prepared = prepare_analysis(request) if until_decided else prepare(request)
     if as_json:
         say(json.dumps(plan_facts(prepared)))
         return
@@ -286,18 +286,18 @@ def expected_s(plan: "Plan", num_workers: int | None) -> float | None:
 
 
 def _run_until_decided(request: "Request") -> "RunReport":
-    """Run what the first look (interim analysis) needs, then what each later look needs."""
-    from synthbench.cli.deciding import look_at
+    """Run what the first interim analysis needs, then what each later one needs."""
+    from synthbench.cli.sequential import analyse
 
     done = run_with_progress(request)
     for number in count():
         if done.is_interrupted:
             break
-        looked = look_at(request, done.runs, number)
-        note(looked.words)
-        if looked.further is None:
+        analysed = analyse(request, done.runs, number)
+        note(analysed.words)
+        if analysed.further is None:
             break
-        done = done.followed_by(run_with_progress(looked.further))
+        done = done.followed_by(run_with_progress(analysed.further))
     return done
 
 

@@ -6,7 +6,7 @@ Only ``folder.write`` writes files.
 ``selection``                      the rows that a report shows: one version of the suite and of every component
 ``cells``                          the scores of each mechanism on each task; ``ladder``: the levels of a task
 ``statistics``, ``aggregates``     significance tests; means over many tasks, with intervals
-``looks``, ``verdicts``            tests of whether mechanisms differ on a task, and which pairs of them differ
+``interim``, ``verdicts``          tests of whether mechanisms differ on a task, and which pairs of them differ
 ``leaderboard``, ``curves``        the ranking, and learning curves averaged over seeds
 ``table``, ``beyond``              tables without markup; skill beyond the trained length; ``separation``: verdicts
 ``bits``, ``variants``             tables of tasks scored in bits per token; comparisons of settings of a mechanism

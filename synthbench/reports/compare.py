@@ -32,8 +32,8 @@ from synthbench.reports.aggregates import (
     t_interval,
 )
 from synthbench.reports.cells import arguments_in
+from synthbench.reports.interim import share_at
 from synthbench.reports.ladder import LEAST, ladder_in
-from synthbench.reports.looks import share_at
 from synthbench.reports.selection import TASK_KEY, Terms, default_suite, having, partial, select, settings
 from synthbench.reports.statistics import (
     SIGNIFICANCE,
@@ -72,7 +72,7 @@ class PairedTask:
     p: float
     """P value of a moderated t test over seeds; NaN below two seeds.
 
-    It is adjusted for all tasks (Holm), and on a ladder for interim analyses (:mod:`synthbench.reports.looks`).
+    It is adjusted for all tasks (Holm), and on a ladder for interim analyses (:mod:`synthbench.reports.interim`).
     """
     num_seeds: int
     num_failed: int
@@ -310,7 +310,7 @@ def compare(
     tests = pair_tests(scores, is_paired=is_paired)
     ladders = [ladder_in(arguments_in(facts["task_args"])) for facts in tasks]
     num_runs = [(one, other) for one, other in (~np.isnan(scores)).sum(axis=2).tolist()]
-    # On a ladder, seeds may have been added because the first ones did not decide, and p is adjusted for the looks.
+    # On a ladder, seeds may have been added because the first ones did not decide, and p is adjusted for the analyses.
     shares = [share_at(min(counts)) if ladder else 1.0 for counts, ladder in zip(num_runs, ladders, strict=True)]
     adjusted = holm(np.minimum(p_of_pairs(tests, num_runs, is_paired=is_paired) / shares, 1.0))
     common = scores[:, :, ~np.isnan(scores).any(axis=(0, 1))]

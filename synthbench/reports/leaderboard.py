@@ -26,7 +26,7 @@ from synthbench.reports.aggregates import (
     solved_rates,
 )
 from synthbench.reports.cells import Cells, Key, MechanismFacts, TaskFacts, skills_of
-from synthbench.reports.looks import LOOKS
+from synthbench.reports.interim import ANALYSES
 from synthbench.reports.order import place_of
 from synthbench.reports.statistics import TOLERANCE, Prior, prior_of
 from synthbench.reports.table import (
@@ -47,7 +47,7 @@ from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP, is_ranked, with_al
 
 SOLVED = 0.9
 """Skill at which a run counts as having solved its task."""
-USUAL_SEEDS = LOOKS[0].num_seeds or 0
+USUAL_SEEDS = ANALYSES[0].num_seeds or 0
 """Usual number of seeds of a mechanism; a smaller number is stated beside its name."""
 FEW_SEEDS = (
     "A single run is taken to scatter as the other mechanisms do on its task, or where each has one run, as on the "

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from synthbench.registry import CONTROL
 from synthbench.reports.cells import Cells, TaskFacts
+from synthbench.reports.interim import ANALYSES
 from synthbench.reports.ladder import LEAST
-from synthbench.reports.looks import LOOKS
 from synthbench.reports.statistics import SIGNIFICANCE
 from synthbench.reports.table import (
     BOUNDS,
@@ -98,7 +98,7 @@ def _has_shortcut(cells: Cells) -> bool:
 def _caption(cells: Cells) -> str:
     if cells.has_ladder:
         means, distance = "mean score", f"at least {LEAST:g} levels"
-        looks = ", ".join(str(look.num_seeds) for look in LOOKS)
+        looks = ", ".join(str(one.num_seeds) for one in ANALYSES)
         terms = (
             f"Every p allows for looks at {looks} seeds. Within {LEAST:g} levels: pairs that are shown to differ by "
             "less (two one-sided t tests for each pair). At floor or at ceiling: all mechanisms are within "

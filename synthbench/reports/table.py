@@ -16,8 +16,8 @@ import numpy as np
 
 from synthbench.reports.aggregates import TIE, Interval
 from synthbench.reports.cells import Cells, Estimate, MechanismFacts, TaskFacts, is_known, mean_of
+from synthbench.reports.interim import ANALYSES
 from synthbench.reports.ladder import LEAST, SPLIT, num_learned
-from synthbench.reports.looks import LOOKS
 from synthbench.reports.verdicts import FAR, Verdict, Verdicts, compared
 
 Mark = Literal["", "best", "second"]
@@ -474,7 +474,7 @@ def _caption(cells: Cells, common_n: int | None) -> str:
 
 def on_added_seeds(cells: Cells) -> str:
     """Return a remark on seeds that may have been added to decide pairs; it begins with a space, or is empty."""
-    return ADDED if cells.has_ladder and len(cells.seeds) > (LOOKS[0].num_seeds or 0) else ""
+    return ADDED if cells.has_ladder and len(cells.seeds) > (ANALYSES[0].num_seeds or 0) else ""
 
 
 def _bound_cell(bound: float, relation: str, *, is_exact: bool) -> Cell:

@@ -10,7 +10,7 @@ import numpy as np
 
 from synthbench.registry import CONTROL
 from synthbench.reports.cells import Cells, Estimate, Key, MechanismFacts, TaskFacts, by_seed
-from synthbench.reports.looks import ONCE, Findings, Look, examine, looks_for
+from synthbench.reports.interim import ONCE, Findings, InterimAnalysis, analyses_for, examine
 from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, omega_squared, pooled_std
 
 ScoreRange = Literal["floor = ceiling", "gap too narrow to rank", "at floor", "at ceiling", "between", "no score"]
@@ -93,14 +93,14 @@ def judge(cells: Cells) -> Verdicts:
     instead.
 
     Runs are paired by seed only if runs with the same seed are correlated over the suite. On a ladder, p values are
-    adjusted for interim analyses: :mod:`synthbench.reports.looks`. Mechanisms with a single run take part in all tests,
-    with the variance of the task.
+    adjusted for interim analyses: :mod:`synthbench.reports.interim`. Mechanisms with a single run take part in all
+    tests, with the variance of the task.
 
     Returns:
         The verdict on each task by its key, in printed order.
     """
     ranked, cells = with_all_tasks(cells), _only(cells, compared(cells))
-    findings = _examine(cells, looks_for(len(cells.seeds)) if cells.has_ladder else ONCE)
+    findings = _examine(cells, analyses_for(len(cells.seeds)) if cells.has_ladder else ONCE)
     pairs = [frozenset(pair) for pair in combinations([mechanism.key for mechanism in cells.mechanisms], 2)]
     verdicts: dict[Key, Verdict] = {}
     for index, (task, scores) in enumerate(zip(cells.tasks, cells.scores, strict=True)):
@@ -153,15 +153,15 @@ class SeedPlan(NamedTuple):
     """Name of the task and name of the mechanism, for each mechanism in an undecided pair on a task."""
 
 
-def seed_plan(cells: Cells, looks: Sequence[Look]) -> SeedPlan:
+def seed_plan(cells: Cells, analyses: Sequence[InterimAnalysis]) -> SeedPlan:
     """Count the pairs of mechanisms that differ, those within half a level, and those that need more seeds.
 
     Args:
         cells: Cells with one setting of each mechanism, on tasks with a ladder.
-        looks: The interim analyses so far: the first few of :data:`synthbench.reports.looks.LOOKS`.
+        analyses: The interim analyses so far: the first few of :data:`synthbench.reports.interim.ANALYSES`.
     """
     cells = _only(cells, [mechanism for mechanism in cells.mechanisms if mechanism.family != CONTROL])
-    findings = _examine(cells, looks)
+    findings = _examine(cells, analyses)
     first, second = np.triu_indices(len(cells.mechanisms), 1)
     has_score = ~np.isnan(cells.scores).all(axis=2)
     # If every run of a mechanism failed, more seeds would decide nothing.
@@ -198,10 +198,10 @@ def _only(cells: Cells, mechanisms: Sequence[MechanismFacts]) -> Cells:
     return replace(cells, mechanisms=tuple(mechanisms))
 
 
-def _examine(cells: Cells, looks: Sequence[Look]) -> Findings:
+def _examine(cells: Cells, analyses: Sequence[InterimAnalysis]) -> Findings:
     has_run = ~np.isnan(by_seed([cell.runs for *_, cell in cells], cells.seeds))
     margins = np.array([_margin(task) if task.gap > TOLERANCE else math.inf for task in cells.tasks])
-    return examine(cells.scores, margins, looks, has_run.reshape(cells.scores.shape))
+    return examine(cells.scores, margins, analyses, has_run.reshape(cells.scores.shape))
 
 
 def _margin(task: TaskFacts) -> float:

@@ -11,9 +11,9 @@ from synthbench.levels import metrics_of_levels, profile
 from synthbench.registry import CONTROL
 from synthbench.reports.build import build
 from synthbench.reports.cells import Cells, grid
+from synthbench.reports.interim import ANALYSES
 from synthbench.reports.ladder import Ladder, ladder_in, mean_profile, scored_levels
 from synthbench.reports.leaderboard import leaderboard
-from synthbench.reports.looks import LOOKS
 from synthbench.reports.render.page.content import content
 from synthbench.reports.report import Report
 from synthbench.reports.selection import select
@@ -194,6 +194,6 @@ def test_verdicts_on_a_ladder_allow_for_the_looks() -> None:
 def test_what_is_undecided_has_a_score_and_is_no_control() -> None:
     rows = climbed({"softmax": [5, 6, 4], "linear": [5, 4, 6], "slay": [None, None, None], "mean": [0, 1, 0]})
     rows.loc[rows["mech"] == "mean", "mech_family"] = CONTROL
-    decided = seed_plan(grid(rows), LOOKS[:1])
+    decided = seed_plan(grid(rows), ANALYSES[:1])
 
     assert decided == SeedPlan(0, 0, 1, frozenset({("mqar", "softmax"), ("mqar", "linear")}))

@@ -9,8 +9,17 @@ import pytest
 from jaxtyping import Bool, Float, Int
 from numpy.random import Generator, Philox
 
+from synthbench.reports.interim import (
+    ANALYSES,
+    ONCE,
+    Findings,
+    InterimAnalysis,
+    analyses_for,
+    examine,
+    share_at,
+    task_test,
+)
 from synthbench.reports.ladder import LEAST
-from synthbench.reports.looks import LOOKS, ONCE, Findings, Look, examine, looks_for, share_at, task_test
 from synthbench.reports.statistics import SIGNIFICANCE
 
 Heights = Float[np.ndarray, "cells seeds"]
@@ -31,10 +40,10 @@ class Climb(NamedTuple):
 
 def climb(heights: Heights) -> Climb:
     """Add seeds to the cells of one task until every pair is decided, as a run does; heights are in levels."""
-    num_seeds = np.full(len(heights), LOOKS[0].num_seeds)
-    for number, following in enumerate((*LOOKS[1:], None), start=1):
+    num_seeds = np.full(len(heights), ANALYSES[0].num_seeds)
+    for number, following in enumerate((*ANALYSES[1:], None), start=1):
         shown = np.where(np.arange(heights.shape[1]) < num_seeds[:, None], heights, math.nan)[None]
-        result = examine(shown, np.array([LEAST]), LOOKS[:number], ~np.isnan(shown))
+        result = examine(shown, np.array([LEAST]), ANALYSES[:number], ~np.isnan(shown))
         if following is not None:
             pairs = np.transpose(np.triu_indices(len(heights), 1))
             num_seeds[pairs[~(result.apart | result.within)[0]]] = following.num_seeds
@@ -82,17 +91,26 @@ EQUAL, A_LEVEL_APART = cases(0.0, sd_of_two=1.0), cases(1.0, sd_of_two=0.4)
 
 
 def test_the_shares_of_all_looks_are_the_whole_error_and_follow_the_new_seeds() -> None:
-    seeds = [0, *(look.num_seeds or 0 for look in LOOKS)]
-    assert sum(look.share for look in LOOKS) == pytest.approx(1)
-    assert [look.share for look in LOOKS] == pytest.approx(np.diff(seeds) / seeds[-1])
+    seeds = [0, *(analysis.num_seeds or 0 for analysis in ANALYSES)]
+    assert sum(analysis.share for analysis in ANALYSES) == pytest.approx(1)
+    assert [analysis.share for analysis in ANALYSES] == pytest.approx(np.diff(seeds) / seeds[-1])
 
 
 @pytest.mark.parametrize(
-    ("num_seeds", "looks", "share"),
-    [(0, ONCE, 1), (3, ONCE, 1), (4, LOOKS[:2], 0.2), (5, LOOKS[:2], 0.2), (6, LOOKS, 0.5), (20, LOOKS, 0.5)],
+    ("num_seeds", "analyses", "share"),
+    [
+        (0, ONCE, 1),
+        (3, ONCE, 1),
+        (4, ANALYSES[:2], 0.2),
+        (5, ANALYSES[:2], 0.2),
+        (6, ANALYSES, 0.5),
+        (20, ANALYSES, 0.5),
+    ],
 )
-def test_a_look_begins_with_its_first_new_seed(num_seeds: int, looks: tuple[Look, ...], share: float) -> None:
-    assert looks_for(num_seeds) == looks
+def test_an_analysis_begins_with_its_first_new_seed(
+    num_seeds: int, analyses: tuple[InterimAnalysis, ...], share: float
+) -> None:
+    assert analyses_for(num_seeds) == analyses
     assert share_at(num_seeds) == share
 
 
@@ -134,20 +152,23 @@ def heights_of(*means: float, sd: float = 0.4) -> Float[np.ndarray, "1 cells see
     return normal(*means, sd=sd)(Generator(Philox(7)))[None]
 
 
-def examined(heights: Float[np.ndarray, "1 cells seeds"], looks: Sequence[Look] = LOOKS) -> Findings:
-    return examine(heights, np.array([LEAST]), looks, ~np.isnan(heights))
+def examined(heights: Float[np.ndarray, "1 cells seeds"], analyses: Sequence[InterimAnalysis] = ANALYSES) -> Findings:
+    return examine(heights, np.array([LEAST]), analyses, ~np.isnan(heights))
 
 
 def test_a_look_sees_nothing_of_later_seeds() -> None:
     heights = heights_of(5.0, 5.2, 6.0, 7.0)
-    for number, look in enumerate(LOOKS[:-1], start=1):
-        then, later = examined(heights[:, :, : look.num_seeds], LOOKS[:number]), examined(heights, LOOKS[:number])
+    for number, analysis in enumerate(ANALYSES[:-1], start=1):
+        then, later = (
+            examined(heights[:, :, : analysis.num_seeds], ANALYSES[:number]),
+            examined(heights, ANALYSES[:number]),
+        )
         np.testing.assert_equal(then, later)
 
 
 def test_a_pair_that_is_decided_stays_so_whatever_its_later_seeds_are() -> None:
     heights = heights_of(9.0, *[5.0] * 5, sd=0.05)
-    early = examined(heights, LOOKS[:1])
+    early = examined(heights, ANALYSES[:1])
     assert early.apart[0].tolist() == [True] * 5 + [False] * 10
     np.testing.assert_equal(early.within, ~early.apart)
 
@@ -160,7 +181,7 @@ def test_a_pair_that_is_decided_stays_so_whatever_its_later_seeds_are() -> None:
 def test_a_pair_that_lacks_a_run_of_a_look_is_not_tested_there() -> None:
     heights = heights_of(5.0, 5.7, 9.0)
     heights[0, 2, 5:] = math.nan
-    assert not examined(heights, LOOKS[:2]).apart[0, 0]
+    assert not examined(heights, ANALYSES[:2]).apart[0, 0]
     assert examined(heights).apart[0, 0]
     assert not examined(heights[:, :, :9]).apart[0, 0]
     heights[0, 1, 9] = math.nan
@@ -170,7 +191,7 @@ def test_a_pair_that_lacks_a_run_of_a_look_is_not_tested_there() -> None:
 def test_a_failed_run_does_not_hold_a_look_up() -> None:
     heights = heights_of(5.0, 5.7, 9.0)
     heights[0, 1, 9] = math.nan
-    result = examine(heights, np.array([LEAST]), LOOKS, np.ones(heights.shape, dtype=bool))
+    result = examine(heights, np.array([LEAST]), ANALYSES, np.ones(heights.shape, dtype=bool))
     assert result.apart[0, 0]
 
 
@@ -180,7 +201,10 @@ def test_runs_that_do_not_scatter_are_not_said_to_be_within_half_a_level() -> No
 
 def test_a_p_value_is_divided_by_the_share_of_its_look_and_the_smallest_counts() -> None:
     heights = heights_of(5.0, 5.4, 6.2)
-    alone = [float(task_test(heights[0, :, : look.num_seeds], is_paired=False).p) / look.share for look in LOOKS]
+    alone = [
+        float(task_test(heights[0, :, : analysis.num_seeds], is_paired=False).p) / analysis.share
+        for analysis in ANALYSES
+    ]
     assert examined(heights).p.tolist() == [pytest.approx(min(1.0, *alone))]
 
 

@@ -1,10 +1,10 @@
 """Tests of which tasks and which pairs of mechanisms show differences, with interim analyses as seeds are added.
 
-An interim analysis is called a *look*. On a ladder, all mechanisms have three seeds; pairs that are undecided then get
-five seeds, then ten. Testing at 5 % at each look would give more than 5 % false positives in total. So each look spends
-a part of the 5 % error rate, in proportion to its new seeds. By Bonferroni's inequality, all looks together then have
-at most 5 % false positives, whatever was decided at earlier looks. The p value of a look is divided by the look's
-fraction of the error rate, and the smallest result is used. A ladder without added seeds is tested once.
+On a ladder, all mechanisms have three seeds; pairs that are undecided then get five seeds, then ten. Testing at 5 % at
+each analysis would give more than 5 % false positives in total. So each analysis spends a part of the 5 % error rate,
+in proportion to its new seeds. By Bonferroni's inequality, all analyses together then have at most 5 % false positives,
+whatever was decided at earlier ones. The p value of an analysis is divided by its fraction of the error rate, and the
+smallest result is used. A ladder without added seeds is tested once.
 """
 
 import math
@@ -29,30 +29,30 @@ from synthbench.reports.statistics import (
 )
 
 
-class Look(NamedTuple):
+class InterimAnalysis(NamedTuple):
     """An interim analysis: a test of the first seeds of each cell."""
 
     num_seeds: int | None
     """Number of seeds of each cell that are tested, counted from the first; None for all seeds."""
     share: float
-    """Fraction of the total error rate that this look may spend."""
+    """Fraction of the total error rate that this analysis may spend."""
 
 
-ONCE = (Look(None, 1.0),)
-"""A single look, for runs that were all done before any test."""
-LOOKS = (Look(3, 0.3), Look(5, 0.2), Look(10, 0.5))
-"""The looks at a ladder, at 3, 5 and 10 seeds. Seeds after the tenth are not tested."""
+ONCE = (InterimAnalysis(None, 1.0),)
+"""A single analysis, for runs that were all done before any test."""
+ANALYSES = (InterimAnalysis(3, 0.3), InterimAnalysis(5, 0.2), InterimAnalysis(10, 0.5))
+"""The analyses of a ladder, at 3, 5 and 10 seeds. Seeds after the tenth are not tested."""
 
 
 class Findings(NamedTuple):
-    """The results of all interim analyses (looks)."""
+    """The results of all interim analyses."""
 
     p: Float[np.ndarray, " tasks"]
-    """P value of each task's test, adjusted for all tasks and looks; NaN if nothing can be tested."""
+    """P value of each task's test, adjusted for all tasks and analyses; NaN if nothing can be tested."""
     least_p: Float[np.ndarray, " tasks"]
-    """The smallest p value that the last look could have given, adjusted for looks only."""
+    """The smallest p value that the last analysis could have given, adjusted for analyses only."""
     has_differences: Bool[np.ndarray, " tasks"]
-    """True if, at some look, p is significant and the highest and lowest means are at least the margin apart."""
+    """True if, at some analysis, p is significant and the highest and lowest means are at least the margin apart."""
     alike: Bool[np.ndarray, "tasks pairs"]
     """True for pairs that have a t test and do not differ significantly, without adjustment for the other pairs.
 
@@ -66,41 +66,42 @@ class Findings(NamedTuple):
     within: Bool[np.ndarray, "tasks pairs"]
     """True for pairs whose difference is shown to be smaller than the margin, without adjustment for other pairs."""
     outlier: Int[np.ndarray, " tasks"]
-    """Index of the cell whose mean is farthest from the mean of all cells, at the last look."""
+    """Index of the cell whose mean is farthest from the mean of all cells, at the last analysis."""
     p_outlier: Float[np.ndarray, " tasks"]
-    """P value of the outlier in a permutation test, adjusted for looks."""
+    """P value of the outlier in a permutation test, adjusted for analyses."""
 
 
-def looks_for(num_seeds: int) -> tuple[Look, ...]:
-    """Return the interim analyses (looks) that have begun once the mechanism with the most seeds has ``num_seeds``.
+def analyses_for(num_seeds: int) -> tuple[InterimAnalysis, ...]:
+    """Return the interim analyses that have begun once the mechanism with the most seeds has ``num_seeds``.
 
-    The last look may be incomplete. Before any seed is added, there is one look, which may spend the whole error rate.
+    The last analysis may be incomplete. Before any seed is added, there is one analysis, which may spend the whole
+    error rate.
 
-    >>> [look.num_seeds for look in looks_for(4)], looks_for(3) == ONCE
+    >>> [analysis.num_seeds for analysis in analyses_for(4)], analyses_for(3) == ONCE
     ([3, 5], True)
     """
-    before = (0, *(look.num_seeds or 0 for look in LOOKS[:-1]))
-    started = tuple(look for look, fewer in zip(LOOKS, before, strict=True) if num_seeds > fewer)
+    before = (0, *(analysis.num_seeds or 0 for analysis in ANALYSES[:-1]))
+    started = tuple(analysis for analysis, fewer in zip(ANALYSES, before, strict=True) if num_seeds > fewer)
     return started if len(started) > 1 else ONCE
 
 
 def share_at(num_seeds: int) -> float:
     """Return the fraction of the error rate that the latest interim analysis may spend, given the number of seeds."""
-    return looks_for(num_seeds)[-1].share
+    return analyses_for(num_seeds)[-1].share
 
 
 def examine(
     scores: Scores,
     margins: Float[np.ndarray, " tasks"],
-    looks: Sequence[Look],
+    analyses: Sequence[InterimAnalysis],
     has_run: Bool[np.ndarray, "tasks cells seeds"],
 ) -> Findings:
-    """Test tasks and pairs of cells at each interim analysis (look).
+    """Test tasks and pairs of cells at each interim analysis.
 
     A pair is apart if its task shows differences, its means differ by at least the margin, and its moderated t test is
     significant after Holm over the task's pairs. A pair is within the margin if both one-sided t tests against the
-    margin are significant, without a correction for the number of pairs. Later looks do not change these decisions.
-    After the first look, a pair is tested only if both cells have all runs of the look.
+    margin are significant, without a correction for the number of pairs. Later analyses do not change these decisions.
+    After the first analysis, a pair is tested only if both cells have all runs of the analysis.
 
     If there are only two cells, a task's p value is that of the t test, adjusted over the tasks by Holm, as in
     :mod:`synthbench.reports.compare`. Permutations would be too coarse: three seeds each can be shuffled in only twenty
@@ -109,10 +110,10 @@ def examine(
     Args:
         scores: Scores of all runs; NaN where a run is missing or failed.
         margins: Smallest relevant difference of two means, for each task.
-        looks: The first few of ``LOOKS``, or ``ONCE``.
+        analyses: The first few of ``ANALYSES``, or ``ONCE``.
         has_run: True where there is a run, even a failed one.
 
-    Source: Maurer & Bretz (2013) for Holm's procedure over several looks; Schuirmann (1987) for two one-sided tests.
+    Source: Maurer & Bretz (2013) for Holm's procedure over several analyses; Schuirmann (1987) for two one-sided tests.
     """
     first, second = np.triu_indices(scores.shape[1], 1)
     limits = margins[:, None]
@@ -120,15 +121,15 @@ def examine(
     has_differences = np.zeros(len(scores), dtype=bool)
     tested = differs = apart = within = np.zeros((len(scores), len(first)), dtype=bool)
     has_one_pair = len(first) == 1
-    for look in looks:
-        seen = scores[:, :, : look.num_seeds]
+    for analysis in analyses:
+        seen = scores[:, :, : analysis.num_seeds]
         is_paired = shares_seeds(seen)
-        tests = [task_test(of_task, is_paired=is_paired, share=look.share) for of_task in seen]
+        tests = [task_test(of_task, is_paired=is_paired, share=analysis.share) for of_task in seen]
         pairs = pair_tests(seen, is_paired=is_paired)
         num_runs = (~np.isnan(seen)).sum(axis=2)
         if has_one_pair:
             of_the_pair = p_of_pairs(pairs, [(one, other) for one, other in num_runs.tolist()], is_paired=is_paired)
-            adjusted = holm(np.minimum(of_the_pair / look.share, 1.0))
+            adjusted = holm(np.minimum(of_the_pair / analysis.share, 1.0))
         else:
             adjusted = benjamini_hochberg(np.array([test.p for test in tests], dtype=float))
         p = np.fmin(p, adjusted)
@@ -136,17 +137,17 @@ def examine(
         farthest = np.fmax.reduce(means, axis=1, initial=math.nan) - np.fmin.reduce(means, axis=1, initial=math.nan)
         has_differences = has_differences | ((adjusted < SIGNIFICANCE) & (farthest >= margins - TOLERANCE))
 
-        is_whole = has_run[:, :, : look.num_seeds].sum(axis=2) == look.num_seeds
-        is_tested = (is_whole[:, first] & is_whole[:, second]) | (look is looks[0])
+        is_whole = has_run[:, :, : analysis.num_seeds].sum(axis=2) == analysis.num_seeds
+        is_tested = (is_whole[:, first] & is_whole[:, second]) | (analysis is analyses[0])
         tested = tested | (is_tested & ~np.isnan(pairs.p))
-        differs = differs | (is_tested & (pairs.p / look.share < SIGNIFICANCE))
+        differs = differs | (is_tested & (pairs.p / analysis.share < SIGNIFICANCE))
         is_open = is_tested & ~(apart | within)
         # In Holm's procedure, pairs that are apart pass their part of the error rate on; pairs within keep it.
-        p_open = np.where(is_open | np.isnan(pairs.p), np.minimum(pairs.p / look.share, 1.0), np.where(apart, 0, 1))
+        p_open = np.where(is_open | np.isnan(pairs.p), np.minimum(pairs.p / analysis.share, 1.0), np.where(apart, 0, 1))
         is_significant = np.array([holm(of_task) for of_task in p_open]).reshape(apart.shape) < SIGNIFICANCE
         distance = np.abs(means[:, first] - means[:, second])
         now_apart = is_open & has_differences[:, None] & is_significant & (distance >= limits - TOLERANCE)
-        reach = special.stdtrit(pairs.dof, 1 - SIGNIFICANCE * look.share) * pairs.error
+        reach = special.stdtrit(pairs.dof, 1 - SIGNIFICANCE * analysis.share) * pairs.error
         # If the runs of a task do not vary at all, nothing is known about how far apart further runs might be.
         now_within = is_open & ~now_apart & (reach > 0) & (np.abs(pairs.difference) + reach < limits)
         apart, within = apart | now_apart, within | now_within

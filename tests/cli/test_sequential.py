@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from synthbench.canonical import canonical_json
-from synthbench.cli.deciding import look_at, prepare_look, require_decidable
+from synthbench.cli.sequential import analyse, prepare_analysis, require_decidable
 from synthbench.errors import UsageError
 from synthbench.results import Store
 from synthbench.runner.plan import plan_request
@@ -64,9 +64,9 @@ class Scene:
         )  # fmt: skip
 
     def run_until_decided(self) -> list[Request]:
-        """As the command does; the requests of the looks."""
+        """As the command does; the requests of the analyses."""
         requests, runs = [self.request], dict(self.run(self.request))
-        while (further := look_at(self.request, runs, len(requests) - 1).further) is not None:
+        while (further := analyse(self.request, runs, len(requests) - 1).further) is not None:
             requests.append(further)
             runs |= self.run(further)
         return requests
@@ -84,7 +84,7 @@ def scene(tmp_path: Path, make_row: MakeRow) -> Scene:
 
 @pytest.fixture(scope="module")
 def decided(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> tuple[Scene, list[Request]]:
-    """A store with all rows, and the requests of its looks."""
+    """A store with all rows, and the requests of its analyses."""
     scene = Scene(tmp_path_factory.mktemp("decided"), make_row)
     return scene, scene.run_until_decided()
 
@@ -103,7 +103,7 @@ def test_seeds_are_added_for_undecided_pairs_only(decided: tuple[Scene, list[Req
 def test_a_run_that_is_stopped_anywhere_goes_on_to_the_same_rows(
     decided: tuple[Scene, list[Request]], tmp_path: Path
 ) -> None:
-    """Stopped amid the last look, it goes through all looks."""
+    """Stopped amid the last analysis, it goes through all of them."""
     scene, requests = decided
     whole = Store.open(scene.request.results, create=False)
     again = copy.copy(scene)
@@ -117,7 +117,7 @@ def test_rows_of_others_in_the_store_change_nothing(scene: Scene) -> None:
     some = replace(scene.request, mechanisms=("linear", "lstm"))
     scene.run(replace(scene.request, mechanisms=("softmax", "gla"), seeds=tuple(range(1, 11))))
     runs = scene.run(some)
-    further = look_at(some, runs, 0).further
+    further = analyse(some, runs, 0).further
 
     assert further is not None
     assert further.only == {(TASK, name) for name in some.mechanisms}
@@ -126,25 +126,25 @@ def test_rows_of_others_in_the_store_change_nothing(scene: Scene) -> None:
 
 def test_one_mechanism_and_a_control_have_no_pairs(scene: Scene) -> None:
     alone = replace(scene.request, mechanisms=("linear", "mean"))
-    looked = look_at(alone, scene.run(alone), 0)
+    analysed = analyse(alone, scene.run(alone), 0)
 
-    assert looked.further is None
-    assert looked.words == "look at 3 seeds: 0 pairs of mechanisms apart, 0 within 0.5 levels, 0 undecided"
+    assert analysed.further is None
+    assert analysed.words == "analysis at 3 seeds: 0 pairs of mechanisms apart, 0 within 0.5 levels, 0 undecided"
 
 
 @pytest.mark.end_to_end
 def test_a_dry_run_is_of_the_next_look_that_lacks_rows(decided: tuple[Scene, list[Request]], tmp_path: Path) -> None:
     scene, (_, _, third) = decided
     nothing = replace(scene.request, results=tmp_path / "nothing")
-    assert prepare_look(nothing).plan.num_missing == len(HEIGHTS) * 3
-    assert prepare_look(scene.request).plan.num_missing == 0
+    assert prepare_analysis(nothing).plan.num_missing == len(HEIGHTS) * 3
+    assert prepare_analysis(scene.request).plan.num_missing == 0
 
     whole = Store.open(scene.request.results, create=False)
     part = replace(scene.request, results=tmp_path / "part")
     rows = whole.runs()
     Store.open(part.results, create=True).import_rows(whole, rows.loc[rows["seed"] < 10, "run_id"])
     planned = plan_request(replace(third, results=part.results), CPU)
-    lacking = prepare_look(part).plan
+    lacking = prepare_analysis(part).plan
     assert lacking.runs.keys() == planned.runs.keys()
     assert lacking.num_missing == planned.num_missing > 0
 
@@ -170,8 +170,8 @@ def test_the_command_trains_look_by_look_and_ends_with_what_is_there(scene: Scen
     done = synthbench(*asked, "--json")
     assert done.returncode == 0
     shown = json.loads(done.stdout)
-    looks = [line for line in done.stderr.splitlines() if line.startswith("look at")]
-    assert shown["planned"] == len(shown["rows"]) == 9 + {1: 0, 2: 4, 3: 14}[len(looks)]
+    analyses = [line for line in done.stderr.splitlines() if line.startswith("analysis at")]
+    assert shown["planned"] == len(shown["rows"]) == 9 + {1: 0, 2: 4, 3: 14}[len(analyses)]
     assert len(scene.seeds["mean"]) == 3
 
     again = synthbench(*asked, "--json")

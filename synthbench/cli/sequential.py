@@ -1,4 +1,4 @@
-"""Add seeds until every pair of mechanisms is decided; each look, an interim analysis of the rows, plans more runs."""
+"""Add seeds until every pair of mechanisms is decided; each interim analysis of the rows plans more runs."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,8 +7,8 @@ from typing import NamedTuple
 from synthbench.errors import UsageError
 from synthbench.options import MAIN_SUITE
 from synthbench.reports.cells import grid
+from synthbench.reports.interim import ANALYSES
 from synthbench.reports.ladder import LEAST
-from synthbench.reports.looks import LOOKS
 from synthbench.reports.selection import select
 from synthbench.reports.verdicts import SeedPlan, seed_plan
 from synthbench.runner.request import Request
@@ -16,17 +16,17 @@ from synthbench.runner.run import Prepared, planned_rows, prepare
 from synthbench.suites import EXTRA, Suite, load_suite
 from synthbench.training.cell import Run
 
-SEEDS = [look.num_seeds or 0 for look in LOOKS]
-"""Number of seeds per task and mechanism at each look."""
+SEEDS = [analysis.num_seeds or 0 for analysis in ANALYSES]
+"""Number of seeds per task and mechanism at each analysis."""
 
 
-class Looked(NamedTuple):
-    """The outcome of a look, an interim analysis of the rows."""
+class Analysed(NamedTuple):
+    """The outcome of an interim analysis of the rows."""
 
     words: str
     """A sentence with the numbers of decided and undecided pairs."""
     further: Request | None
-    """Runs that the next look needs; None if every pair is decided, or this was the last look."""
+    """Runs that the next analysis needs; None if every pair is decided, or this was the last one."""
 
 
 def require_decidable(request: Request) -> None:
@@ -58,37 +58,37 @@ def require_decidable(request: Request) -> None:
             raise UsageError(f"{option} is {given!r}; allowed with --until-decided: {reason}")
 
 
-def look_at(request: Request, runs: Mapping[str, Run], number: int) -> Looked:
-    """Analyse the rows of a request and find the runs that the next interim analysis (look) needs.
+def analyse(request: Request, runs: Mapping[str, Run], number: int) -> Analysed:
+    """Analyse the rows of a request and find the runs that the next interim analysis needs.
 
-    The result depends only on rows of the seeds up to this look, so an interrupted run resumes unchanged. Only pairs of
-    the request's mechanisms are compared.
+    The result depends only on rows of the seeds up to this analysis, so an interrupted run resumes unchanged. Only
+    pairs of the request's mechanisms are compared.
 
     Args:
         request: A request that :func:`require_decidable` accepts.
-        runs: The runs that this look and earlier ones need, by id; all of them have rows.
-        number: Number of the look, from 0.
+        runs: The runs that this analysis and earlier ones need, by id; all of them have rows.
+        number: Number of the analysis, from 0.
     """
     rows = planned_rows(runs, request.results)
-    plans = [seed_plan(grid(select(rows, suite).rows), LOOKS[: number + 1]) for suite in rows["suite"].unique()]
+    plans = [seed_plan(grid(select(rows, suite).rows), ANALYSES[: number + 1]) for suite in rows["suite"].unique()]
     words = (
-        f"look at {SEEDS[number]} seeds: {_sum(plans, 'num_apart')} pairs of mechanisms apart, "
+        f"analysis at {SEEDS[number]} seeds: {_sum(plans, 'num_apart')} pairs of mechanisms apart, "
         f"{_sum(plans, 'num_within')} within {LEAST:g} levels, {_sum(plans, 'num_open')} undecided"
     )
     undecided = frozenset().union(*(each.undecided for each in plans))
-    if number + 1 == len(LOOKS) or not undecided:
-        return Looked(words, None)
+    if number + 1 == len(ANALYSES) or not undecided:
+        return Analysed(words, None)
     first = max(_suite_of(request).seeds) + 1
     added = range(first + SEEDS[number] - SEEDS[0], first + SEEDS[number + 1] - SEEDS[0])
-    return Looked(words, replace(request, seeds=list(added), only=undecided))
+    return Analysed(words, replace(request, seeds=list(added), only=undecided))
 
 
-def prepare_look(request: Request) -> Prepared:
-    """Prepare the missing runs of the first look (interim analysis) that lacks rows, or else of the last look."""
+def prepare_analysis(request: Request) -> Prepared:
+    """Prepare the missing runs of the first analysis that lacks rows, or else of the last one."""
     prepared = prepare(request)
     runs = dict(prepared.plan.runs)
-    for number in range(len(LOOKS)):
-        if prepared.plan.num_missing or (further := look_at(request, runs, number).further) is None:
+    for number in range(len(ANALYSES)):
+        if prepared.plan.num_missing or (further := analyse(request, runs, number).further) is None:
             break
         prepared = prepare(further)
         runs |= prepared.plan.runs
