@@ -17,7 +17,7 @@ from jaxtyping import Float
 from studies.climb import page as climb
 from studies.pages import store, write
 from synthbench.reports.aggregates import UNKNOWN, Interval, over_seeds
-from synthbench.reports.cells import NO_ROWS, Cells, Estimate, MechanismFacts, TaskFacts, grid
+from synthbench.reports.cells import NO_ROWS, Cells, CellStats, MechanismFacts, TaskFacts, grid
 from synthbench.reports.ladder import Ladder
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select, settings
@@ -208,7 +208,7 @@ def _interval(compared: Sequence[Comparison]) -> str:
     return f"{signs}{value}" + ("" if NOTHING in ends else f" ({' to '.join(ends)})")
 
 
-def _reached(task: TaskFacts, cell: Estimate) -> str:
+def _reached(task: TaskFacts, cell: CellStats) -> str:
     """Format the capacity and the mean score in levels of a cell: ``1.7 (1.4)``; empty without a run."""
     if task.ladder is None or not cell.runs:
         return ""

@@ -22,7 +22,7 @@ from tabulate import tabulate
 
 from studies import pages
 from synthbench.reports.aggregates import probability_of_improvement, ranks
-from synthbench.reports.cells import NO_ROWS, Cells, Estimate, MechanismFacts, TaskFacts
+from synthbench.reports.cells import NO_ROWS, Cells, CellStats, MechanismFacts, TaskFacts
 from synthbench.reports.leaderboard import SOLVED, leaderboard
 from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE
 from synthbench.reports.verdicts import judge
@@ -234,7 +234,7 @@ def make_grid(scores: Runs) -> Cells:
     return Cells(tasks, mechanisms, cells)
 
 
-def _estimate(scores: Float[np.ndarray, " seeds"]) -> Estimate:
+def _estimate(scores: Float[np.ndarray, " seeds"]) -> CellStats:
     return replace(NO_ROWS, scores=dict(enumerate(scores.tolist())), skill=float(scores.mean()))
 
 

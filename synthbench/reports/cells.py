@@ -103,7 +103,7 @@ class MechanismFacts(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CellStats:
     """The results of one cell over its seeds. Scores are fractions in [0, 1], or negative bits per token."""
 
     scores: dict[int, float] = field(default_factory=dict)
@@ -175,7 +175,7 @@ IN_ROWS = ("Softmax", "Standard")
 """The common name of softmax attention, shown in reports, and its name in the SLAY papers, used in rows."""
 DIGITS = 9
 """Decimals to which means are rounded before sorting, so that rounding errors decide nothing."""
-NO_ROWS = Estimate()
+NO_ROWS = CellStats()
 
 
 @dataclass(frozen=True)
@@ -184,18 +184,18 @@ class Cells:
 
     tasks: tuple[TaskFacts, ...]
     mechanisms: tuple[MechanismFacts, ...]
-    estimates: dict[tuple[Key, Key], Estimate]
+    estimates: dict[tuple[Key, Key], CellStats]
     """Estimates by the keys of task and mechanism; cells without rows are absent."""
 
-    def __iter__(self) -> Iterator[tuple[TaskFacts, MechanismFacts, Estimate]]:
+    def __iter__(self) -> Iterator[tuple[TaskFacts, MechanismFacts, CellStats]]:
         """Yield every task with every mechanism, in printed order."""
         return ((task, mechanism, self.cell(task, mechanism)) for task in self.tasks for mechanism in self.mechanisms)
 
-    def cell(self, task: TaskFacts, mechanism: MechanismFacts) -> Estimate:
+    def cell(self, task: TaskFacts, mechanism: MechanismFacts) -> CellStats:
         """Return the estimate of one cell; the estimate of a cell without rows has no seeds."""
         return self.estimates.get((task.key, mechanism.key), NO_ROWS)
 
-    def cells_of(self, task: TaskFacts) -> list[Estimate]:
+    def cells_of(self, task: TaskFacts) -> list[CellStats]:
         """Return the estimates of one task, in the order of the mechanisms."""
         return [self.cell(task, mechanism) for mechanism in self.mechanisms]
 
@@ -494,9 +494,9 @@ def _mechanism(key: Key, label: str, row: Row, rows: Sequence[Row]) -> Mechanism
     )
 
 
-def _estimate(runs: Sequence[Row]) -> Estimate:
+def _estimate(runs: Sequence[Row]) -> CellStats:
     finished = {int(row["seed"]): row for row in runs if row["status"] == "ok" and is_known(row["score"])}
-    return Estimate(
+    return CellStats(
         scores={seed: float(row["score"]) for seed, row in finished.items()},
         skill=mean_of([row["skill"] for row in finished.values()], clipped),
         metrics={seed: json.loads(row["metrics"]) for seed, row in finished.items()},
@@ -504,7 +504,7 @@ def _estimate(runs: Sequence[Row]) -> Estimate:
     )
 
 
-def skills_of(cell: Estimate, task: TaskFacts, seeds: Sequence[int]) -> list[float]:
+def skills_of(cell: CellStats, task: TaskFacts, seeds: Sequence[int]) -> list[float]:
     """Return the skill of each run, clipped to [0, 1]; 0 for a run without a score."""
     return [clipped((cell.scores[seed] - task.floor) / task.gap) if seed in cell.scores else 0.0 for seed in seeds]
 

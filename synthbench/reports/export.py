@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.reports.cells import Estimate, MechanismFacts, Row, TaskFacts, clipped
+from synthbench.reports.cells import CellStats, MechanismFacts, Row, TaskFacts, clipped
 from synthbench.reports.render import latex, markdown
 from synthbench.reports.render.spreadsheet import Value, csv_text, json_text
 from synthbench.reports.report import Report, cite
@@ -93,7 +93,7 @@ class Export:
     """Number of rows left out on these tasks because they are of variants (settings run on only some tasks)."""
 
     @cached_property
-    def cells(self) -> list[tuple[TaskFacts, MechanismFacts, Estimate]]:
+    def cells(self) -> list[tuple[TaskFacts, MechanismFacts, CellStats]]:
         """The cells that have runs, in printed order."""
         return [(task, mechanism, cell) for task, mechanism, cell in self.report.cells if cell.rows]
 

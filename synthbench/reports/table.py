@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 
 from synthbench.reports.aggregates import TIE, Interval
-from synthbench.reports.cells import Cells, Estimate, MechanismFacts, TaskFacts, is_known, mean_of
+from synthbench.reports.cells import Cells, CellStats, MechanismFacts, TaskFacts, is_known, mean_of
 from synthbench.reports.interim import ANALYSES
 from synthbench.reports.ladder import LEAST, SPLIT, num_learned
 from synthbench.reports.verdicts import FAR, Verdict, Verdicts, compared
@@ -364,13 +364,13 @@ def score_text(task: TaskFacts, score: float) -> str:
     return fixed(score, 2) if task.ladder else percent(score)
 
 
-def mean_cell(cell: Estimate, common_n: int | None = None) -> Cell:
+def mean_cell(cell: CellStats, common_n: int | None = None) -> Cell:
     """Format mean and standard deviation in per cent; the number of seeds is added unless it is ``common_n``."""
     std = "" if math.isnan(cell.std) else percent(cell.std)
     return Cell(percent(cell.mean), std, run_remarks(cell, common_n))
 
 
-def run_remarks(cell: Estimate, common_n: int | None) -> tuple[str, ...]:
+def run_remarks(cell: CellStats, common_n: int | None) -> tuple[str, ...]:
     """Return remarks on a cell: its number of seeds, unless this is ``common_n``, and the number that failed."""
     counted = (f"n = {cell.n}",) if cell.n and cell.n != common_n else ()
     return (*counted, f"{cell.num_failed} failed") if cell.num_failed else counted
@@ -482,13 +482,13 @@ def _bound_cell(bound: float, relation: str, *, is_exact: bool) -> Cell:
     return Cell(text if is_exact or text == NOTHING else f"{relation} {text}")
 
 
-def _steps(cell: Estimate) -> list[float]:
+def _steps(cell: CellStats) -> list[float]:
     """Return the training steps until the threshold was reached, for each successful run; infinite if never."""
     found = [row["steps_to_threshold"] for row in cell.rows if row["seed"] in cell.scores]
     return [float(steps) if is_known(steps) else math.inf for steps in found]
 
 
-def _steps_cell(cell: Estimate) -> Cell:
+def _steps_cell(cell: CellStats) -> Cell:
     if not cell.n:
         return mean_cell(cell)
     steps = _steps(cell)

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from synthbench.registry import CONTROL
-from synthbench.reports.cells import Cells, Estimate, Key, MechanismFacts, TaskFacts, by_seed
+from synthbench.reports.cells import Cells, CellStats, Key, MechanismFacts, TaskFacts, by_seed
 from synthbench.reports.interim import ONCE, Findings, InterimAnalysis, analyses_for, examine
 from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, omega_squared, pooled_std
 
@@ -214,7 +214,7 @@ def is_ranked(task: TaskFacts) -> bool:
     return task.gap >= SMALLEST_GAP - TOLERANCE
 
 
-def _score_range(task: TaskFacts, cells: Sequence[Estimate]) -> ScoreRange:
+def _score_range(task: TaskFacts, cells: Sequence[CellStats]) -> ScoreRange:
     scored = [cell for cell in cells if cell.n]
     if not scored:
         return "no score"
@@ -229,7 +229,7 @@ def _score_range(task: TaskFacts, cells: Sequence[Estimate]) -> ScoreRange:
     return "between"
 
 
-def _is_near(cell: Estimate, distance: float, margin: float) -> bool:
+def _is_near(cell: CellStats, distance: float, margin: float) -> bool:
     """Return whether a mean is at its floor or ceiling, that is, at most the margin or the evaluation noise away.
 
     The spread between seeds is not used: if half of the seeds solve a task, the spread is large, but the task is not at
