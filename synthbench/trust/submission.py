@@ -200,7 +200,7 @@ def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> l
 def asked_for(request: Request, device_type: str) -> tuple[dict[str, str], list[str]]:
     """Plan a submission in a process that has its code; return descriptions of rows by run id, and failed checks."""
     subjects = foreign_subjects(select_components(request))
-    broken = [f"contract: {said}" for subject in subjects if (said := first_failure(examine(subject)))]
+    broken = [f"checks: {said}" for subject in subjects if (said := first_failure(examine(subject)))]
     return _wanted(_whole(request, device_type)), broken
 
 

@@ -213,7 +213,7 @@ def test_a_plugin_that_leaks_is_named_before_anything_is_run_again(tmp_path: Pat
     verification = receive(bundle, SAMPLING, runs_plugin=True)
 
     faults = [fault for _, fault in verification.faults]
-    assert any(fault.startswith("contract:") and "my-idea" in fault for fault in faults), faults
+    assert any(fault.startswith("checks:") and "my-idea" in fault for fault in faults), faults
     assert not verification.ok
 
 
