@@ -12,7 +12,7 @@ from torch import nn
 
 from synthbench.cli import check as examination
 from synthbench.contract.checks import first_failure
-from synthbench.contract.components import Subject, vet
+from synthbench.contract.components import Component, check_foreign
 from synthbench.contract.trial import Trial
 from synthbench.errors import ContractError, UnknownName, UsageError
 from synthbench.first_verdict import FirstVerdict
@@ -353,9 +353,11 @@ def _checked(module: Module, device: str) -> str:
         ContractError: If it fails a check.
     """
     name = mechanism_of(module)
-    subject = Subject(MECHANISMS.kind, name)
+    component = Component(MECHANISMS.kind, name)
     with Trial(_home_of(name)) as trial:
-        failure = first_failure(vet([subject], trial, devices=devices_of(resolve_device(device)))[subject])
+        failure = first_failure(
+            check_foreign([component], trial, devices=devices_of(resolve_device(device)))[component]
+        )
     if failure is not None:
         raise ContractError(failure)
     return name

@@ -766,11 +766,11 @@ def require_checks(request: Request) -> None:
     Raises:
         ContractError: If a plugin cannot be loaded, or a component fails a check.
     """
-    findings = prepare(request).findings
-    if findings:
+    checks = prepare(request).checks
+    if checks:
         Store.open(request.results, create=True)
-        record(findings, request.results / CONTRACT)  # the runs need not repeat the checks
-    for verdicts in findings.values():
+        record(checks, request.results / CONTRACT)  # the runs need not repeat the checks
+    for verdicts in checks.values():
         if (broken := first_failure(verdicts)) is not None:
             raise ContractError(broken)
 

@@ -8,7 +8,7 @@ import torch
 from synthbench import plugins
 from synthbench.cli.facts import STATE_LENGTHS, task_facts
 from synthbench.contract.checks import CheckResult, first_failure
-from synthbench.contract.components import REGISTRIES, Devices, Subject, vet
+from synthbench.contract.components import REGISTRIES, Component, Devices, check_foreign
 from synthbench.contract.trial import Trial
 from synthbench.errors import UnknownName
 from synthbench.mechanisms import MECHANISMS, Mechanism
@@ -38,8 +38,8 @@ def check(target: str, trial: Trial, devices: Devices = ("cpu",)) -> list[Report
     """
     trial.try_plugins()
     plugins.load([*trial.plugins, *plugins.file_of(target)])
-    findings = vet(_subjects(target), trial, devices=devices)
-    return [_report(subject, results, trial, devices) for subject, results in findings.items()]
+    checks = check_foreign(_components(target), trial, devices=devices)
+    return [_report(component, results, trial, devices) for component, results in checks.items()]
 
 
 def lines_of(report: Report) -> list[str]:
@@ -57,54 +57,54 @@ def lines_of(report: Report) -> list[str]:
     return [*lines, f"  {sum(num.values())} of {len(results)} checks passed{warned}; {verdict}"]
 
 
-def _subjects(target: str) -> list[Subject]:
+def _components(target: str) -> list[Component]:
     if target.endswith(".py"):
         return [
-            Subject(kind, name) for kind, name in plugins.components_of(plugins.module_of(plugins.resolved(target)))
+            Component(kind, name) for kind, name in plugins.components_of(plugins.module_of(plugins.resolved(target)))
         ]
     name, arguments = parse_term(target)
     name = resolve_among(list(REGISTRIES.values()), name)
-    subjects = [Subject(kind, name, arguments) for kind, registry in REGISTRIES.items() if name in registry]
-    if subjects:
-        return subjects
+    components = [Component(kind, name, arguments) for kind, registry in REGISTRIES.items() if name in registry]
+    if components:
+        return components
     raise UnknownName("component", name, [name for registry in REGISTRIES.values() for name in registry])
 
 
-def _report(subject: Subject, results: list[CheckResult], trial: Trial, devices: Devices) -> Report:
+def _report(component: Component, results: list[CheckResult], trial: Trial, devices: Devices) -> Report:
     has_passed = first_failure(results) is None
     return {
-        "kind": subject.kind,
-        "name": subject.name,
-        "arguments": dict(subject.arguments),
-        "version": version_of(subject.unit),
-        "origin": origin_of(subject.unit),
+        "kind": component.kind,
+        "name": component.name,
+        "arguments": dict(component.arguments),
+        "version": version_of(component.unit),
+        "origin": origin_of(component.unit),
         "passed": has_passed,
         "checks": [dataclasses.asdict(result) for result in results],
-        "facts": _facts(subject, trial, devices) if has_passed else {},
+        "facts": _facts(component, trial, devices) if has_passed else {},
     }
 
 
-def _facts(subject: Subject, trial: Trial, devices: Devices) -> dict[str, str]:
-    if subject.is_in_session:
+def _facts(component: Component, trial: Trial, devices: Devices) -> dict[str, str]:
+    if component.is_in_session:
         with settings_restored():
             torch.set_num_threads(1)
-            return facts_of(subject, devices)
-    return trial.attempt(f"{subject.kind} {subject.name!r}", facts_of, subject, devices)
+            return facts_of(component, devices)
+    return trial.attempt(f"{component.kind} {component.name!r}", facts_of, component, devices)
 
 
-def facts_of(subject: Subject, devices: Devices) -> dict[str, str]:
+def facts_of(component: Component, devices: Devices) -> dict[str, str]:
     """Describe a component that passed its checks; its speed is measured only if ``devices`` contains the CPU."""
-    if subject.kind == TASKS.kind:
-        known = task_facts(subject.name, subject.arguments)
+    if component.kind == TASKS.kind:
+        known = task_facts(component.name, component.arguments)
         return {
             "category": known["category"],
             "length": f"{known['length']} tokens of {known['vocab_size']}",
             "floor": f"{known['floor']:.4f} ({known['floor_kind']})",
             "ceiling": f"{known['ceiling']:.4f} ({known['ceiling_kind']})",
         }
-    if subject.kind != MECHANISMS.kind:
+    if component.kind != MECHANISMS.kind:
         return {}
-    unit, arguments = subject.unit, coerce(subject.kind, subject.unit, dict(subject.arguments))
+    unit, arguments = component.unit, coerce(component.kind, component.unit, dict(component.arguments))
     state = ", ".join(
         f"{unit(**arguments, max_length=length).state_elements(length)} after {length} tokens"
         for length in STATE_LENGTHS
@@ -120,7 +120,7 @@ def facts_of(subject: Subject, devices: Devices) -> dict[str, str]:
 
         speed = ", ".join(
             f"{time['ms']:.2f} ms at length {length} ({time['times_softmax']:.1f} times softmax)"
-            for length, time in next_to_softmax(subject.name, arguments).items()
+            for length, time in next_to_softmax(component.name, arguments).items()
         )
         facts["forward"] = f"{speed}, 8 sequences on one thread"
     return {**facts, "runs trained together by": STRATEGIES[strategy_of(unit, arguments)]}

@@ -59,7 +59,7 @@ TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class Component:
     """A component to check, with its options."""
 
     kind: str
@@ -80,71 +80,71 @@ class Subject:
         return "/" not in self.name and self.name in registry and registry[self.name].__module__ == "__main__"
 
 
-def vet(
-    subjects: Sequence[Subject], trial: Trial, cache: Path | None = None, devices: Devices = ("cpu",)
-) -> dict[Subject, list[CheckResult]]:
+def check_foreign(
+    components: Sequence[Component], trial: Trial, cache: Path | None = None, devices: Devices = ("cpu",)
+) -> dict[Component, list[CheckResult]]:
     """Run all checks of some components; return the results by component.
 
     Args:
-        subjects: Components that are not built in.
+        components: Components that are not built in.
         trial: Process to check them in. Components defined in a notebook or script are checked in this process instead.
         cache: Folder with earlier results, which is only read; None if there is none.
         devices: Devices in order of preference; a mechanism is checked on the first on which it runs.
     """
-    return {subject: _vet(subject, trial, cache, devices) for subject in subjects}
+    return {component: _check_foreign(component, trial, cache, devices) for component in components}
 
 
-def record(findings: Mapping[Subject, list[CheckResult]], cache: Path, devices: Devices = ("cpu",)) -> None:
-    """Save results in a folder, one file per component, for later calls of :func:`vet` with the same ``devices``."""
+def record(checks: Mapping[Component, list[CheckResult]], cache: Path, devices: Devices = ("cpu",)) -> None:
+    """Save results, one file per component, for later calls of :func:`check_foreign` with the same devices."""
     cache.mkdir(parents=True, exist_ok=True)
-    for subject, results in findings.items():
-        path = cache / f"{_key(subject, devices)}.json"
+    for component, results in checks.items():
+        path = cache / f"{_key(component, devices)}.json"
         written = path.with_suffix(f".{uuid4().hex}.tmp")  # drivers on two machines may have the same process id
-        known = {"kind": subject.kind, "name": subject.name, "version": version_of(subject.unit)}
+        known = {"kind": component.kind, "name": component.name, "version": version_of(component.unit)}
         content = {**known, "checks": [dataclasses.asdict(result) for result in results]}
         written.write_text(json.dumps(content, indent=1), encoding="utf-8")
         written.replace(path)
 
 
-def examine(subject: Subject, devices: Devices = ("cpu",)) -> list[CheckResult]:
+def examine(component: Component, devices: Devices = ("cpu",)) -> list[CheckResult]:
     """Run all checks of a component in this process."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings of a plugin, at inputs that only a check uses
-        return list(make_all(_checks(subject, devices)))
+        return list(make_all(_checks(component, devices)))
 
 
-def built(subject: Subject) -> str:
+def built(component: Component) -> str:
     """Build a component once and return the hash of its source."""
-    _checks(subject)
-    return code_hash(subject.unit)
+    _checks(component)
+    return code_hash(component.unit)
 
 
 _examined: WeakKeyDictionary[type[Any], tuple[object, list[CheckResult]]] = WeakKeyDictionary()
 """Latest results for each class of this session, with their options and devices; this saves repeated checks."""
 
 
-def _vet(subject: Subject, trial: Trial, cache: Path | None, devices: Devices) -> list[CheckResult]:
-    if subject.is_in_session:
-        asked = (dict(subject.arguments), devices)
-        if _examined.get(subject.unit, (None,))[0] != asked:
+def _check_foreign(component: Component, trial: Trial, cache: Path | None, devices: Devices) -> list[CheckResult]:
+    if component.is_in_session:
+        asked = (dict(component.arguments), devices)
+        if _examined.get(component.unit, (None,))[0] != asked:
             with settings_restored():
                 torch.set_num_threads(1)  # for small products, more threads only wait for each other
-                _examined[subject.unit] = asked, examine(subject, devices)
-        return _examined[subject.unit][1]
-    what = f"{subject.kind} {subject.name!r}"
-    code = trial.attempt(what, built, subject)
-    known = _known(_key(subject, devices, code), cache)
+                _examined[component.unit] = asked, examine(component, devices)
+        return _examined[component.unit][1]
+    what = f"{component.kind} {component.name!r}"
+    code = trial.attempt(what, built, component)
+    known = _known(_key(component, devices, code), cache)
     if known is not None:
         return known
     try:
-        return trial.attempt(what, examine, subject, devices)
+        return trial.attempt(what, examine, component, devices)
     except ContractError as problem:
         return [CheckResult("process", "the checks must finish without ending their process", "FAILED", str(problem))]
 
 
-def _key(subject: Subject, devices: Devices, code: str | None = None) -> str:
+def _key(component: Component, devices: Devices, code: str | None = None) -> str:
     decisive = [
-        subject.kind, subject.name, code or code_hash(subject.unit), sorted(subject.arguments.items()), devices,
+        component.kind, component.name, code or code_hash(component.unit), sorted(component.arguments.items()), devices,
         synthbench.__version__, torch.__version__,
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
@@ -158,14 +158,16 @@ def _known(key: str, cache: Path | None) -> list[CheckResult] | None:
         return None  # then it is checked again
 
 
-def _checks(subject: Subject, devices: Devices = ("cpu",)) -> list[Check]:
-    unit = subject.unit
+def _checks(component: Component, devices: Devices = ("cpu",)) -> list[Check]:
+    unit = component.unit
     try:
-        return [_placed(check, unit) for check in _checks_of_kind(subject, unit, devices)]
+        return [_placed(check, unit) for check in _checks_of_kind(component, unit, devices)]
     except SynthbenchError:
         raise
     except (Exception, SystemExit) as problem:
-        raise ContractError(f"{subject.kind} {subject.name!r} cannot be built: {described(problem, unit)}") from problem
+        raise ContractError(
+            f"{component.kind} {component.name!r} cannot be built: {described(problem, unit)}"
+        ) from problem
 
 
 def _placed(check: Check, unit: type[Any]) -> Check:
@@ -185,28 +187,28 @@ def _placed(check: Check, unit: type[Any]) -> Check:
     return check._replace(make=make)
 
 
-def _checks_of_kind(subject: Subject, unit: type[Any], devices: Devices) -> list[Check]:
-    if subject.kind == TASKS.kind:
-        length, options = sized(subject.name, subject.arguments)
+def _checks_of_kind(component: Component, unit: type[Any], devices: Devices) -> list[Check]:
+    if component.kind == TASKS.kind:
+        length, options = sized(component.name, component.arguments)
         task = unit(**options)
         return [
             *of_tasks.checks_of(task, length),
             Check("ceiling", "no small model may score above the ceiling", lambda: _check_ceiling(task, length)),
         ]
-    arguments = coerce(subject.kind, unit, dict(subject.arguments))
+    arguments = coerce(component.kind, unit, dict(component.arguments))
     tokens = Check("tokens", "in a whole model, later tokens must not change earlier logits", lambda: None)
-    if subject.kind == MECHANISMS.kind:
+    if component.kind == MECHANISMS.kind:
         probe = of_mechanisms.lazy_probe(unit, arguments, devices)
         return [
             *of_mechanisms.checks_of(probe),
             tokens._replace(
-                make=lambda: _check_tokens(subject.name, arguments, "attention_only", "learned", probe().setting)
+                make=lambda: _check_tokens(component.name, arguments, "attention_only", "learned", probe().setting)
             ),
         ]
     term = term_of(unit, arguments)
     if arguments.get("conv"):
         _check_convolution(term)
-    around = ("attention_only", term) if subject.kind == POSITIONS.kind else (term, "learned")
+    around = ("attention_only", term) if component.kind == POSITIONS.kind else (term, "learned")
     _model("softmax", {}, *around, length=LENGTHS[0])
     return [
         tokens._replace(make=lambda: _check_tokens("softmax", {}, *around), is_needed=True),

@@ -18,7 +18,7 @@ import torch
 from synthbench import plugins
 from synthbench.blocks import BLOCKS
 from synthbench.contract.checks import CheckResult, first_failure
-from synthbench.contract.components import REGISTRIES, Devices, Subject, record, vet
+from synthbench.contract.components import REGISTRIES, Component, Devices, check_foreign, record
 from synthbench.contract.trial import Trial
 from synthbench.errors import ContractError, StoreError
 from synthbench.forms import kernels
@@ -41,7 +41,7 @@ from synthbench.training.ladder_scores import rescored
 CONTRACT = "contract"
 """Folder in the store with the check results of components that do not come with synthbench."""
 
-Findings = dict[Subject, list[CheckResult]]
+Checks = dict[Component, list[CheckResult]]
 
 
 @dataclass(repr=False)
@@ -159,7 +159,7 @@ class Prepared:
 
     request: Request
     device: torch.device
-    findings: Findings
+    checks: Checks
     """Check results of the components that do not come with synthbench."""
     plan: Plan
     executor: Executor
@@ -186,30 +186,30 @@ def prepare(request: Request) -> Prepared:
     with Trial(request.plugins, request.timeout_s) as trial:
         trial.try_plugins()
         selected = select_components(request)
-        findings = vet(foreign_subjects(selected), trial, request.results / CONTRACT, devices_of(device))
-    for subject, results in findings.items():
+        checks = check_foreign(foreign_components(selected), trial, request.results / CONTRACT, devices_of(device))
+    for component, results in checks.items():
         failure = first_failure(results)
-        if failure is not None and subject.kind != MECHANISMS.kind:  # rows of a mechanism have the status contract
+        if failure is not None and component.kind != MECHANISMS.kind:  # rows of a mechanism have the status contract
             raise ContractError(failure)
     plan = plan_request(request, device, selected)
     executor = make_executor(
         request,
         plan,
         device,
-        is_foreign=bool(findings or plugins.loaded()),
-        is_in_session=any(subject.is_in_session for subject in findings),
+        is_foreign=bool(checks or plugins.loaded()),
+        is_in_session=any(component.is_in_session for component in checks),
     )
-    return Prepared(request, device, findings, plan, executor)
+    return Prepared(request, device, checks, plan, executor)
 
 
 def _opened(prepared: Prepared) -> RunContext:
     """Make the folders that a run needs, and return the settings shared by all of its jobs."""
-    request, findings = prepared.request, prepared.findings
+    request, checks = prepared.request, prepared.checks
     Store.open(request.results, create=True)
     if request.predictions is not None:
         prepare_folder(request.predictions)
-    if findings:
-        record(findings, request.results / CONTRACT, devices_of(prepared.device))
+    if checks:
+        record(checks, request.results / CONTRACT, devices_of(prepared.device))
     return RunContext(
         results=request.results.absolute(),
         device=str(prepared.device),
@@ -218,9 +218,9 @@ def _opened(prepared: Prepared) -> RunContext:
         replaced=prepared.plan.replaced,
         plugins=request.plugins,
         violations={
-            subject.name: failure
-            for subject, results in findings.items()
-            if subject.kind == MECHANISMS.kind and (failure := first_failure(results)) is not None
+            component.name: failure
+            for component, results in checks.items()
+            if component.kind == MECHANISMS.kind and (failure := first_failure(results)) is not None
         },
         is_deterministic=request.deterministic,
         predictions=request.predictions and request.predictions.absolute(),
@@ -249,7 +249,7 @@ def devices_of(device: torch.device) -> Devices:
     return ("cpu", str(device)) if is_here else ("cpu",)
 
 
-def foreign_subjects(selected: Selected) -> list[Subject]:
+def foreign_components(selected: Selected) -> list[Component]:
     """List the selected components that do not come with synthbench, with the arguments used for them."""
     suite, tasks, mechanisms = selected
     model = suite.model
@@ -262,7 +262,7 @@ def foreign_subjects(selected: Selected) -> list[Subject]:
         *((kind, *parse_term(term)) for kind, term in around),
     ]
     return [
-        Subject(kind, name, arguments)
+        Component(kind, name, arguments)
         for kind, name, arguments in used
         if name in REGISTRIES[kind] and not REGISTRIES[kind].is_built_in(name)
     ]

@@ -21,7 +21,7 @@ from synthbench.results import Store
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.plan import Plan, plan_request, select_components
 from synthbench.runner.request import Request
-from synthbench.runner.run import foreign_subjects
+from synthbench.runner.run import foreign_components
 from synthbench.suites import load_suite, suite_names
 from synthbench.training.ladder_scores import USED, with_committed_baselines
 from synthbench.trust.audit import digest
@@ -199,8 +199,8 @@ def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> l
 
 def asked_for(request: Request, device_type: str) -> tuple[dict[str, str], list[str]]:
     """Plan a submission in a process that has its code; return descriptions of rows by run id, and failed checks."""
-    subjects = foreign_subjects(select_components(request))
-    broken = [f"checks: {said}" for subject in subjects if (said := first_failure(examine(subject)))]
+    components = foreign_components(select_components(request))
+    broken = [f"checks: {said}" for component in components if (said := first_failure(examine(component)))]
     return _wanted(_whole(request, device_type)), broken
 
 

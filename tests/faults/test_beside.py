@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from synthbench.contract.components import Subject, record
+from synthbench.contract.components import Component, record
 from synthbench.results import Store
 from synthbench.results.maintenance import collect, contents, examine
 from tests.results.rows import make_row
@@ -110,15 +110,15 @@ def test_two_drivers_with_one_process_id_keep_what_the_contract_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They run on two machines."""
-    findings: dict[Subject, list[Any]] = {Subject("mechanism", "softmax"): []}
+    checks: dict[Component, list[Any]] = {Component("mechanism", "softmax"): []}
     genuine = Path.replace
 
     def let_the_other_first(path: Path, target: Path) -> Path:
         monkeypatch.setattr(Path, "replace", genuine)
-        record(findings, tmp_path)
+        record(checks, tmp_path)
         return genuine(path, target)
 
     monkeypatch.setattr(Path, "replace", let_the_other_first)
-    record(findings, tmp_path)
+    record(checks, tmp_path)
 
     assert [path.suffix for path in tmp_path.iterdir()] == [".json"]

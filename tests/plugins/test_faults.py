@@ -13,14 +13,14 @@ import torch
 from synthbench import plugins
 from synthbench.blocks import block
 from synthbench.blocks.attention_only import AttentionOnly
-from synthbench.contract.components import Subject, examine, record, vet
+from synthbench.contract.components import Component, check_foreign, examine, record
 from synthbench.contract.trial import Trial
 from synthbench.errors import ContractError
 from synthbench.process import settings_restored
 from synthbench.results import Store
 from synthbench.runner.plan import select_components
 from synthbench.runner.request import Request
-from synthbench.runner.run import foreign_subjects, run
+from synthbench.runner.run import foreign_components, run
 from tests.runner.runs import tiny
 
 pytestmark = pytest.mark.end_to_end
@@ -62,7 +62,7 @@ def test_every_fault_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
 
 def test_checks_are_made_once_for_a_hash_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plugins.load([FAULTS])
-    subject = Subject("mechanism", "sound")
+    component = Component("mechanism", "sound")
     tried: list[str] = []
 
     class Counting(Trial):
@@ -72,11 +72,11 @@ def test_checks_are_made_once_for_a_hash_of_the_code(tmp_path: Path, monkeypatch
 
     for _ in range(2):
         with Counting([FAULTS]) as trial:
-            record(vet([subject], trial, tmp_path), tmp_path)
+            record(check_foreign([component], trial, tmp_path), tmp_path)
     assert tried == ["built", "examine", "built"]
     monkeypatch.setattr("synthbench.contract.components.code_hash", lambda _unit: "0" * 12)
     with Counting([FAULTS]) as trial:
-        vet([subject], trial, tmp_path)
+        check_foreign([component], trial, tmp_path)
     assert tried[3:] == ["built", "examine"]
 
 
@@ -89,9 +89,9 @@ def test_what_hangs_is_ended_and_costs_only_its_own_job(tmp_path: Path) -> None:
 def test_what_hangs_or_dies_while_it_is_examined_breaks_its_contract() -> None:
     plugins.load([FAULTS])
     with Trial([FAULTS], timeout_s=10.0) as trial:
-        findings = vet([Subject("mechanism", "hangs-always"), Subject("mechanism", "dies-always")], trial)
+        checks = check_foreign([Component("mechanism", "hangs-always"), Component("mechanism", "dies-always")], trial)
 
-    details = [results[0].detail for results in findings.values()]
+    details = [results[0].detail for results in checks.values()]
     assert details[0] == "mechanism 'hangs-always' hangs: its process was ended after 10 s"
     assert details[1] == "mechanism 'dies-always' ends the process that it runs in, with exit code 9"
 
@@ -151,10 +151,10 @@ def test_settings_are_put_back(tmp_path: Path) -> None:
 
 
 def test_only_foreign_units_are_examined(tmp_path: Path) -> None:
-    assert foreign_subjects(select_components(request(tmp_path, "softmax", "slay"))) == []
+    assert foreign_components(select_components(request(tmp_path, "softmax", "slay"))) == []
     plugins.load([FAULTS])
-    (subject,) = foreign_subjects(select_components(request(tmp_path, "softmax", "sound")))
-    assert (subject.kind, subject.name) == ("mechanism", "sound")
+    (component,) = foreign_components(select_components(request(tmp_path, "softmax", "sound")))
+    assert (component.kind, component.name) == ("mechanism", "sound")
 
 
 def test_a_block_that_drops_out_is_named_before_it_is_trained() -> None:
@@ -170,7 +170,7 @@ def test_a_block_that_drops_out_is_named_before_it_is_trained() -> None:
             out: torch.Tensor = self.drop(super().forward(x))
             return out
 
-    (failed,) = [result for result in examine(Subject("block", "drops")) if result.state == "FAILED"]
+    (failed,) = [result for result in examine(Component("block", "drops")) if result.state == "FAILED"]
 
     assert failed.check == "determinism"
     assert "drop (Dropout, p=0.1) drops values in training: set it to 0" in failed.detail
@@ -186,5 +186,5 @@ def test_a_block_that_passes_its_convolution_over_is_named() -> None:
             return out
 
     with pytest.raises(ContractError, match=r"does not use its convolution; let its `around` call `mix`"):
-        examine(Subject("block", "bare", {"conv": 4}))
-    assert not any(result.state == "FAILED" for result in examine(Subject("block", "bare")))
+        examine(Component("block", "bare", {"conv": 4}))
+    assert not any(result.state == "FAILED" for result in examine(Component("block", "bare")))
