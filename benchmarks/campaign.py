@@ -46,7 +46,7 @@ State = Literal["there", "done", "cut", "failed", "missing"]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepOutcome:
     """The result of a step in one call."""
 
     step: Step
@@ -76,7 +76,7 @@ def is_there(step: Step, folder: Path) -> bool:
     return _output(step, folder).exists()
 
 
-def perform(steps: Sequence[Step], folder: Path, *, budget_s: float) -> Iterator[Outcome]:
+def perform(steps: Sequence[Step], folder: Path, *, budget_s: float) -> Iterator[StepOutcome]:
     """Run the steps that are missing while there is time, those that failed before last; the result of each.
 
     Raises:
@@ -90,13 +90,13 @@ def perform(steps: Sequence[Step], folder: Path, *, budget_s: float) -> Iterator
     for step in sorted(steps, key=lambda step: _failure(step, folder).exists()):
         began = time.monotonic()
         if is_there(step, folder):
-            yield Outcome(step, "there")
+            yield StepOutcome(step, "there")
         elif deadline - began < LEAST_S:
-            yield Outcome(step, "missing")
+            yield StepOutcome(step, "missing")
         else:
             typer.echo(f"{step.name}: begins", err=True)
             state = _run(step, folder, deadline)
-            yield Outcome(step, state, time.monotonic() - began)
+            yield StepOutcome(step, state, time.monotonic() - began)
 
 
 def _run(step: Step, folder: Path, deadline: float) -> State:
