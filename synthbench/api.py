@@ -13,7 +13,7 @@ from torch import nn
 from synthbench.cli import check as examination
 from synthbench.contract.checks import first_failure
 from synthbench.contract.components import Component, check_foreign
-from synthbench.contract.trial import Trial
+from synthbench.contract.isolated import IsolatedProcess
 from synthbench.errors import ContractError, UnknownName, UsageError
 from synthbench.first_verdict import FirstVerdict
 from synthbench.first_verdict import quick as first_verdict
@@ -295,8 +295,8 @@ def check(
     name = target if isinstance(target, str) else mechanism_of(target)
     devices = (str(resolve_device(device)),)
     loaded = [*_listed("plugins", plugins), *(file_of(target) if isinstance(target, str) else _home_of(name))]
-    with Trial(loaded, timeout_s) as trial:
-        reports = examination.check(name, trial, devices)
+    with IsolatedProcess(loaded, timeout_s) as isolated:
+        reports = examination.check(name, isolated, devices)
     return pd.DataFrame({"component": report["name"], **result} for report in reports for result in report["checks"])
 
 
@@ -354,9 +354,9 @@ def _checked(module: Module, device: str) -> str:
     """
     name = mechanism_of(module)
     component = Component(MECHANISMS.kind, name)
-    with Trial(_home_of(name)) as trial:
+    with IsolatedProcess(_home_of(name)) as isolated:
         failure = first_failure(
-            check_foreign([component], trial, devices=devices_of(resolve_device(device)))[component]
+            check_foreign([component], isolated, devices=devices_of(resolve_device(device)))[component]
         )
     if failure is not None:
         raise ContractError(failure)

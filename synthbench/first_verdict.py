@@ -31,7 +31,7 @@ from synthbench.canonical import canonical_json, sha256
 from synthbench.cli.output import about, aligned
 from synthbench.contract.checks import first_failure
 from synthbench.contract.components import record
-from synthbench.contract.trial import Trial
+from synthbench.contract.isolated import IsolatedProcess
 from synthbench.errors import ContractError, StoreError, SynthbenchError, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.options import MAIN_SUITE, parse_term, registered, split_terms
@@ -784,8 +784,8 @@ def _only_mechanism(file: str, named: Sequence[str]) -> tuple[str, list[str]]:
     """
     path = plugin_files.resolved(file)
     every = list(dict.fromkeys([*named, path]))
-    with Trial(every) as trial:
-        trial.try_plugins()
+    with IsolatedProcess(every) as isolated:
+        isolated.try_plugins()
     plugin_files.load(every)
     registered = plugin_files.components_of(plugin_files.module_of(path))
     names = [name for kind, name in registered if kind == MECHANISMS.kind]

@@ -20,7 +20,7 @@ def test_completion_offers_the_public_names_before_anything_heavy_is_imported() 
 
 
 def test_a_process_of_checks_can_start_before_torch_is_imported() -> None:
-    script = "import sys, synthbench.cli.plugins, synthbench.contract.trial; print('torch' in sys.modules)"
+    script = "import sys, synthbench.cli.plugins, synthbench.contract.isolated; print('torch' in sys.modules)"
     done = python("-c", script)
 
     assert done.stdout.strip() == "False"

@@ -9,7 +9,7 @@ from synthbench import plugins
 from synthbench.cli.facts import STATE_LENGTHS, task_facts
 from synthbench.contract.checks import CheckResult, first_failure
 from synthbench.contract.components import REGISTRIES, Component, Devices, check_foreign
-from synthbench.contract.trial import Trial
+from synthbench.contract.isolated import IsolatedProcess
 from synthbench.errors import UnknownName
 from synthbench.mechanisms import MECHANISMS, Mechanism
 from synthbench.mechanisms._parameters import unused_parameters
@@ -25,21 +25,21 @@ Report = dict[str, Any]
 STRATEGIES = {"fold": "folding them into one batch", "stack": "stacking them on an axis", "loop": "taking turns"}
 
 
-def check(target: str, trial: Trial, devices: Devices = ("cpu",)) -> list[Report]:
+def check(target: str, isolated: IsolatedProcess, devices: Devices = ("cpu",)) -> list[Report]:
     """Check a component, or every component of a plugin, in a separate process.
 
     Args:
         target: A component's name, with options as in ``slay:R=3``, or the file of a plugin.
-        trial: The process, with the file of a plugin among its plugins.
+        isolated: The process, with the file of a plugin among its plugins.
         devices: Devices in order of preference; each mechanism is checked on the first one on which it runs.
 
     Returns:
         One report per component: its identity, the results of all ``checks``, ``passed``, and ``facts`` if it passed.
     """
-    trial.try_plugins()
-    plugins.load([*trial.plugins, *plugins.file_of(target)])
-    checks = check_foreign(_components(target), trial, devices=devices)
-    return [_report(component, results, trial, devices) for component, results in checks.items()]
+    isolated.try_plugins()
+    plugins.load([*isolated.plugins, *plugins.file_of(target)])
+    checks = check_foreign(_components(target), isolated, devices=devices)
+    return [_report(component, results, isolated, devices) for component, results in checks.items()]
 
 
 def lines_of(report: Report) -> list[str]:
@@ -70,7 +70,7 @@ def _components(target: str) -> list[Component]:
     raise UnknownName("component", name, [name for registry in REGISTRIES.values() for name in registry])
 
 
-def _report(component: Component, results: list[CheckResult], trial: Trial, devices: Devices) -> Report:
+def _report(component: Component, results: list[CheckResult], isolated: IsolatedProcess, devices: Devices) -> Report:
     has_passed = first_failure(results) is None
     return {
         "kind": component.kind,
@@ -80,16 +80,16 @@ def _report(component: Component, results: list[CheckResult], trial: Trial, devi
         "origin": origin_of(component.unit),
         "passed": has_passed,
         "checks": [dataclasses.asdict(result) for result in results],
-        "facts": _facts(component, trial, devices) if has_passed else {},
+        "facts": _facts(component, isolated, devices) if has_passed else {},
     }
 
 
-def _facts(component: Component, trial: Trial, devices: Devices) -> dict[str, str]:
+def _facts(component: Component, isolated: IsolatedProcess, devices: Devices) -> dict[str, str]:
     if component.is_in_session:
         with settings_restored():
             torch.set_num_threads(1)
             return facts_of(component, devices)
-    return trial.attempt(f"{component.kind} {component.name!r}", facts_of, component, devices)
+    return isolated.attempt(f"{component.kind} {component.name!r}", facts_of, component, devices)
 
 
 def facts_of(component: Component, devices: Devices) -> dict[str, str]:

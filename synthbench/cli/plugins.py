@@ -43,14 +43,14 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check a component; exit 4 if a check fails. Its code runs in a separate process."""
-    from synthbench.contract.trial import Trial
+    from synthbench.contract.isolated import IsolatedProcess
 
-    with Trial([*plugins.named(plugin), *plugins.file_of(target)], timeout) as trial:
-        trial.start()  # beside the same imports here
+    with IsolatedProcess([*plugins.named(plugin), *plugins.file_of(target)], timeout) as isolated:
+        isolated.start()  # beside the same imports here
         from synthbench.cli import check as examination
         from synthbench.runner.environment import resolve_device
 
-        reports = examination.check(target, trial, (str(resolve_device(device)),))
+        reports = examination.check(target, isolated, (str(resolve_device(device)),))
     if as_json:
         say(json.dumps(reports, indent=1))
     else:

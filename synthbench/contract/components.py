@@ -25,8 +25,8 @@ from synthbench.contract import mechanisms as of_mechanisms
 from synthbench.contract import tasks as of_tasks
 from synthbench.contract.causes import cause_of_difference, draws_noted, dropouts_of
 from synthbench.contract.checks import Check, CheckResult, CheckWarning, make_all
+from synthbench.contract.isolated import IsolatedProcess
 from synthbench.contract.setting import DOUBLE, Setting
-from synthbench.contract.trial import Trial
 from synthbench.errors import ContractError, SynthbenchError
 from synthbench.layers import in_precision
 from synthbench.mechanisms import MECHANISMS
@@ -81,17 +81,17 @@ class Component:
 
 
 def check_foreign(
-    components: Sequence[Component], trial: Trial, cache: Path | None = None, devices: Devices = ("cpu",)
+    components: Sequence[Component], isolated: IsolatedProcess, cache: Path | None = None, devices: Devices = ("cpu",)
 ) -> dict[Component, list[CheckResult]]:
     """Run all checks of some components; return the results by component.
 
     Args:
         components: Components that are not built in.
-        trial: Process to check them in. Components defined in a notebook or script are checked in this process instead.
+        isolated: Process to check them in. Components defined in a notebook or script are checked in this process.
         cache: Folder with earlier results, which is only read; None if there is none.
         devices: Devices in order of preference; a mechanism is checked on the first on which it runs.
     """
-    return {component: _check_foreign(component, trial, cache, devices) for component in components}
+    return {component: _check_foreign(component, isolated, cache, devices) for component in components}
 
 
 def record(checks: Mapping[Component, list[CheckResult]], cache: Path, devices: Devices = ("cpu",)) -> None:
@@ -123,7 +123,9 @@ _examined: WeakKeyDictionary[type[Any], tuple[object, list[CheckResult]]] = Weak
 """Latest results for each class of this session, with their options and devices; this saves repeated checks."""
 
 
-def _check_foreign(component: Component, trial: Trial, cache: Path | None, devices: Devices) -> list[CheckResult]:
+def _check_foreign(
+    component: Component, isolated: IsolatedProcess, cache: Path | None, devices: Devices
+) -> list[CheckResult]:
     if component.is_in_session:
         asked = (dict(component.arguments), devices)
         if _examined.get(component.unit, (None,))[0] != asked:
@@ -132,12 +134,12 @@ def _check_foreign(component: Component, trial: Trial, cache: Path | None, devic
                 _examined[component.unit] = asked, examine(component, devices)
         return _examined[component.unit][1]
     what = f"{component.kind} {component.name!r}"
-    code = trial.attempt(what, built, component)
+    code = isolated.attempt(what, built, component)
     known = _known(_key(component, devices, code), cache)
     if known is not None:
         return known
     try:
-        return trial.attempt(what, examine, component, devices)
+        return isolated.attempt(what, examine, component, devices)
     except ContractError as problem:
         return [CheckResult("process", "the checks must finish without ending their process", "FAILED", str(problem))]
 

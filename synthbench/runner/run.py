@@ -19,7 +19,7 @@ from synthbench import plugins
 from synthbench.blocks import BLOCKS
 from synthbench.contract.checks import CheckResult, first_failure
 from synthbench.contract.components import REGISTRIES, Component, Devices, check_foreign, record
-from synthbench.contract.trial import Trial
+from synthbench.contract.isolated import IsolatedProcess
 from synthbench.errors import ContractError, StoreError
 from synthbench.forms import kernels
 from synthbench.mechanisms import MECHANISMS
@@ -183,10 +183,10 @@ def prepare(request: Request) -> Prepared:
     if request.results.exists() and not request.results.is_dir():
         raise StoreError(f"cannot write to the results store {request.results}: not a folder")
     request = replace(request, plugins=[plugins.resolved(plugin) for plugin in request.plugins])
-    with Trial(request.plugins, request.timeout_s) as trial:
-        trial.try_plugins()
+    with IsolatedProcess(request.plugins, request.timeout_s) as isolated:
+        isolated.try_plugins()
         selected = select_components(request)
-        checks = check_foreign(foreign_components(selected), trial, request.results / CONTRACT, devices_of(device))
+        checks = check_foreign(foreign_components(selected), isolated, request.results / CONTRACT, devices_of(device))
     for component, results in checks.items():
         failure = first_failure(results)
         if failure is not None and component.kind != MECHANISMS.kind:  # rows of a mechanism have the status contract

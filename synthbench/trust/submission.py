@@ -11,7 +11,7 @@ from synthbench import plugins
 from synthbench.blocks import BLOCKS
 from synthbench.contract.checks import first_failure
 from synthbench.contract.components import examine
-from synthbench.contract.trial import Trial
+from synthbench.contract.isolated import IsolatedProcess
 from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.options import registered, require_current, split_terms
@@ -184,9 +184,9 @@ def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> l
     )
     rows = {row["run_id"]: row for row in store.table(is_checked=True).to_pylist()}
     if sampling.plugins or _may_be_foreign(manifest):
-        with Trial(sampling.plugins, sampling.timeout_s) as trial:
-            trial.try_plugins()
-            wanted, broken = trial.attempt("the plan of the bundle", asked_for, request, device_type)
+        with IsolatedProcess(sampling.plugins, sampling.timeout_s) as isolated:
+            isolated.try_plugins()
+            wanted, broken = isolated.attempt("the plan of the bundle", asked_for, request, device_type)
     else:
         wanted, broken = asked_for(request, device_type)
     extra = [

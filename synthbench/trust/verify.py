@@ -26,7 +26,7 @@ import torch
 
 from synthbench import __version__
 from synthbench.canonical import canonical_json
-from synthbench.contract.trial import Trial
+from synthbench.contract.isolated import IsolatedProcess
 from synthbench.errors import ContractError, UsageError
 from synthbench.results import Store
 from synthbench.runner import held_out
@@ -207,9 +207,9 @@ def verify(
 
 def _checked_apart(rows: Sequence[Row], sampling: Sampling) -> Checked:
     """Check rows that name foreign code in a separate process, whose answers cannot be trusted."""
-    with Trial(sampling.plugins, sampling.timeout_s) as trial:
+    with IsolatedProcess(sampling.plugins, sampling.timeout_s) as isolated:
         try:
-            found = trial.attempt("a plan", replan.check, rows)
+            found = isolated.attempt("a plan", replan.check, rows)
         except (ContractError, UsageError) as problem:
             return Checked({row["run_id"]: str(problem) for row in rows}, [])
     for row in rows:
@@ -291,8 +291,8 @@ def _made_again(batches: Sequence[list[Row]], groups: Groups, store: Store, samp
     for foreign in (False, True):
         some = [batch for batch in batches if is_foreign(batch[0]) == foreign]
         num_workers = min(len(some), usable_cores() if sampling.workers is None else sampling.workers)
-        with Trial(sampling.plugins if foreign else (), sampling.timeout_s, max(1, num_workers)) as trial:
-            attempt = trial.attempt if foreign or num_workers else _attempt_here
+        with IsolatedProcess(sampling.plugins if foreign else (), sampling.timeout_s, max(1, num_workers)) as isolated:
+            attempt = isolated.attempt if foreign or num_workers else _attempt_here
             with ThreadPoolExecutor(max(1, num_workers)) as threads:
                 for found in threads.map(partial(_made_apart, tuning, store, sampling, attempt), some):
                     made |= found

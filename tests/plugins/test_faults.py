@@ -14,7 +14,7 @@ from synthbench import plugins
 from synthbench.blocks import block
 from synthbench.blocks.attention_only import AttentionOnly
 from synthbench.contract.components import Component, check_foreign, examine, record
-from synthbench.contract.trial import Trial
+from synthbench.contract.isolated import IsolatedProcess
 from synthbench.errors import ContractError
 from synthbench.process import settings_restored
 from synthbench.results import Store
@@ -65,18 +65,18 @@ def test_checks_are_made_once_for_a_hash_of_the_code(tmp_path: Path, monkeypatch
     component = Component("mechanism", "sound")
     tried: list[str] = []
 
-    class Counting(Trial):
+    class Counting(IsolatedProcess):
         def attempt(self, what: str, function: Any, *arguments: Any) -> Any:  # noqa: ARG002 - it is that of the base
             tried.append(function.__name__)
             return function(*arguments)
 
     for _ in range(2):
-        with Counting([FAULTS]) as trial:
-            record(check_foreign([component], trial, tmp_path), tmp_path)
+        with Counting([FAULTS]) as isolated:
+            record(check_foreign([component], isolated, tmp_path), tmp_path)
     assert tried == ["built", "examine", "built"]
     monkeypatch.setattr("synthbench.contract.components.code_hash", lambda _unit: "0" * 12)
-    with Counting([FAULTS]) as trial:
-        check_foreign([component], trial, tmp_path)
+    with Counting([FAULTS]) as isolated:
+        check_foreign([component], isolated, tmp_path)
     assert tried[3:] == ["built", "examine"]
 
 
@@ -88,8 +88,10 @@ def test_what_hangs_is_ended_and_costs_only_its_own_job(tmp_path: Path) -> None:
 
 def test_what_hangs_or_dies_while_it_is_examined_breaks_its_contract() -> None:
     plugins.load([FAULTS])
-    with Trial([FAULTS], timeout_s=10.0) as trial:
-        checks = check_foreign([Component("mechanism", "hangs-always"), Component("mechanism", "dies-always")], trial)
+    with IsolatedProcess([FAULTS], timeout_s=10.0) as isolated:
+        checks = check_foreign(
+            [Component("mechanism", "hangs-always"), Component("mechanism", "dies-always")], isolated
+        )
 
     details = [results[0].detail for results in checks.values()]
     assert details[0] == "mechanism 'hangs-always' hangs: its process was ended after 10 s"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from synthbench import plugins
-from synthbench.contract.trial import Trial
+from synthbench.contract.isolated import IsolatedProcess
 from synthbench.errors import UsageError
 from synthbench.results import Store
 from synthbench.runner.request import Request
@@ -269,8 +269,8 @@ def test_a_plugin_travels_and_runs_only_if_asked(tmp_path: Path) -> None:
     run_with(HONEST, tmp_path, "--suite smoke")
     plugin = tmp_path / "cheat.py"
     request = Request(suite="smoke", mechanisms=("cheat",), results=tmp_path / "rows", plugins=[str(plugin)])
-    with Trial([]) as trial:  # where the plugin may be loaded
-        problems, bundled = trial.attempt("a test", submit_both, request, tmp_path / "idea.tar.gz", plugin)
+    with IsolatedProcess([]) as isolated:  # where the plugin may be loaded
+        problems, bundled = isolated.attempt("a test", submit_both, request, tmp_path / "idea.tar.gz", plugin)
     plugin.write_text("raise RuntimeError('the file of the submitter is not asked')\n")
     verification = receive(tmp_path / "idea.tar.gz", dataclasses.replace(SAMPLING, limit=1), runs_plugin=True)
 

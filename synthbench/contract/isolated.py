@@ -6,7 +6,7 @@ This module imports nothing slow, so that such a process can start while its dri
 import importlib
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import TimeoutError as TrialTimeout
+from concurrent.futures import TimeoutError as AttemptTimeout
 from contextlib import ExitStack
 from multiprocessing import get_context
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ TIMEOUT_S = 300.0
 """Default time limit of an attempt, in seconds."""
 
 
-class Trial:
+class IsolatedProcess:
     """One or more separate processes that run the code of plugins; they start with :meth:`start` or the first attempt.
 
     Args:
@@ -43,8 +43,8 @@ class Trial:
             initargs=(f"{__name__}:{_initialise.__name__}",),
         )
 
-    def __enter__(self) -> "Trial":  # noqa: PYI034 - beartype cannot check Self here
-        """Return the trial; its process has not started yet."""
+    def __enter__(self) -> "IsolatedProcess":  # noqa: PYI034 - beartype cannot check Self here
+        """Return this object; its process has not started yet."""
         self._ended.enter_context(orphans_ended())
         return self
 
@@ -89,7 +89,7 @@ class Trial:
         future = self._pool.schedule(_loaded, args=[loaded, function, *arguments], timeout=self._timeout_s)
         try:
             result: T = future.result()
-        except TrialTimeout:
+        except AttemptTimeout:
             raise ContractError(f"{what} hangs: its process was ended after {self._timeout_s:g} s") from None
         except ProcessExpired as problem:
             raise ContractError(f"{what} ends the process that it runs in, with {exit_of(problem.exitcode)}") from None
