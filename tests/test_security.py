@@ -66,6 +66,7 @@ def listing(root: Path) -> set[str]:
     return {path.relative_to(root).as_posix() for path in root.rglob("*")}
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_name_leads_out_of_its_folder(folder: Path, command: str) -> None:
     before = listing(folder)

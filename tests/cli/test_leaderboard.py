@@ -26,6 +26,7 @@ def shown(command: Command, *options: str) -> dict[str, Any]:
     return facts
 
 
+@pytest.mark.end_to_end
 def test_from_an_empty_folder_the_packaged_rows_answer(synthbench: Command, tmp_path: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in published().rglob("*")}
     ranking = shown(synthbench, "--category", "Recall")
@@ -60,6 +61,7 @@ def test_without_packaged_rows_a_store_must_exist(synthbench: Command) -> None:
         assert "no results store at" in done.stderr
 
 
+@pytest.mark.end_to_end
 def test_ones_own_suite_is_shown_and_the_packaged_rows_stand_beside_it(
     synthbench: Command, tmp_path: Path, make_row: MakeRow
 ) -> None:

@@ -60,6 +60,7 @@ def test_verify_prints_a_line_a_row_and_says_that_all_is_well(results: Path) -> 
     assert "4 rows checked, 0 faults, 0 cannot be verified; run again: 2 bitwise" in result.stderr
 
 
+@pytest.mark.end_to_end
 def test_verify_prints_json_alone_on_stdout_records_who_verified_what_and_fails_at_an_edited_row(results: Path) -> None:
     facts = json.loads(synthbench(f"verify {results} --limit 2 --into {results} --by somebody --json").stdout)
 

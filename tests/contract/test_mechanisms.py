@@ -64,6 +64,7 @@ def failed(unit: type[Mechanism]) -> list[str]:
         ("yat-spherical", {"max_length": SHORT, "normaliser": "softermax", "power": 3.0}),
     ],
 )
+@pytest.mark.end_to_end
 def test_every_mechanism_keeps_the_contract_and_so_do_published_settings(name: str, arguments: dict[str, Any]) -> None:
     """Its gradients are those of finite differences, and it trains every parameter."""
     assert remarks_on(MECHANISMS[name], arguments) == {}

@@ -16,6 +16,7 @@ from synthbench.options import option
 from synthbench.tasks.base import IGNORE, SPLITS, TASKS, Batch, Bound, Split, Task
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("name", list(TASKS))
 def test_every_task_keeps_the_contract(name: str) -> None:
     check_task(TASKS[name]())

@@ -292,6 +292,7 @@ def test_a_condition_changes_positions_only_in_suites_that_are_older_than_condit
         plan_request(tiny(tmp_path, condition="stoc"), CPU)
 
 
+@pytest.mark.end_to_end
 def test_a_rotation_that_means_nothing_is_allowed_and_said_in_the_plan_and_in_the_row(tmp_path: Path) -> None:
     def asked(positions: str) -> Request:
         return tiny(tmp_path, mechanisms=("kda", "softmax"), positions=positions, seeds=(1,), steps=1)
