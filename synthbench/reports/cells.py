@@ -87,9 +87,9 @@ class MechanismFacts(NamedTuple):
 
     @property
     def convolution(self) -> str:
-        """The width of the short convolution in the mechanism or its block; empty without one."""
+        """The width of the short convolution in the mechanism or its block; empty without one or if it is 1."""
         widths = re.findall(r"(?:\"conv(?:_width)?\":|:conv=)(\d+)", self.arguments + self.block)
-        return ", ".join(widths)
+        return ", ".join(width for width in widths if width != "1")
 
     @property
     def block(self) -> str:

@@ -138,6 +138,7 @@ def test_single_seeds_are_counted_beside_the_verdict() -> None:
 def test_a_bare_layer_is_on_the_board_and_in_no_verdict() -> None:
     rows = many({"gla": 0.4, "linear": 0.3}).assign(condition="stock", sees_places=False)
     bare = many({"gla": 0.8}).assign(condition="bare", sees_places=False, mech_args='{"conv":4}')
+    rows["mech_args"] = rows["mech_args"].mask(rows["mech"] == "linear", '{"conv_width":1}')
     board = leaderboard(grid(pd.concat([rows, bare.assign(run_id=bare["run_id"] + "-bare")], ignore_index=True)))
 
     assert [entry.label for entry in board.entries] == ["gla (bare)", "gla", "Linear"]
