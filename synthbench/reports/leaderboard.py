@@ -216,11 +216,11 @@ class Leaderboard:
             return "With one seed each, nothing is known of other seeds."
         single = sum(entry.num_seeds == (1, 1) for entry in self.mechanisms)
         on_some = sum(entry.num_seeds[0] == 1 for entry in self.mechanisms) - single
-        few = [f"{number} {which}" for number, which in ((single, "on all tasks"), (on_some, "on some")) if number]
+        few = [f"{number} of {which}" for number, which in ((single, "each task"), (on_some, "some tasks")) if number]
         return (
             "Each line names the mechanisms that may be the best on these tasks, with 95 % confidence over seeds, and "
             f"those that score less than {short(MARGIN)} below the first; “next” is the best of the rest."
-            + f" Mechanisms with a single run of a task: {' and '.join(few)}. Its scatter is estimated from other runs."
+            + f" Mechanisms with a single run: {', '.join(few)}. The scatter of a single run is estimated from others."
             * bool(few)
         )
 

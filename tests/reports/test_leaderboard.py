@@ -126,13 +126,10 @@ def test_single_seeds_are_counted_beside_the_verdict() -> None:
     scores: dict[str, list[float | None]] = {"softmax": [0.6, 0.62, 0.64], "linear": [0.3, 0.3, 0.36], "path": [0.9]}
     board = leaderboard(grid(frame({f"task_{index}": scores for index in range(4)})))
 
-    assert (
-        "Mechanisms with a single run of a task: 1 on all tasks. Its scatter is estimated from other runs."
-        in board.certainty
-    )
+    assert "Mechanisms with a single run: 1 of each task. The scatter of a single run is estimated" in board.certainty
     scores["path"] = [0.9, 0.92]
     some = pd.concat([frame({"more": scores}), frame({"task": scores | {"path": [0.9]}})])
-    assert "a single run of a task: 1 on some. " in leaderboard(grid(some)).certainty
+    assert "Mechanisms with a single run: 1 of some tasks. " in leaderboard(grid(some)).certainty
 
 
 def test_a_bare_layer_is_on_the_board_and_in_no_verdict() -> None:
