@@ -197,7 +197,7 @@ class Leaderboard:
             return parts
         is_open = len(self.candidates) > 1 and self.has_order
         return parts | {
-            OVERALL: self.order + f"; on similar tasks, any of {len(self.candidates)} could be first" * is_open
+            OVERALL: self.order + f"; on similar tasks, any of {len(self.candidates)} mechanisms could rank first" * is_open
         }
 
     @property
@@ -216,11 +216,11 @@ class Leaderboard:
             return "With one seed each, nothing is known of other seeds."
         single = sum(entry.num_seeds == (1, 1) for entry in self.mechanisms)
         on_some = sum(entry.num_seeds[0] == 1 for entry in self.mechanisms) - single
-        few = [f"{number} of {which}" for number, which in ((single, "each task"), (on_some, "some tasks")) if number]
+        few = [f"{number} on {which}" for number, which in ((single, "every task"), (on_some, "some tasks")) if number]
         return (
-            "Each line names the mechanisms that may be the best on these tasks, with 95 % confidence over seeds, and "
-            f"those that score less than {short(MARGIN)} below the first; “next” is the best of the rest."
-            + f" Mechanisms with a single run: {', '.join(few)}. The scatter of a single run is estimated from others."
+            "Each line names every mechanism that may be the best on these tasks (95 % confidence over seeds) or scores "
+            f"less than {short(MARGIN)} below the first; “next” is the best of the rest."
+            + f" Mechanisms with only one run: {', '.join(few)}. Their variance over seeds is estimated from those with more."
             * bool(few)
         )
 
