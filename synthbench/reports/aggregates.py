@@ -1,10 +1,11 @@
-"""Statistics over many tasks: one number per mechanism, with an interval.
+"""Statistics over many tasks: one number per mechanism, such as its mean skill, with an interval.
 
-There are two kinds of intervals. An interval *over seeds* treats tasks as fixed: it estimates the number for infinitely
-many seeds of the same tasks. An interval *over tasks* treats tasks as a sample: it estimates the number for all similar
-tasks. Skills are in [0, 1], in an array [mechanisms, tasks, seeds]; NaN pads cells with fewer runs than others. Every
-cell has at least one run, and a failed run has skill 0, the floor. All categories have equal weight, and so do the
-tasks within a category. ``studies/error_rates`` simulates how often the intervals cover the true value.
+There are two kinds of intervals. An interval *over seeds* treats tasks as fixed: it is for the value that infinitely
+many runs of the same tasks, with other seeds, would give. An interval *over tasks* treats tasks as a random sample: it
+is for the value over all similar tasks. Skills are in [0, 1], in an array [mechanisms, tasks, seeds]. A *cell* of this
+array is one mechanism on one task; cells with fewer runs than others are padded with NaN. Every cell has at least one
+run, and a failed run has skill 0 (chance level). All categories have equal weight, and so do the tasks within a
+category. ``studies/error_rates`` simulates how often the intervals cover the true value.
 """
 
 import math
@@ -29,7 +30,7 @@ TIE = 0.02
 
 
 class Interval(NamedTuple):
-    """An estimate and the ends of its 95 % interval; the ends may be NaN."""
+    """An estimate and the ends of its 95 % interval; an unknown end is NaN."""
 
     value: float
     low: float
@@ -40,7 +41,7 @@ UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
 class Rank(NamedTuple):
-    """The rank of a mechanism, 1 for the best; equal mechanisms share the better rank."""
+    """The rank of a mechanism, with an interval: 1 is best, and mechanisms with equal means share the better rank."""
 
     value: int
     low: int
@@ -50,25 +51,28 @@ class Rank(NamedTuple):
 
     @property
     def ends(self) -> str:
-        """The interval as printed: ``2-5``, or ``2``."""
+        """The interval as printed: ``2-5``, or ``2`` if both ends are equal."""
         return f"{self.low}-{self.high}" if self.low < self.high else str(self.low)
 
 
 def balanced(categories: Sequence[str]) -> PerTask:
-    """Return one weight per task, with sum 1: all categories weigh the same, and so do the tasks within a category."""
+    """Return one weight per task, given the category of each task.
+
+    All categories weigh the same, and so do the tasks within a category. The weights sum to 1.
+    """
     sizes = {category: categories.count(category) for category in categories}
     return np.array([1 / (len(sizes) * sizes[category]) for category in categories])
 
 
 def by_category(categories: Sequence[str]) -> dict[str, Bool[np.ndarray, " tasks"]]:
-    """Map each category to a mask of its tasks; categories are in the order of their first tasks."""
+    """Map each category to a boolean mask that selects its tasks; categories are in the order of their first tasks."""
     return {name: np.array([category == name for category in categories]) for name in dict.fromkeys(categories)}
 
 
 def t_interval(value: float, error: float, dof: float, *, low: float = 0.0, high: float = 1.0) -> Interval:
-    """Return a value with its 95 % t interval, clipped to [``low``, ``high``].
+    """Return a value with its 95 % t interval, given the standard error and its degrees of freedom.
 
-    The ends are NaN if the value or its standard error is NaN.
+    The interval is clipped to [``low``, ``high``]. Its ends are NaN if the value or its standard error is NaN.
 
     Source: Student (1908).
     """
@@ -83,9 +87,9 @@ def t_interval(value: float, error: float, dof: float, *, low: float = 0.0, high
 def over_runs(
     values: Sequence[float] | Float[np.ndarray, " runs"], *, low: float = -math.inf, high: float = math.inf
 ) -> Interval:
-    """Return the mean of some numbers with its 95 % t interval.
+    """Return the mean of ``values`` (one per run) with its 95 % t interval, clipped to [``low``, ``high``].
 
-    The ends are NaN for a single number. Without numbers, the mean is NaN as well.
+    The ends are NaN for a single value. Without values, the mean is NaN as well.
     """
     if not len(values):
         return UNKNOWN
@@ -96,9 +100,10 @@ def over_runs(
 def over_seeds(skills: Skills, weights: PerTask, prior: Prior | None = None, *, low: float = 0.0) -> list[Interval]:
     """Return the weighted mean skill of every mechanism, with an interval over seeds (tasks are fixed).
 
-    Tasks are strata: each contributes the variance of its own mean. If a mechanism has a single run of a task, the
-    variance is estimated from the mechanisms with several runs of that task, or else taken from ``prior``. Without
-    either, the ends are NaN. ``weights`` sum to 1, and ``low`` is the lowest possible mean.
+    The squared standard error is the sum over tasks of weight² · variance of a run / number of runs. If a mechanism has
+    a single run of a task, the variance is estimated from the mechanisms with several runs of that task. If there are
+    none, it is the variance in ``prior``; without ``prior``, the ends are NaN. ``weights`` has one number per task,
+    with sum 1, and ``low`` is the lowest possible mean.
     """
     errors, of_errors = _over_seeds(skills, weights, prior)
     return [
@@ -108,19 +113,20 @@ def over_seeds(skills: Skills, weights: PerTask, prior: Prior | None = None, *, 
 
 
 def possibly_best(skills: Skills, weights: PerTask, prior: Prior | None = None) -> Bool[np.ndarray, " mechanisms"]:
-    """Find the mechanisms that may have the highest weighted mean: with 95 % confidence, the best is among them.
+    """Return True for each mechanism that may have the highest weighted mean skill.
 
-    A mechanism is left out if another one has a significantly higher mean. The test is one-sided, at 5 % divided by the
-    number of other mechanisms. It treats tasks as fixed and seeds as random.
+    With 95 % confidence, the best mechanism is among them. The result is False for a mechanism if another mechanism has
+    a significantly higher mean. The test is one-sided, at 5 % divided by the number of other mechanisms. It treats
+    tasks as fixed and seeds as random.
 
     Args:
         skills: Skills of the mechanisms to compare.
         weights: Weight of each task.
-        prior: Variance of a run on tasks without repeated runs, as in :func:`over_seeds`. If no variance is known, any
-            mechanism may be the best.
+        prior: Variance of a run on tasks where no mechanism has two runs. If there is such a task and ``prior`` is
+            None, any mechanism may be the best.
 
-    Source: Hsu (1981), multiple comparisons with the best; Bonferroni's bound, with the smaller degrees of freedom of
-    the two standard errors.
+    Source: Hsu (1981), multiple comparisons with the best. Here with Bonferroni's bound, and with the smaller degrees
+    of freedom of the two mechanisms.
     """
     errors, dof = map(np.array, _over_seeds(skills, weights, prior))
     means = np.nanmean(skills, axis=2) @ weights
@@ -133,11 +139,12 @@ def possibly_best(skills: Skills, weights: PerTask, prior: Prior | None = None) 
 
 
 def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask) -> float:
-    """Return the p value of a weighted mean difference, treating tasks as fixed and seeds as random.
+    """Return the p value of the weighted mean of ``differences``, treating tasks as fixed and seeds as random.
 
-    The two-sided t test matches the interval of :func:`over_seeds`. If differences do not vary between seeds, a t test
-    would give p = 0. Then p is ``2 ** (1 - num_seeds)``, the smallest p value of a sign-flip test over the seeds. The
-    result is 1 if the mean difference is 0, and NaN below two seeds.
+    ``differences`` are the differences of skill between two mechanisms. The two-sided t test matches the interval of
+    :func:`over_seeds`. If no task's difference varies between seeds, a t test would give p = 0. Then p is
+    ``2 ** (1 - num_seeds)``, the smallest p value of a sign-flip test over the seeds. The result is 1 if the mean
+    difference is 0, and NaN with fewer than two seeds.
     """
     num_seeds = differences.shape[1]
     if num_seeds < 2:
@@ -150,10 +157,10 @@ def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask
 
 
 def over_tasks(values: PerTask, categories: Sequence[str]) -> Interval:
-    """Return the balanced mean of one number per task, with an interval that treats tasks as a sample.
+    """Return the mean of ``values`` (one per task), with an interval that treats tasks as a sample.
 
-    Categories are fixed. The variance between tasks is taken to be the same in all categories, so even a category of
-    one task has a standard error.
+    All categories have equal weight, and the categories are fixed. The variance between tasks is taken to be the same
+    in all categories, so even a category of one task has a standard error.
 
     The ends are NaN if ``num_tasks - num_categories`` is below 2.
     """
@@ -164,9 +171,10 @@ def over_tasks(values: PerTask, categories: Sequence[str]) -> Interval:
 def interquartile_means(skills: Skills, weights: PerTask, prior: Prior | None = None) -> list[Interval]:
     """Return the weighted interquartile mean of every mechanism's runs, with an interval over seeds (tasks are fixed).
 
-    The standard error is twice that of the mean of all runs after clipping to the quartiles, since the interquartile
-    mean is over only half of the runs. For a single run, the variance is that of its task, or else of ``prior``, as in
-    :func:`over_seeds`.
+    The interquartile mean is the mean of the middle half of the runs. Its standard error is computed from all runs,
+    with their skills clipped to the quartiles, and then doubled, since the mean is over only half of the runs. If a
+    mechanism has a single run of a task, its variance is estimated from the other mechanisms' runs of the task. If none
+    of them has two runs, it is the variance in ``prior``.
 
     Source: Agarwal et al. (2021), section 4.3; Tukey & McLaughlin (1963) for the error of a trimmed mean.
     """
@@ -205,9 +213,9 @@ def solved_rates(is_solved: Skills, weights: PerTask) -> list[Interval]:
         is_solved: 1 for a run that solved its task and 0 for any other, as returned by :func:`reached`.
         weights: Weight of each task.
 
-    The interval is that of :func:`over_seeds`, widened to include Wilson's interval where variances are unreliable.
-    They are unreliable if fewer than five runs of a mechanism solved their task, fewer than five did not solve it, or
-    the runs of each task agree.
+    The interval is computed by :func:`over_seeds`. It is widened to include Wilson's interval of a proportion if the
+    variances are unreliable. Variances are unreliable if fewer than five runs of a mechanism solved their task, fewer
+    than five did not solve it, or all runs of each task had the same outcome.
     """
     num_runs = _num_runs(is_solved)
     num_worth = 1 / (weights**2 / num_runs).sum(axis=1)
@@ -222,9 +230,9 @@ def solved_rates(is_solved: Skills, weights: PerTask) -> list[Interval]:
 
 
 def _reaching_wilsons(interval: Interval, num_worth: float) -> Interval:
-    """Widen the interval of a proportion to include Wilson's interval.
+    """Widen the interval of a proportion to include Wilson's interval for ``num_worth`` trials.
 
-    Source: Wilson (1927); Kish (1965) for the effective number of weighted trials, (Σ w)² / Σ w².
+    Source: Wilson (1927); Kish (1965) for ``num_worth``, the effective number of weighted trials, (Σ w)² / Σ w².
     """
     z = float(special.ndtri((1 + CONFIDENCE) / 2))
     centre = (interval.value + z**2 / (2 * num_worth)) / (1 + z**2 / num_worth)
@@ -241,14 +249,15 @@ def _reaching_wilsons(interval: Interval, num_worth: float) -> Interval:
 
 
 def ranks(skills: Skills, categories: Sequence[str]) -> list[Rank]:
-    """Rank every mechanism by balanced mean skill, with simultaneous 95 % intervals that treat tasks as a sample.
+    """Rank every mechanism by mean skill, with simultaneous 95 % intervals that treat tasks as a sample.
 
-    The interval of a rank starts after all mechanisms that are certainly better and ends before all that are certainly
-    worse. A difference is certain if its interval, simultaneous over all pairs, excludes 0. With too few tasks for an
-    interval, no difference is certain.
+    In the mean, all categories have equal weight. The best rank in an interval comes right after all mechanisms that
+    are certainly better, and the worst rank right before all mechanisms that are certainly worse. A difference of means
+    is certain if its interval, simultaneous over all pairs, excludes 0. With too few tasks for an interval, no
+    difference is certain.
 
-    Source: Mogstad et al. (2024) for ranks from simultaneous intervals. The intervals follow Tukey, with a standard
-    error for each pair of mechanisms from their differences on the tasks.
+    Source: Mogstad et al. (2024) for ranks from simultaneous intervals. The intervals of differences follow Tukey, with
+    one standard error per pair of mechanisms, estimated from the pair's differences on the tasks.
     """
     num_mechanisms = len(skills)
     means = np.nanmean(skills, axis=2)
@@ -311,9 +320,9 @@ def _num_runs(skills: Skills) -> PerCell:
 
 
 def _of_runs(skills: Skills, prior: Prior | None) -> tuple[PerCell, PerCell]:
-    """Return the variance of one run of each cell, and its degrees of freedom.
+    """Return the variance of one run for each mechanism and task, and the variance's degrees of freedom.
 
-    On a task where no cell has two runs, both are those of ``prior``.
+    On a task where no mechanism has two runs, both numbers are taken from ``prior``.
     """
     variance, _, dof = (part.T for part in spread(np.moveaxis(skills, 1, 0)))
     if prior is None:
@@ -329,7 +338,9 @@ def _over_seeds(skills: Skills, weights: PerTask, prior: Prior | None) -> tuple[
 def _error_over_seeds(
     variance: PerCell, dof: PerCell, num_runs: PerCell, weights: PerTask
 ) -> tuple[list[float], list[float]]:
-    """Return the standard error of each mechanism's weighted mean, and its degrees of freedom.
+    """Return the standard error of each mechanism's weighted mean over tasks, and the error's degrees of freedom.
+
+    ``variance`` is the variance of one run, with ``dof`` degrees of freedom.
 
     Source: Satterthwaite (1946).
     """
@@ -342,7 +353,10 @@ def _error_over_seeds(
 
 @lru_cache
 def _farthest_quantile(num_means: int, dof: float) -> float:
-    """Return the 95 % quantile of the largest t value between equal means: the studentised range divided by √2."""
+    """Return the 95 % quantile of the largest t value of any pair of equal means.
+
+    It is the quantile of the studentised range, divided by √2.
+    """
     from scipy import stats  # noqa: PLC0415 - three quarters of a second, and only a ranking needs it
 
     return float(stats.studentized_range.ppf(CONFIDENCE, num_means, dof)) / math.sqrt(2)
@@ -351,7 +365,10 @@ def _farthest_quantile(num_means: int, dof: float) -> float:
 def _error_over_tasks(
     values: Float[np.ndarray, "rows tasks"], categories: Sequence[str]
 ) -> tuple[Float[np.ndarray, " rows"], float]:
-    """Return standard errors of balanced means over tasks, and degrees of freedom; NaN below 2 degrees of freedom."""
+    """Return the standard error of each row's mean over tasks, and the degrees of freedom.
+
+    In the mean, all categories have equal weight. Both results are NaN below 2 degrees of freedom.
+    """
     of_category = np.array(list(by_category(categories).values()), dtype=float)
     sizes = of_category.sum(axis=1)
     dof = len(categories) - len(sizes)

@@ -1,4 +1,4 @@
-"""Tests beyond the trained length: skill on sequences with 2 and 4 times as many tokens."""
+"""Tests beyond the trained length: skill on sequences with 2 and 4 times the tokens of the longest trained ones."""
 
 from collections.abc import Callable
 
@@ -17,9 +17,9 @@ CAPTION = (
 
 
 def beyond_table(cells: Cells) -> Table | None:
-    """Tabulate skill on the longest trained level and on longer sequences, one row per mechanism.
+    """Tabulate mean skill on the longest trained level and on longer sequences, with a line for each tested mechanism.
 
-    The result is None if no row has a test beyond the trained length.
+    The result is None if tasks have no levels, or if no run was tested beyond the trained length.
     """
     skills = {mechanism: _skills(cells, mechanism) for mechanism in cells.mechanisms}
     shown = [mechanism for mechanism in cells.mechanisms if skills[mechanism]]
@@ -46,9 +46,10 @@ def beyond_table(cells: Cells) -> Table | None:
 
 
 def _skills(cells: Cells, mechanism: MechanismFacts) -> list[list[float]]:
-    """Return mean skills for each task with a test beyond the trained length.
+    """Return a list of mean skills over seeds for each task with runs that were tested beyond the trained length.
 
-    The first is on the longest trained level; then follows one for each of ``FACTORS``, NaN if not tested.
+    The first skill in a list is on the longest trained level. A skill for each of ``FACTORS`` follows; it is NaN if
+    that length was not tested.
     """
     found = []
     for task in cells.tasks:

@@ -40,14 +40,17 @@ CAPTION = (
 
 
 def bits_tables(cells: Cells) -> tuple[Table, ...]:
-    """Make one table per task, which is scored in bits: a row per mechanism, fewest bits first, and per reference."""
+    """Make a table for each task; all tasks are scored in bits per token.
+
+    A table has a row per mechanism, fewest bits first, then a row per reference (a predictor without a mechanism).
+    """
     return tuple(
         _table(cells.among([task]), task, f"bits-{number}") for number, task in enumerate(cells.tasks, start=1)
     )
 
 
 def bits_verdict(cells: Cells) -> str:
-    """Say which mechanism needs the fewest bits on each task, and which are not shown to need more."""
+    """Name, for each task, the mechanism that needs the fewest bits per token, and all not shown to need more."""
     return " ".join(_verdict(cells.among([task]), task) for task in cells.tasks)
 
 
@@ -110,7 +113,7 @@ def _table(cells: Cells, task: TaskFacts, name: str) -> Table:
 
 
 def of_kind(cells: Cells, kind: str) -> Cells:
-    """Replace scores by the negative bits per token on one kind of token; runs without that metric have no score."""
+    """Replace scores by the negative bits per token on tokens of one kind; runs without that metric get no score."""
     estimates = {}
     for key, estimate in cells.estimates.items():
         bits = {seed: metrics.get(f"{kind}.bits") for seed, metrics in estimate.metrics.items()}
@@ -125,12 +128,15 @@ def _bits_cell(cells: Cells, task: TaskFacts, mechanism: MechanismFacts) -> Cell
 
 
 def _candidates(cells: Cells, task: TaskFacts) -> list[MechanismFacts]:
-    """Return the mechanisms that can be the best, fewest bits first: those with a score, without controls."""
+    """Return the mechanisms that can be the best, fewest bits first: all that have a score, except controls.
+
+    Controls are references that do not learn to mix tokens.
+    """
     return [one for one in cells.ranked(task) if one.family != CONTROL and cells.cell(task, one).n]
 
 
 def _tied(cells: Cells, best: MechanismFacts, others: Sequence[MechanismFacts]) -> frozenset[Key]:
-    """Return the keys of the mechanisms not shown to differ from the best; empty below two seeds."""
+    """Return the keys of the mechanisms not shown to differ from the best; empty with fewer than two seeds."""
     if len(cells.seeds) < 2:
         return frozenset()
     p = holm(pair_tests(cells.scores, is_paired=shares_seeds(cells.scores)).p[0])

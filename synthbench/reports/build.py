@@ -1,4 +1,4 @@
-"""Make all files of a report, text and pictures, from rows. ``report.py`` chooses the tables."""
+"""Make all files of a report, text and pictures, from rows (one per run). ``report.py`` chooses the tables."""
 
 from collections.abc import Callable, Collection
 
@@ -31,11 +31,11 @@ def build(
     pictures depend on the version of matplotlib as well.
 
     Args:
-        rows: Rows of a store; they may be of any suites.
-        curves: Learning curves of any runs. None shows no curves.
+        rows: Rows of a store of results, of any suites.
+        curves: Learning curves of any runs. None: the report shows no curves.
         suite: Name of the suite.
         formats: Names from ``FORMATS``. Default: all.
-        describe: Function that describes a task from its code, for the page. None shows no descriptions.
+        describe: Function that describes a task from its code, for the HTML page. None: the page has no descriptions.
 
     Returns:
         File contents by file name: text, or the bytes of a picture.
@@ -44,10 +44,10 @@ def build(
 
 
 def files_of(report: Report, formats: Collection[str] | None = None) -> dict[str, str | bytes]:
-    """Make the files of a report, by name; pictures are bytes, all others are text.
+    """Return the contents of a report's files by file name: bytes for pictures, text for all other files.
 
     Raises:
-        UnknownName: If a format does not exist.
+        UnknownName: If a name in ``formats`` is not in ``FORMATS``.
     """
     formats = FORMATS if formats is None else formats
     for name in formats:
@@ -112,14 +112,14 @@ def _json_files(report: Report, _files: Files) -> Files:
 
 
 def _facts(task: TaskFacts) -> dict[str, object]:
-    """Return the facts of a task for JSON, with its ladder if it has one."""
+    """Return the facts of a task for JSON, with its levels (``ladder``) if it has any."""
     facts = task._asdict()
     ladder, *_ = (facts.pop(name) for name in ("ladder", "is_in_bits"))
     return facts | ({"ladder": ladder._asdict()} if ladder else {})
 
 
 def _tables(report: Report, kinds: Collection[str], *, of_categories: bool) -> Files:
-    """Make the tables of the categories, or all others, each as ``md`` and ``tex`` or one of them."""
+    """Write the pages of tables of all categories, or all other pages, in each file format in ``kinds``: md, tex."""
     make: dict[str, Callable[[Page], str]] = {
         "md": lambda page: markdown.document(page.title, page.tables, page.introduction),
         "tex": lambda page: latex.document(page.tables, report.selection.suite),

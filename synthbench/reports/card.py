@@ -1,4 +1,4 @@
-"""Scores of one mechanism for a README, and of several mechanisms for one column of a paper."""
+"""Scores of one mechanism for a README, and of several mechanisms in a LaTeX table as narrow as a paper's column."""
 
 import math
 from typing import Any
@@ -16,7 +16,10 @@ from synthbench.reports.verdicts import MARGIN
 
 
 def card(report: Report, name: str) -> str:
-    """Summarize the scores of a mechanism in half a page of Markdown, in each condition (stock, bare) that has rows.
+    """Summarize the scores of a mechanism in half a page of Markdown.
+
+    The table has a column for each condition that has rows: stock (the layer as its authors build it) or bare (only the
+    recurrence, or only the attention scores).
 
     Args:
         report: Report on the suite.
@@ -24,7 +27,7 @@ def card(report: Report, name: str) -> str:
 
     Raises:
         UnknownName: If no row of the suite has the mechanism.
-        UsageError: If the suite has no ranking.
+        UsageError: If the suite has no ranking, because its tasks are scored in bits per token.
     """
     board = ranked_board(report)
     names = {one.name: one.label.removesuffix(" (bare)") for one in report.cells.mechanisms}
@@ -58,7 +61,7 @@ def card(report: Report, name: str) -> str:
 
 
 def _facts(section: Any, num_ranked: int) -> list[str]:
-    """List the facts of a mechanism in one condition, from its section of the page."""
+    """List the facts of a mechanism in one condition (stock or bare), from its section of the HTML page."""
     line, facts = section.board, section.facts
     return [
         *map(in_words, (line.skill, *line.parts)),
@@ -71,10 +74,13 @@ def _facts(section: Any, num_ranked: int) -> list[str]:
 
 
 def compact(report: Report) -> str:
-    """Write a LaTeX table for one column of a paper: scores by category above capacities, the user's mechanisms last.
+    """Write a LaTeX table as narrow as one column of a paper, with the user's mechanisms last.
+
+    Scores by category stand above capacities (the loads at half skill).
 
     Raises:
-        UsageError: If the suite has no ranking, or no mechanism has a run of every task of a category.
+        UsageError: If the suite has no ranking, because its tasks are scored in bits per token. Also if there is no
+            category of which a mechanism has run every ranked task.
     """
     board = ranked_board(report)
     parts = {name: part for name, part in board.parts.items() if part.tasks}

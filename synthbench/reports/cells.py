@@ -1,4 +1,4 @@
-"""Cells made from rows: a cell has the scores of one mechanism on one task, by seed.
+"""Cells made from rows (one per run): a cell has the scores of one mechanism on one task, by seed.
 
 The facts about each task and mechanism are read from the rows too.
 """
@@ -31,7 +31,7 @@ Key = tuple[Any, ...]
 
 
 class TaskFacts(NamedTuple):
-    """A task at one size, as the rows describe it."""
+    """A task at one size, as the rows of its runs describe it."""
 
     key: Key
     label: str
@@ -54,12 +54,15 @@ class TaskFacts(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """Ceiling − floor."""
+        """Ceiling (score of the best causal predictor) − floor (score of the best predictor that sees no input)."""
         return self.ceiling - self.floor
 
 
 class MechanismFacts(NamedTuple):
-    """A mechanism in one setting, with one block and one position encoding, as the rows describe it."""
+    """A mechanism in one setting, with one block and one position encoding, as the rows of its runs describe it.
+
+    A setting is the mechanism's arguments or, if it was matched in size, the matched size.
+    """
 
     key: Key
     label: str
@@ -87,24 +90,24 @@ class MechanismFacts(NamedTuple):
 
     @property
     def convolution(self) -> str:
-        """The width of the short convolution in the mechanism or its block; empty without one or if it is 1."""
+        """The width of the short convolution in the mechanism or its block; empty if there is none or the width is 1."""
         widths = re.findall(r"(?:\"conv(?:_width)?\":|:conv=)(\d+)", self.arguments + self.block)
         return ", ".join(width for width in widths if width != "1")
 
     @property
     def block(self) -> str:
-        """The block around the mechanism."""
+        """The block around the mechanism: name and options, as in ``aether:norm=pre``."""
         return str(self.key[1])
 
     @property
     def positions(self) -> str:
-        """The position encoding."""
+        """The position encoding: name and options, as in ``rope:base=500``."""
         return str(self.key[2])
 
 
 @dataclass(frozen=True)
 class CellStats:
-    """The results of one cell over its seeds. Scores are fractions in [0, 1], or negative bits per token."""
+    """The results of one mechanism on one task, by seed. Scores are fractions in [0, 1], or negative bits per token."""
 
     scores: dict[int, float] = field(default_factory=dict)
     """Scores of the successful runs, by seed."""
@@ -122,19 +125,22 @@ class CellStats:
 
     @cached_property
     def levels(self) -> list[list[LevelScore]]:
-        """Scores of all levels of each successful run; empty without a ladder."""
+        """Results on all levels of each successful run; empty if the task has no levels."""
         return [levels for metrics in self.metrics.values() if (levels := scored_levels(metrics))]
 
     @cached_property
     def loads_at_half(self) -> list[float]:
-        """Load at half skill of each run on a ladder: ``inf`` if skill stays above half, 0 if it starts below half."""
+        """The load, such as a number of pairs, at which the skill of each run falls to one half.
+
+        It is ``inf`` if the skill is at least one half on all levels, and 0 if it is below one half on the first.
+        """
         return list(map(load_at_half, self.levels))
 
     @property
     def load_at_half(self) -> float:
-        """The capacity: median over seeds of the load at half skill; NaN without runs.
+        """The capacity: median over seeds of the load at half skill; NaN without results on levels.
 
-        Of two middle values, the lower is taken, since a mean with ``inf`` would not be a load.
+        If there are two middle values, the median is the lower one, since a mean with ``inf`` would not be a load.
         """
         return median_low(self.loads_at_half) if self.levels else math.nan
 
@@ -150,22 +156,22 @@ class CellStats:
 
     @cached_property
     def mean(self) -> float:
-        """Mean over seeds; NaN without a seed."""
+        """Mean score over seeds; NaN without a score."""
         return float(np.mean(list(self.scores.values()))) if self.scores else math.nan
 
     @property
     def descending(self) -> float:
-        """Sort key: highest mean first, cells without a score last; means are rounded to ``DIGITS`` decimals."""
+        """Sort key: the highest mean comes first, cells without a score last. Means are rounded to ``DIGITS`` decimals."""
         return -round(self.mean, DIGITS) if self.n else math.inf
 
     @cached_property
     def std(self) -> float:
-        """Sample standard deviation over seeds (``n - 1``); NaN below two seeds."""
+        """Sample standard deviation of scores over seeds (divisor ``n - 1``); NaN with fewer than two scores."""
         return float(np.std(list(self.scores.values()), ddof=1)) if self.n > 1 else math.nan
 
     @property
     def evaluation_error(self) -> float:
-        """Standard error of the mean due to the finite test set alone; NaN if unknown."""
+        """Standard error of the mean score due to the finite test set alone; NaN if unknown."""
         num_sequences = sum(int(row["n_eval"]) for row in self.rows if int(row["seed"]) in self.scores)
         stds = [metrics.get("score_std_over_sequences") for metrics in self.metrics.values()]
         return mean_of(stds) / math.sqrt(num_sequences) if num_sequences else math.nan
@@ -180,7 +186,7 @@ NO_ROWS = CellStats()
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a report: tasks and mechanisms in the order in which tables print them."""
+    """The cells of a report, one per task and mechanism; both are in the order in which tables print them."""
 
     tasks: tuple[TaskFacts, ...]
     mechanisms: tuple[MechanismFacts, ...]
@@ -188,29 +194,29 @@ class Cells:
     """Estimates by the keys of task and mechanism; cells without rows are absent."""
 
     def __iter__(self) -> Iterator[tuple[TaskFacts, MechanismFacts, CellStats]]:
-        """Yield every task with every mechanism, in printed order."""
+        """Yield every task with every mechanism and the results of this pair, in printed order."""
         return ((task, mechanism, self.cell(task, mechanism)) for task in self.tasks for mechanism in self.mechanisms)
 
     def cell(self, task: TaskFacts, mechanism: MechanismFacts) -> CellStats:
-        """Return the estimate of one cell; the estimate of a cell without rows has no seeds."""
+        """Return the results of a mechanism on a task; without rows, the results have no seeds."""
         return self.estimates.get((task.key, mechanism.key), NO_ROWS)
 
     def cells_of(self, task: TaskFacts) -> list[CellStats]:
-        """Return the estimates of one task, in the order of the mechanisms."""
+        """Return the results of all mechanisms on one task, in the order of ``mechanisms``."""
         return [self.cell(task, mechanism) for mechanism in self.mechanisms]
 
     def ranked(self, task: TaskFacts) -> list[MechanismFacts]:
-        """Sort the mechanisms by mean score on a task, highest first; those without a score last."""
+        """Sort the mechanisms by mean score on a task, highest first; mechanisms without a score come last."""
         return sorted(self.mechanisms, key=lambda mechanism: self.cell(task, mechanism).descending)
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """The categories: first those in Table 8 of the SLAY paper, in its order, then the others alphabetically."""
+        """The categories: first those in Table 8 of the SLAY paper, in its order, then all others alphabetically."""
         return tuple(dict.fromkeys(task.category for task in self.tasks))
 
     @property
     def has_ladder(self) -> bool:
-        """True if a task has a ladder; scores are then means over levels, not accuracies."""
+        """True if a task has levels (a ladder); scores are then means over levels, not accuracies."""
         return any(task.ladder for task in self.tasks)
 
     @property
@@ -220,13 +226,13 @@ class Cells:
 
     @cached_property
     def scores(self) -> Scores:
-        """Every score, [tasks, mechanisms, seeds]; NaN where a run is missing or failed."""
+        """All scores, in an array [tasks, mechanisms, seeds]; NaN where a run is missing or failed."""
         scores = by_seed([cell.scores for *_, cell in self], self.seeds)
         return scores.reshape(len(self.tasks), len(self.mechanisms), len(self.seeds))
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """A table with one line per cell and columns for the mean as a fraction, its 95 % interval, floor and so on."""
+        """A table with one line per task and mechanism: the mean score, its 95 % interval, the floor and so on."""
         names = ["category", "task", "mechanism", "n", "failed", "mean", "std", "low", "high", "floor", "ceiling"]
         names += ["skill", *(("rungs", "load_at_half", "load_in") if self.has_ladder else ())]
         lines = [
@@ -240,14 +246,15 @@ class Cells:
         return pd.DataFrame(lines, columns=names)
 
     def interval(self, task: TaskFacts, mechanism: MechanismFacts) -> tuple[float, float]:
-        """Return the ends of the 95 % interval over seeds of a cell's mean; NaN if there is none.
+        """Return the ends of the 95 % interval over seeds of a mean score on a task; NaN if there is none.
 
-        The variance of runs is estimated from all cells of a task by :func:`synthbench.reports.statistics.spread`.
+        The variance of a run is estimated by :func:`synthbench.reports.statistics.spread`, from the runs of all
+        mechanisms on the task.
         """
         return self._intervals[task.key, mechanism.key][1:]
 
     def skill_interval(self, task: TaskFacts, mechanism: MechanismFacts) -> tuple[float, float]:
-        """Return the ends of the 95 % interval over seeds of a cell's mean skill; NaN if there is none."""
+        """Return the ends of the 95 % interval over seeds of a mean skill on a task; NaN if there is none."""
         low, high = (
             clipped((end - task.floor) / task.gap) if task.gap and not math.isnan(end) else math.nan
             for end in self.interval(task, mechanism)
@@ -255,16 +262,16 @@ class Cells:
         return low, high
 
     def skill_on(self, task: TaskFacts, mechanism: MechanismFacts) -> Interval:
-        """Return the mean skill of all runs of a cell, where a failed run has skill 0, with its interval over seeds.
+        """Return the mean skill of a mechanism on a task, with its interval over seeds; a failed run has skill 0.
 
-        An interval covers only runs with a score, so there is none if a run failed.
+        The ends are NaN if a run failed, since intervals are computed only from runs with a score.
         """
         cell = self.cell(task, mechanism)
         ends = (math.nan, math.nan) if cell.num_failed else self.skill_interval(task, mechanism)
         return Interval(mean_of(skills_of(cell, task, sorted(cell.runs))), *ends)
 
     def profile(self, task: TaskFacts, mechanism: MechanismFacts) -> Profile | None:
-        """Average the skills of a cell's runs on each level; None without a ladder or a run that has all levels."""
+        """Average the skills of a mechanism on each level of a task; None if no run has results on all levels."""
         return mean_profile(task.ladder, self.cell(task, mechanism).levels) if task.ladder else None
 
     @cached_property
@@ -282,15 +289,15 @@ class Cells:
 
     @cached_property
     def seeds(self) -> tuple[int, ...]:
-        """Every seed with a row, in order."""
+        """All seeds that have a row, in ascending order."""
         return tuple(sorted({seed for cell in self.estimates.values() for seed in cell.runs}))
 
     def tasks_of(self, category: str | None) -> tuple[TaskFacts, ...]:
-        """Return the tasks of one category; None stands for all."""
+        """Return the tasks of one category; None selects all tasks."""
         return tuple(task for task in self.tasks if category in (None, task.category))
 
     def among(self, tasks: Sequence[TaskFacts]) -> "Cells":
-        """Return the cells of some of the tasks, and of the mechanisms that have rows on these tasks."""
+        """Return the cells of the given tasks, with the mechanisms that have a row of at least one of them."""
         keys = {task.key for task in tasks}
         estimates = {(task, mechanism): cell for (task, mechanism), cell in self.estimates.items() if task in keys}
         present = {mechanism for _task, mechanism in estimates}
@@ -299,14 +306,14 @@ class Cells:
 
 
 def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells:
-    """Make cells from rows, in the order of Table 8 of the SLAY paper.
+    """Make the cells of a report from rows, with tasks and mechanisms in the order of Table 8 of the SLAY paper.
 
     Tasks and mechanisms that are not in that table follow alphabetically.
 
     Args:
-        rows: Rows of one suite version with one version of every component, in any order, as
+        rows: Rows of one suite version with one version of every task and mechanism, in any order, as
             :func:`synthbench.reports.selection.select` returns them.
-        oldest_first: The same rows as :func:`records` returns them. Default: computed.
+        oldest_first: The same rows, converted by :func:`records`. Default: they are converted here.
     """
     _refuse_mixtures(rows)
     if oldest_first is None:
@@ -344,18 +351,22 @@ def records(rows: pd.DataFrame) -> list[Row]:
 
 
 def task_key(row: Row) -> Key:
-    """Return the key of the row's task, which includes its size."""
+    """Return the key of the row's task: its category, name, arguments and length in tokens."""
     return tuple(row[column] for column in TASK_KEY)
 
 
 def mechanism_key(row: Row) -> Key:
-    """Return the key of the row's mechanism: its name, block, positions and setting. Tables have a column per key."""
+    """Return the key of the row's mechanism: its name, block, position encoding and setting.
+
+    The setting is the matched size if the mechanism was matched in size, otherwise its arguments. Tables show each key
+    separately.
+    """
     setting = next(row[column] for column in SETTING if is_known(row[column]))
     return (*(row[column] for column in AROUND), setting)
 
 
 def arguments_in(text: str) -> dict[str, Any]:
-    """Read arguments by name from JSON; a value that is no object gets the name ``arguments``."""
+    """Read arguments by name from JSON; JSON that is not an object becomes one argument called ``arguments``."""
     given = json.loads(text)
     return given if isinstance(given, dict) else {"arguments": given}
 
@@ -383,10 +394,10 @@ def _refuse_mixtures(rows: pd.DataFrame) -> None:
 
 
 def _with_settings(mechanisms: Mapping[Key, Row]) -> dict[Key, Row]:
-    """Add a column ``setting`` to rows: the arguments in which the settings of a mechanism differ.
+    """Add an entry ``setting`` to the row of each mechanism: the arguments that distinguish it from its other settings.
 
-    For a mechanism matched in size, the column has the mechanism as requested. Labels name the size, and say if a layer
-    is bare.
+    If the mechanism was matched in size, the entry is the mechanism as the user requested it, and the label names the
+    matched size. The label also says if the layer is bare (only the recurrence, or only the attention scores).
     """
     arguments = {key: arguments_in(row["mech_args"]) for key, row in mechanisms.items()}
     described = {}
@@ -407,7 +418,10 @@ def _with_settings(mechanisms: Mapping[Key, Row]) -> dict[Key, Row]:
 
 
 def _labels(units: Mapping[Key, Row], label: str, parts: Sequence[str]) -> dict[Key, str]:
-    """Label tasks or mechanisms; if several share a label, add parts in which they differ until labels are distinct."""
+    """Label tasks or mechanisms by key.
+
+    If several share a label, the values of columns in ``parts`` that differ are added until the labels are distinct.
+    """
     sharing: dict[str, list[Key]] = {}
     for key, row in units.items():
         sharing.setdefault(str(row[label]), []).append(key)
@@ -505,7 +519,7 @@ def _estimate(runs: Sequence[Row]) -> CellStats:
 
 
 def skills_of(cell: CellStats, task: TaskFacts, seeds: Sequence[int]) -> list[float]:
-    """Return the skill of each run, clipped to [0, 1]; 0 for a run without a score."""
+    """Return the skill at each of ``seeds``, clipped to [0, 1]; 0 for a seed without a score."""
     return [clipped((cell.scores[seed] - task.floor) / task.gap) if seed in cell.scores else 0.0 for seed in seeds]
 
 
@@ -515,7 +529,7 @@ def clipped(skill: float) -> float:
 
 
 def mean_of(items: Sequence[Any], value: Callable[[Any], float] = float) -> float:
-    """Return the mean value of the items that are neither null nor NaN; NaN if there is none."""
+    """Return the mean of ``value`` over the items that are neither null nor NaN; NaN if there are none."""
     known = [value(item) for item in items if is_known(item)]
     return float(np.mean(known)) if known else math.nan
 

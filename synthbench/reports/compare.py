@@ -1,10 +1,11 @@
-"""Compare two mechanisms, two stores or two commits, run by run.
+"""Compare two mechanisms, two stores of results or two commits of the code, run by run.
 
-A run is paired with the other side's run on the same sequences: the same task, size, version and seed. Both runs have
-the same block. They also have the same position encoding, unless layers come with their own encodings. If stores or
-commits are compared, both runs also have the same mechanism and setting. A difference is the skill of the second side
-minus that of the first, each clipped to [0, 1]. A run without a score has skill 0, which is chance level. If there are
-more than two mechanisms, every pair is compared.
+The two things compared are called *sides*. A run is paired with the other side's run on the same sequences: the same
+task, size, task version and seed. Both runs have the same block around the mechanism. They also have the same position
+encoding, unless layers come with their own encodings. If stores or commits are compared, both runs also have the same
+mechanism and setting (its arguments or matched size). A difference is the skill of the second side minus the skill of
+the first side, each clipped to [0, 1]. A run without a score has skill 0, which is chance level. If there are more than
+two mechanisms, every pair is compared.
 """
 
 import math
@@ -53,7 +54,10 @@ Kind = Literal["mechanism", "store", "commit"]
 
 @dataclass(frozen=True)
 class PairedTask:
-    """The comparison on one task. If stores or commits are compared, it is of one mechanism on that task."""
+    """The comparison on one task, with one block and one position encoding.
+
+    If stores or commits are compared, it is also of one mechanism.
+    """
 
     task: str
     length: int
@@ -82,7 +86,7 @@ class PairedTask:
 
     @property
     def is_apart(self) -> bool:
-        """True if the difference is significant and at least half a level, or ``MARGIN`` without a ladder."""
+        """True if the difference is significant and at least half a level; without levels, at least ``MARGIN``."""
         least = LEAST / self.levels if self.levels else MARGIN
         return self.p < SIGNIFICANCE and abs(self.difference) >= least - TOLERANCE
 
@@ -95,7 +99,10 @@ class PairedTask:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The comparison of the second side with the first. Skills are 0 at the floor and 1 at the ceiling."""
+    """The comparison of two sides: mechanisms, stores of results or commits.
+
+    Skills are 0 at the floor (chance level) and 1 at the ceiling (the best possible score).
+    """
 
     first: str
     second: str
@@ -131,14 +138,14 @@ class Comparison:
         For example, a limit of -0.02 asks if the loss exceeds 0.02 by more than the noise between seeds.
 
         Raises:
-            UsageError: If there is no interval.
+            UsageError: If there is no interval, since fewer than two seeds are common to all tasks.
         """
         if self.mean_difference is None:
             raise UsageError(f"no interval: {self.num_seeds} seeds are common to all tasks; needed: 2 and more")
         return self.mean_difference.high < limit
 
     def as_facts(self) -> dict[str, Any]:
-        """Return all fields, for JSON."""
+        """Return all fields as a dictionary, for JSON."""
         interval = None if self.mean_difference is None else self.mean_difference._asdict()
         return {**asdict(self), "mean_difference": interval, "improvement": self.improvement._asdict()}
 
@@ -172,12 +179,12 @@ class Comparison:
 
     @property
     def has_ladder(self) -> bool:
-        """True if each task has a ladder; the compared skill is then a score, the mean over its levels."""
+        """True if each task has levels; the compared skill is then a score, the mean of the skills on all levels."""
         return all(task.levels for task in self.tasks)
 
     @property
     def skill(self) -> str:
-        """Name of the compared quantity: ``score`` on ladders, otherwise ``skill``."""
+        """Name of the compared quantity: ``score`` if tasks have levels, otherwise ``skill``."""
         return "score" if self.has_ladder else "skill"
 
 
@@ -202,7 +209,7 @@ class Pair(NamedTuple):
 
 
 class Side(NamedTuple):
-    """One side of a comparison."""
+    """One side of a comparison: a mechanism, a store of results or a commit, with its rows."""
 
     name: str
     kind: Kind
@@ -210,7 +217,7 @@ class Side(NamedTuple):
 
 
 def sides(names: Sequence[str], known: Callable[[], pd.DataFrame], read: Callable[[Path], pd.DataFrame]) -> list[Side]:
-    """Look up names, each as a store, then as a mechanism, then as a commit prefix.
+    """Look up each name as a store of results; if there is none, as a mechanism, then as the prefix of a commit hash.
 
     Args:
         names: Two or more names of one kind: folders of stores, mechanisms, or prefixes of commit hashes. A mechanism
@@ -219,9 +226,10 @@ def sides(names: Sequence[str], known: Callable[[], pd.DataFrame], read: Callabl
         read: Function that reads the rows of the store in a folder.
 
     Raises:
-        UnknownName: If a name is not that of a store, or of a mechanism or commit with rows.
-        UsageError: If there are fewer than two names, two names are equal or of different kinds, more than two stores
-            or commits are named, or a prefix fits several commits.
+        UnknownName: If a name is neither a store, nor a mechanism or commit with rows.
+        UsageError: If there are fewer than two names, two names are equal or of different kinds, or more than two
+            stores or commits are named. Also if no row of a mechanism has the arguments in its name, or a prefix fits
+            several commits.
         StoreError: If a store cannot be read.
     """
     if len(names) < 2:
@@ -248,10 +256,10 @@ def sides(names: Sequence[str], known: Callable[[], pd.DataFrame], read: Callabl
 def common_suite(named: Sequence[Side], own: Collection[str]) -> str:
     """Choose the suite in which to compare sides if the user names none.
 
-    Of the suites that all sides have, :func:`~synthbench.reports.selection.default_suite` chooses one.
+    :func:`~synthbench.reports.selection.default_suite` chooses it from the suites of which every side has rows.
 
     Args:
-        named: The sides.
+        named: The mechanisms, stores or commits to compare.
         own: Ids of the user's own runs.
     """
     common = set.intersection(*(set(side.rows["suite"]) for side in named))
@@ -267,15 +275,16 @@ def compare(
     *,
     mechanisms: Terms | None = None,
 ) -> Comparison:
-    """Pair the runs of two sides and compare their skills.
+    """Pair the runs of two sides (mechanisms, stores or commits) and compare their skills.
 
-    The default ``suite_version`` is the newest of the first side. ``mechanisms`` selects rows on both sides; by
-    default, all are compared.
+    The default ``suite_version`` is the newest of which the first side has full runs, that is, runs that were neither
+    shortened nor made to choose a learning rate. Rows of all mechanisms are used, or only those of ``mechanisms``.
 
     Raises:
-        UnknownName: If a side has no full run of the suite or of its version.
-        UsageError: If a side lacks rows of a selected mechanism, or was run in several settings. Also if no run
-            has a partner, or floor and ceiling are too close on every common task.
+        UnknownName: If a side has no row of the suite, or full runs only of other versions of the suite.
+        UsageError: If a side has rows of the suite, but none that reports show. Also if a side has no row of a selected
+            mechanism, a mechanism was run in several settings, or no run has a partner. Also if floor and ceiling are
+            too close on every task that both sides have.
     """
     if mechanisms is not None:
         first, second = (side._replace(rows=having(side.rows, "mech", mechanisms)) for side in (first, second))
@@ -383,7 +392,10 @@ def pairwise(
 
 
 def _without_variants(paired: pd.DataFrame) -> pd.DataFrame:
-    """Drop run pairs whose block and positions were run on only some of the tasks of another block and positions."""
+    """Drop the paired runs of each combination of block and position encoding that is a variant.
+
+    A variant was run on only some of the tasks of another combination.
+    """
     around = pd.MultiIndex.from_frame(paired[["block", "positions"]])
     tasks = {one: set(part) for one, part in paired.groupby(TASK_KEY, observed=True).ngroup().groupby(around)}
     variants = partial(tasks)
@@ -391,15 +403,22 @@ def _without_variants(paired: pd.DataFrame) -> pd.DataFrame:
 
 
 def _has_own_positions(rows: pd.DataFrame) -> bool:
-    """Return whether every layer is stock or bare, and so comes with a position encoding of its own."""
+    """Return whether every layer comes with a position encoding of its own, which stock and bare layers do.
+
+    Stock layers are as published; bare layers have only the recurrence, or only the attention scores.
+    """
     return "condition" in rows and bool(rows["condition"].isin(["stock", "bare"]).all())
 
 
 def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
-    """Add the setting to each row of a side, and reduce a mechanism to a single setting.
+    """Add the setting (arguments or matched size) to each row of a side, and reduce a mechanism to a single setting.
 
-    Rows matched in size are used only if there are no others. A name without arguments means the stock layer if the
-    rows have conditions. Otherwise, settings run on only some of the tasks of another setting are left out.
+    Rows of a mechanism matched in size are used only if there are no other rows. If the name has no arguments, rows of
+    the stock layer (as published) are preferred. Settings run on only some of the tasks of another setting are then
+    left out.
+
+    Raises:
+        UsageError: If the mechanism still has several settings.
     """
     if side.kind == "mechanism" and ":" not in side.name and "is_variant" in rows:
         main = rows[~rows["is_variant"].astype(bool)]
@@ -439,7 +458,7 @@ def _in_store(name: str, rows: pd.DataFrame) -> Side:
 def _nothing_pairs(
     first: pd.DataFrame, second: pd.DataFrame, first_name: str, second_name: str, by: Sequence[str]
 ) -> str:
-    """Name the first column in which the two sides have nothing in common."""
+    """Write the message that no runs pair; it names the first column in which the sides have no value in common."""
     for column in by:
         values, others = set(first[column]), set(second[column])
         if not values & others:

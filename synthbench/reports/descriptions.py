@@ -1,4 +1,4 @@
-"""Descriptions of tasks from their code, for the page of a report; the caller provides the function that makes them."""
+"""Descriptions of tasks from their code, for the HTML page of a report; a function of the caller makes them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class Example:
-    """An example sequence, shown in up to two pieces."""
+    """An example sequence of a task, shown in up to two pieces."""
 
     pieces: tuple[tuple[Token, ...], ...]
     num_hidden: int
@@ -27,7 +27,7 @@ class Example:
 
 
 class Description(NamedTuple):
-    """A task as its code describes it; available only if the task's version in the rows is installed."""
+    """A description of a task from its code; available only if the task's version in the rows is installed."""
 
     summary: str
     """First sentences of its documentation."""

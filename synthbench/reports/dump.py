@@ -1,4 +1,4 @@
-"""Rows of the store for other programs: one line per run, with every column of the store."""
+"""Rows of the store of results, for other programs: one line per run, with every column of the store."""
 
 from collections.abc import Callable
 from datetime import datetime

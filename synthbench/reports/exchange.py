@@ -1,4 +1,4 @@
-"""Results in formats of other projects: Every Eval Ever for scores, Croissant for the rows as a dataset."""
+"""Results in formats of other projects: Every Eval Ever for scores, Croissant for rows (one per run) as a dataset."""
 
 import hashlib
 import json
@@ -52,7 +52,7 @@ class Data(NamedTuple):
 
 
 def cell_data(report: Report, content: str) -> Data:
-    """Return the cells of a report as a table; ``content`` is the text of its ``cells.csv``."""
+    """Return the results of a report by task and mechanism as a table; ``content`` is the text of its ``cells.csv``."""
     columns = report.cells.frame.dtypes.items()
     return Data(
         {"cells.csv": content.encode()}, [(str(name), str(kind), CELL_COLUMNS[str(name)]) for name, kind in columns]
@@ -60,7 +60,7 @@ def cell_data(report: Report, content: str) -> Data:
 
 
 def row_data(store: Store) -> dict[str, Data]:
-    """Return the rows and curves of a store as tables, by name.
+    """Return the rows and the learning curves of a store as tables, by name: ``runs`` and ``curves``.
 
     Each table lists only the columns that all of its files share, since old files have fewer columns.
     """
@@ -149,14 +149,14 @@ def _record_set(name: str, data: Data) -> dict[str, Any]:
 
 
 def every_eval_ever(report: Report, created: float) -> list[dict[str, Any]]:
-    """Make one record per mechanism, with its scores on all tasks.
+    """Make one record per mechanism of a report, with its scores on all tasks.
 
     Args:
         report: The report to export.
         created: Time of the records, in seconds since 1970.
 
     Raises:
-        UsageError: If the suite has no ranking.
+        UsageError: If the suite has no ranking, because its tasks are scored in bits per token.
 
     Source: Every Eval Ever, schema 0.3.0.
     """

@@ -44,7 +44,7 @@ _MARKED = ("score", "skill")
 
 
 class Measure(NamedTuple):
-    """A column of an export: a column of the rows, or one of the metrics in them."""
+    """A column of an export: a column of the store's rows, or a metric recorded in these rows."""
 
     name: str
     is_number: bool
@@ -68,13 +68,13 @@ class Measure(NamedTuple):
         return None if pd.isna(found) else found
 
     def words(self, runs: Sequence[Row]) -> str:
-        """Join all distinct values of some runs."""
+        """Join all distinct values of ``runs`` into one text, separated by commas."""
         values = (value for run in runs if (value := self.value(run)) is not None)
         words = (str(value).lower() if isinstance(value, bool) else str(value) for value in values)
         return ", ".join(dict.fromkeys(words))
 
     def moments(self, runs: Sequence[Row]) -> tuple[float, float]:
-        """Return mean and sample standard deviation of the successful runs."""
+        """Return mean and sample standard deviation of the successful runs' values; skills are clipped to [0, 1]."""
         known = [float(value) for run in runs if run["status"] == "ok" and (value := self.value(run)) is not None]
         if self.is_skill:
             known = [clipped(value) for value in known]
@@ -84,7 +84,7 @@ class Measure(NamedTuple):
 
 @dataclass(frozen=True)
 class Export:
-    """A selection of cells and columns."""
+    """A selection of results by task and mechanism, and of columns, to be written in several formats."""
 
     report: Report
     measures: tuple[Measure, ...]
@@ -94,7 +94,7 @@ class Export:
 
     @cached_property
     def cells(self) -> list[tuple[TaskFacts, MechanismFacts, CellStats]]:
-        """The cells that have runs, in printed order."""
+        """Each task and mechanism that have runs together, with their results, in printed order."""
         return [(task, mechanism, cell) for task, mechanism, cell in self.report.cells if cell.rows]
 
     def markdown(self) -> str:
@@ -102,11 +102,11 @@ class Export:
         return f"{markdown.escape(self.table.caption)}\n\n{markdown.table(self.table)}\n"
 
     def latex(self) -> str:
-        r"""Render the table as a float that needs only ``\usepackage{booktabs}``."""
+        r"""Render the table as a LaTeX float that needs only ``\usepackage{booktabs}``."""
         return latex.document([self.table], self.report.selection.suite)
 
     def csv(self) -> str:
-        """Write one CSV line per cell: means and standard deviations with six digits, and the ids of the runs."""
+        """Write one CSV line per task and mechanism: means and standard deviations to six digits, and ids of runs."""
         header = ["category", "task", "mechanism", "n", "failed", *["rungs"] * self.report.cells.has_ladder]
         for measure in self.measures:
             header += [measure.name, f"{measure.name}_std"] if measure.is_number else [measure.name]
@@ -120,7 +120,7 @@ class Export:
         return csv_text([*header, "run_ids"], lines)
 
     def json(self) -> str:
-        """Write one JSON object per cell: summaries by column, and the values of every run."""
+        """Write one JSON object per task and mechanism: a summary of each column, and the values of every run."""
         cells = [
             {
                 "category": task.category,
@@ -154,7 +154,7 @@ class Export:
 
     @cached_property
     def table(self) -> Table:
-        """The table without markup."""
+        """The selected values as a table, before it is rendered in a format."""
         selection = self.report.selection
         names = ", ".join(measure.name for measure in self.measures)
         meanings = [f"{each.name}: {each.meaning.partition(';')[0].replace('`', '')}." for each in self.measures]
@@ -184,7 +184,7 @@ class Export:
         return replace(table, columns=columns, is_of_tasks=False)
 
     def _printed(self, measure: Measure) -> _Printed:
-        """Format all cells of one column; mark scores and skills as in a report."""
+        """Format one column's values for all tasks and mechanisms; mark the best scores and skills as a report does."""
         printed: _Printed = {}
         mechanisms = self.report.cells.mechanisms
         for task in self.report.cells.tasks:
@@ -222,24 +222,25 @@ def export(
     across: str = "columns",
     has_variants: bool = False,
 ) -> Export:
-    """Select cells and columns of one suite version.
+    """Select results of one suite version, by task and mechanism, and the columns to show.
 
     Args:
-        rows: Rows of a store; they may be of any suites.
+        rows: Rows of a store of results, of any suites.
         suite: Name of the suite.
         suite_version: Version of the suite. Default: the newest.
         tasks: Names of tasks, each with the arguments that its rows must have. Default: all.
         mechanisms: Names of mechanisms, each with the arguments that its rows must have. Default: all.
         seeds: Seeds of the runs. Default: all.
-        columns: Columns of the store, or metrics as in ``x2.skill``.
-        across: ``columns`` for a table of the selected columns. The values of a single column can also be arranged
-            with one column per task (``tasks``) or per mechanism (``mechanisms``).
-        has_variants: True to include variants, that is, settings run on only some tasks of a fuller setting of the
-            same mechanism.
+        columns: Names of columns of the store, or of metrics, such as ``x2.skill``.
+        across: ``columns`` for a table with the selected columns. The values of a single selected column can also be
+            arranged with one table column per task (``tasks``) or per mechanism (``mechanisms``).
+        has_variants: True to include variants, that is, settings of a mechanism that were run on only some of the tasks
+            of another setting of the mechanism.
 
     Raises:
-        UnknownName: If the suite, its version, a column or ``across`` does not exist.
-        UsageError: If no row is left, no column is named, or several columns would share a cell.
+        UnknownName: If the rows lack the suite, its version or a column, or ``across`` is another word.
+        UsageError: If no row is selected, or no column is named. Also if ``across`` is ``tasks`` or ``mechanisms`` and
+            several columns are named.
     """
     if across not in ACROSS:
         raise UnknownName("thing to stand across", across, ACROSS)
@@ -263,10 +264,10 @@ def export(
 
 
 def _measures(selection: Selection, names: Sequence[str]) -> tuple[Measure, ...]:
-    """Find the columns of these names, each once.
+    """Find the columns with these names; a repeated name counts once.
 
     Raises:
-        UnknownName: If there is neither a column nor a metric of that name.
+        UnknownName: If a name is neither a column nor a metric of the rows.
     """
     known = {
         column.name: Measure(column.name, column.type in _NUMBERS, column.unit, column.meaning)

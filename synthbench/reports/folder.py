@@ -14,7 +14,7 @@ Files = Mapping[str, str | bytes]
 
 
 def write(files: Files, folder: Path) -> list[str]:
-    """Bring a folder up to date: write changed files, and remove files of an earlier report that this one lacks.
+    """Bring a folder up to date: write changed files, and remove files of an earlier report that this report lacks.
 
     Files that no report wrote are left alone. The folder is created if it does not exist.
 
@@ -43,7 +43,7 @@ def write(files: Files, folder: Path) -> list[str]:
 
 
 def stale(files: Files, folder: Path) -> list[str]:
-    """Name the files that are missing, differ, or were left by an earlier report.
+    """Name the files that the folder lacks, that differ from ``files``, or that an earlier report left in the folder.
 
     Pictures count as equal if they were drawn from the same numbers and words, since their bytes depend on the version
     of matplotlib. All other files are compared byte by byte.
