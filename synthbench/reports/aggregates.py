@@ -102,8 +102,8 @@ def over_seeds(skills: Skills, weights: PerTask, prior: Prior | None = None, *, 
 
     The squared standard error is the sum over tasks of weight² · variance of a run / number of runs. If a mechanism has
     a single run of a task, the variance is estimated from the mechanisms with several runs of that task. If there are
-    none, it is the variance in ``prior``; without ``prior``, the ends are NaN. ``weights`` has one number per task,
-    with sum 1, and ``low`` is the lowest possible mean.
+    no such mechanisms, it is the variance in ``prior``; without ``prior``, the ends are NaN. ``weights`` has one number
+    per task, with sum 1, and ``low`` is the lowest possible mean.
     """
     errors, of_errors = _over_seeds(skills, weights, prior)
     return [
@@ -115,7 +115,7 @@ def over_seeds(skills: Skills, weights: PerTask, prior: Prior | None = None, *, 
 def possibly_best(skills: Skills, weights: PerTask, prior: Prior | None = None) -> Bool[np.ndarray, " mechanisms"]:
     """Return True for each mechanism that may have the highest weighted mean skill.
 
-    With 95 % confidence, the best mechanism is among them. The result is False for a mechanism if another mechanism has
+    With 95 % confidence, the best mechanism is among those marked True. A mechanism is marked False if another one has
     a significantly higher mean. The test is one-sided, at 5 % divided by the number of other mechanisms. It treats
     tasks as fixed and seeds as random.
 
@@ -141,9 +141,9 @@ def possibly_best(skills: Skills, weights: PerTask, prior: Prior | None = None) 
 def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask) -> float:
     """Return the p value of the weighted mean of ``differences``, treating tasks as fixed and seeds as random.
 
-    ``differences`` are the differences of skill between two mechanisms. The two-sided t test matches the interval of
-    :func:`over_seeds`. If no task's difference varies between seeds, a t test would give p = 0. Then p is
-    ``2 ** (1 - num_seeds)``, the smallest p value of a sign-flip test over the seeds. The result is 1 if the mean
+    ``differences`` has the difference of skill between two mechanisms, by task and seed. The two-sided t test matches
+    the interval of :func:`over_seeds`. If no task's difference varies between seeds, a t test would give p = 0. Then p
+    is ``2 ** (1 - num_seeds)``, the smallest p value of a sign-flip test over the seeds. The result is 1 if the mean
     difference is 0, and NaN with fewer than two seeds.
     """
     num_seeds = differences.shape[1]
@@ -213,9 +213,9 @@ def solved_rates(is_solved: Skills, weights: PerTask) -> list[Interval]:
         is_solved: 1 for a run that solved its task and 0 for any other, as returned by :func:`reached`.
         weights: Weight of each task.
 
-    The interval is computed by :func:`over_seeds`. It is widened to include Wilson's interval of a proportion if the
-    variances are unreliable. Variances are unreliable if fewer than five runs of a mechanism solved their task, fewer
-    than five did not solve it, or all runs of each task had the same outcome.
+    The interval is computed by :func:`over_seeds`. It is widened to include Wilson's interval of a proportion if
+    variances are unreliable. They are unreliable if fewer than five runs solved their task, fewer than five did not
+    solve it, or all runs of each task had the same outcome.
     """
     num_runs = _num_runs(is_solved)
     num_worth = 1 / (weights**2 / num_runs).sum(axis=1)

@@ -50,7 +50,7 @@ def bits_tables(cells: Cells) -> tuple[Table, ...]:
 
 
 def bits_verdict(cells: Cells) -> str:
-    """Name, for each task, the mechanism that needs the fewest bits per token, and all not shown to need more."""
+    """Name, for each task, the mechanism with the fewest bits per token, and the mechanisms not shown to need more."""
     return " ".join(_verdict(cells.among([task]), task) for task in cells.tasks)
 
 

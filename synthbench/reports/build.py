@@ -119,7 +119,7 @@ def _facts(task: TaskFacts) -> dict[str, object]:
 
 
 def _tables(report: Report, kinds: Collection[str], *, of_categories: bool) -> Files:
-    """Write the pages of tables of all categories, or all other pages, in each file format in ``kinds``: md, tex."""
+    """Write either the pages of the categories or all other pages of tables, in the file formats ``kinds``: md, tex."""
     make: dict[str, Callable[[Page], str]] = {
         "md": lambda page: markdown.document(page.title, page.tables, page.introduction),
         "tex": lambda page: latex.document(page.tables, report.selection.suite),

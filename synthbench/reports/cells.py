@@ -90,7 +90,7 @@ class MechanismFacts(NamedTuple):
 
     @property
     def convolution(self) -> str:
-        """The width of the short convolution in the mechanism or its block; empty if there is none or the width is 1."""
+        """The width of the short convolution in the mechanism or its block; empty if there is none or it is 1 wide."""
         widths = re.findall(r"(?:\"conv(?:_width)?\":|:conv=)(\d+)", self.arguments + self.block)
         return ", ".join(width for width in widths if width != "1")
 
@@ -161,7 +161,7 @@ class CellStats:
 
     @property
     def descending(self) -> float:
-        """Sort key: the highest mean comes first, cells without a score last. Means are rounded to ``DIGITS`` decimals."""
+        """Sort key: the highest mean is first, cells without a score last. Means are rounded to ``DIGITS`` decimals."""
         return -round(self.mean, DIGITS) if self.n else math.inf
 
     @cached_property
@@ -194,7 +194,7 @@ class Cells:
     """Estimates by the keys of task and mechanism; cells without rows are absent."""
 
     def __iter__(self) -> Iterator[tuple[TaskFacts, MechanismFacts, CellStats]]:
-        """Yield every task with every mechanism and the results of this pair, in printed order."""
+        """Yield every task with every mechanism and the results of this pair, in the order of tables."""
         return ((task, mechanism, self.cell(task, mechanism)) for task in self.tasks for mechanism in self.mechanisms)
 
     def cell(self, task: TaskFacts, mechanism: MechanismFacts) -> CellStats:
@@ -358,8 +358,8 @@ def task_key(row: Row) -> Key:
 def mechanism_key(row: Row) -> Key:
     """Return the key of the row's mechanism: its name, block, position encoding and setting.
 
-    The setting is the matched size if the mechanism was matched in size, otherwise its arguments. Tables show each key
-    separately.
+    The setting is the mechanism's arguments or, if it was matched in size, the matched size and the requested
+    mechanism. Tables show each key separately.
     """
     setting = next(row[column] for column in SETTING if is_known(row[column]))
     return (*(row[column] for column in AROUND), setting)
@@ -394,7 +394,7 @@ def _refuse_mixtures(rows: pd.DataFrame) -> None:
 
 
 def _with_settings(mechanisms: Mapping[Key, Row]) -> dict[Key, Row]:
-    """Add an entry ``setting`` to the row of each mechanism: the arguments that distinguish it from its other settings.
+    """Add an entry ``setting`` to each mechanism's row: the arguments that differ between settings of the mechanism.
 
     If the mechanism was matched in size, the entry is the mechanism as the user requested it, and the label names the
     matched size. The label also says if the layer is bare (only the recurrence, or only the attention scores).

@@ -86,7 +86,7 @@ class PairedTask:
 
     @property
     def is_apart(self) -> bool:
-        """True if the difference is significant and at least half a level; without levels, at least ``MARGIN``."""
+        """True if the difference is significant and at least half a level (``MARGIN`` on a task without levels)."""
         least = LEAST / self.levels if self.levels else MARGIN
         return self.p < SIGNIFICANCE and abs(self.difference) >= least - TOLERANCE
 

@@ -94,7 +94,7 @@ class Export:
 
     @cached_property
     def cells(self) -> list[tuple[TaskFacts, MechanismFacts, CellStats]]:
-        """Each task and mechanism that have runs together, with their results, in printed order."""
+        """Each task and mechanism that have runs together, with their results, in the order of tables."""
         return [(task, mechanism, cell) for task, mechanism, cell in self.report.cells if cell.rows]
 
     def markdown(self) -> str:

@@ -1,10 +1,10 @@
-"""Tests of which tasks and which pairs of mechanisms show differences, with interim analyses as seeds are added.
+"""Tests for differences on tasks and between pairs of mechanisms, repeated as seeds are added (interim analyses).
 
-On a ladder, all mechanisms have three seeds; pairs that are undecided then get five seeds, then ten. Testing at 5 % at
-each analysis would give more than 5 % false positives in total. So each analysis spends a part of the 5 % error rate,
-in proportion to its new seeds. By Bonferroni's inequality, all analyses together then have at most 5 % false positives,
-whatever was decided at earlier ones. The p value of an analysis is divided by its fraction of the error rate, and the
-smallest result is used. A ladder without added seeds is tested once.
+On tasks with levels (a ladder), all mechanisms start with three seeds. Pairs that are still undecided get five seeds,
+then ten. Testing at 5 % at each analysis would give more than 5 % false positives in total. So each analysis spends a
+part of the 5 % error rate, in proportion to its new seeds. By Bonferroni's inequality, all analyses together then have
+at most 5 % false positives, whatever was decided at earlier analyses. The p value of an analysis is divided by the
+analysis's fraction of the error rate, and the smallest result is used. Without added seeds, there is a single test.
 """
 
 import math
@@ -30,7 +30,7 @@ from synthbench.reports.statistics import (
 
 
 class InterimAnalysis(NamedTuple):
-    """An interim analysis: a test of the first seeds of each cell."""
+    """An interim analysis: a test of the first seeds of each mechanism on each task."""
 
     num_seeds: int | None
     """Number of seeds of each cell that are tested, counted from the first; None for all seeds."""
@@ -45,7 +45,7 @@ ANALYSES = (InterimAnalysis(3, 0.3), InterimAnalysis(5, 0.2), InterimAnalysis(10
 
 
 class Findings(NamedTuple):
-    """The results of all interim analyses."""
+    """The results of all interim analyses, that is, of the tests repeated as seeds are added."""
 
     p: Float[np.ndarray, " tasks"]
     """P value of each task's test, adjusted for all tasks and analyses; NaN if nothing can be tested."""
@@ -74,8 +74,8 @@ class Findings(NamedTuple):
 def analyses_for(num_seeds: int) -> tuple[InterimAnalysis, ...]:
     """Return the interim analyses that have begun once the mechanism with the most seeds has ``num_seeds``.
 
-    The last analysis may be incomplete. Before any seed is added, there is one analysis, which may spend the whole
-    error rate.
+    Some mechanisms may still lack seeds of the last analysis. Before any seed is added to the first three, there is one
+    analysis, which may spend the whole error rate.
 
     >>> [analysis.num_seeds for analysis in analyses_for(4)], analyses_for(3) == ONCE
     ([3, 5], True)
@@ -86,7 +86,7 @@ def analyses_for(num_seeds: int) -> tuple[InterimAnalysis, ...]:
 
 
 def share_at(num_seeds: int) -> float:
-    """Return the fraction of the error rate that the latest interim analysis may spend, given the number of seeds."""
+    """Return the fraction of the total error rate that the latest interim analysis at ``num_seeds`` seeds may spend."""
     return analyses_for(num_seeds)[-1].share
 
 
@@ -96,16 +96,18 @@ def examine(
     analyses: Sequence[InterimAnalysis],
     has_run: Bool[np.ndarray, "tasks cells seeds"],
 ) -> Findings:
-    """Test tasks and pairs of cells at each interim analysis.
+    """Test tasks, and pairs of mechanisms on a task, at each interim analysis (repeated as seeds are added).
 
-    A pair is apart if its task shows differences, its means differ by at least the margin, and its moderated t test is
-    significant after Holm over the task's pairs. A pair is within the margin if both one-sided t tests against the
-    margin are significant, without a correction for the number of pairs. Later analyses do not change these decisions.
-    After the first analysis, a pair is tested only if both cells have all runs of the analysis.
+    A cell is one mechanism on one task. A pair of cells of a task is *apart* under three conditions. The task shows
+    significant differences, the pair's means differ by at least the margin, and the pair's t test is significant after
+    Holm's correction over the task's pairs. The test is moderated: variances are shrunk towards the variance of the
+    task. A pair is *within* the margin if both one-sided t tests against the margin are significant, without a
+    correction for the number of pairs. Later analyses do not change these decisions. After the first analysis, a pair
+    is tested only if both cells have all runs of the analysis.
 
-    If there are only two cells, a task's p value is that of the t test, adjusted over the tasks by Holm, as in
-    :mod:`synthbench.reports.compare`. Permutations would be too coarse: three seeds each can be shuffled in only twenty
-    ways.
+    If there are only two mechanisms, the p value of a task comes from the t test, with Holm's correction over the
+    tasks, as in :mod:`synthbench.reports.compare`. A permutation test would be too coarse: two times three runs can be
+    shuffled in only twenty ways.
 
     Args:
         scores: Scores of all runs; NaN where a run is missing or failed.
@@ -164,11 +166,11 @@ def examine(
 
 
 def task_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: bool, share: float = 1.0) -> Permutation:
-    """Test one task by permutation, and divide its p values by ``share``, the fraction of the error rate to spend.
+    """Test by permutation if the mechanisms of one task differ, and divide the p values by ``share``.
 
-    If some cells have a single run, the cells with several runs are also tested without them, since many single runs
-    can hide differences. Then twice the smaller p value is used (Bonferroni). All p values are NaN if fewer than two
-    cells have a run, or no cell has two runs.
+    ``share`` is the fraction of the total error rate that this test may spend. If some mechanisms have a single run,
+    those with several runs are also tested alone, since many single runs can hide differences. Then twice the smaller p
+    value is used (Bonferroni). All p values are NaN if fewer than two mechanisms have a run, or none has two runs.
     """
     num_runs = (~np.isnan(scores)).sum(axis=1)
     scored, several = np.flatnonzero(num_runs), np.flatnonzero(num_runs > 1)

@@ -1,4 +1,4 @@
-"""Ladders (the levels of a task, by rising load) as rows describe them, and summaries of the runs on a ladder."""
+"""Ladders (the levels of a task, by rising load) as rows of runs describe them, and summaries of runs on a ladder."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ SPLIT = 3.0
 
 
 class Ladder(NamedTuple):
-    """The levels of a task."""
+    """The levels of a task, by rising load; the load is, for example, a number of pairs to remember."""
 
     unit: str
     """The unit of the load, in the plural: ``pairs``."""
@@ -30,7 +30,7 @@ class Ladder(NamedTuple):
 
     @property
     def margin(self) -> float:
-        """``LEAST`` levels, as a fraction of all levels."""
+        """The smallest relevant difference of two mean scores: ``LEAST`` levels, as a fraction of all levels."""
         return LEAST / self.num_levels
 
     @property
@@ -45,7 +45,7 @@ class Ladder(NamedTuple):
         return tuple(2.0**exponent for exponent in exponents[::step]) or (self.loads[0], self.loads[-1])
 
     def load_text(self, load: float) -> str:
-        """Format a load at half skill: ``23``; ``≥ 64`` if it is above the last level, ``< 2`` if below the first.
+        """Format the load at half skill: ``23``; ``≥ 64`` if it is beyond the last level, ``< 2`` if below the first.
 
         >>> [Ladder("pairs", (2.0, 64.0)).load_text(load) for load in (23.4, 5.26, math.inf, 0.0, math.nan)]
         ['23', '5.3', '≥ 64', '< 2', '--']
@@ -57,12 +57,12 @@ class Ladder(NamedTuple):
         return f"{load:.{1 if load < 10 else 0}f}" if load else f"< {self.loads[0]:g}"
 
     def sortable(self, load: float) -> float:
-        """Return a load at half skill as a finite number: ``inf`` becomes twice the last load."""
+        """Return the load at half skill as a finite number: ``inf`` becomes twice the load of the last level."""
         return min(load, 2 * self.loads[-1])
 
 
 def ladder_in(arguments: Mapping[str, Any]) -> Ladder | None:
-    """Read the ladder from the arguments of a task; None if they define none.
+    """Read the levels (the ladder) from the arguments of a task; None if the arguments define no valid levels.
 
     >>> ladder_in({"load": "pairs", "rungs": [{"load": 2, "length": 8}, {"load": 3, "length": 12}]})
     Ladder(unit='pairs', loads=(2.0, 3.0))
@@ -76,13 +76,16 @@ def ladder_in(arguments: Mapping[str, Any]) -> Ladder | None:
 
 
 def scored_levels(metrics: Mapping[str, float | None]) -> list[LevelScore]:
-    """Return the levels in a row's metrics; empty if a level lacks a score or its ceiling is not above its baseline."""
+    """Read the results on all levels from the metrics of a row.
+
+    The list is empty if any level lacks a score, or has a ceiling that is not above the baseline.
+    """
     levels = levels_in(metrics)
     return levels if all(level.base < level.ceiling and not math.isnan(level.score) for level in levels) else []
 
 
 class Profile(NamedTuple):
-    """Skills of a cell's runs by level: numbers in [0, 1] that never increase from one level to the next."""
+    """Skills of a mechanism's runs by level, easiest first: numbers in [0, 1] that never increase with the level."""
 
     mean: tuple[float, ...]
     low: tuple[float, ...]
@@ -92,9 +95,9 @@ class Profile(NamedTuple):
 
 
 def mean_profile(ladder: Ladder, runs: Iterable[Sequence[LevelScore]]) -> Profile | None:
-    """Average the skills of runs on each level; their mean over levels is the mean score.
+    """Average the skills of the runs on each level; the mean of these averages is the mean score of the runs.
 
-    The result is None if no run has all levels.
+    Runs that lack a level are left out. The result is None if no run has all levels.
     """
     skills = [profile(levels) for levels in runs if len(levels) == ladder.num_levels]
     if not skills:
@@ -104,9 +107,10 @@ def mean_profile(ladder: Ladder, runs: Iterable[Sequence[LevelScore]]) -> Profil
 
 
 def num_learned(scores: Collection[float]) -> int | None:
-    """Count the runs that learned: those that score above the midpoint of the lowest and the highest score.
+    """Count the runs that learned, that is, scored above the midpoint between the lowest and the highest score.
 
-    Scores are in levels. The result is None unless lowest and highest are more than ``SPLIT`` apart.
+    Scores are in levels: a score from 0 to 1, times the number of levels. The result is None unless the lowest and the
+    highest score are more than ``SPLIT`` levels apart.
 
     >>> num_learned([2.4, 10.8, 11.0]), num_learned([4.3, 4.5, 4.3])
     (2, None)

@@ -65,7 +65,7 @@ THESE_TASKS = "the 95 % interval over seeds"
 
 @dataclass(frozen=True)
 class Entry:
-    """A mechanism that has a run of every ranked task."""
+    """A ranked mechanism with its statistics; it has a run of every ranked task."""
 
     mechanism: MechanismFacts
     num_seeds: tuple[int, int]
@@ -86,13 +86,16 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """The label of the mechanism, with remarks in brackets on a control or few seeds: ``PaTH (1 seed)``."""
+        """The label of the mechanism, with remarks in brackets: ``PaTH (1 seed)``.
+
+        Remarks mark controls (references that do not learn to mix tokens) and small numbers of seeds.
+        """
         remarks = ", ".join(filter(None, ["control" * (self.mechanism.family == CONTROL), self.few_seeds]))
         return f"{self.mechanism.label} ({remarks})" if remarks else self.mechanism.label
 
 
 class Placed(NamedTuple):
-    """One line of a leaderboard."""
+    """One line of a leaderboard: a mechanism, which may be ranked or not."""
 
     mechanism: MechanismFacts
     entry: Entry | None
@@ -123,7 +126,7 @@ class Leaderboard:
 
     @property
     def placed(self) -> list[Placed]:
-        """Every mechanism: the ranked ones, best first, then those that lack a task."""
+        """All mechanisms: the ranked ones, best first, then the mechanisms that lack a run of some ranked task."""
         ranked = [Placed(entry.mechanism, entry, entry.label) for entry in self.entries]
         return ranked + [
             Placed(one, None, f"{one.label} ({tasks_words(count, len(self.tasks))}, not ranked)")
@@ -137,7 +140,10 @@ class Leaderboard:
 
     @property
     def has_conditions(self) -> bool:
-        """True if the rows state the condition of layers: stock (as published) or bare (stripped)."""
+        """True if the rows state the condition of layers, stock or bare.
+
+        Stock layers are as published; bare layers have only the recurrence, or only the attention scores.
+        """
         return any(entry.mechanism.condition for entry in self.entries)
 
     @property
@@ -153,7 +159,10 @@ class Leaderboard:
 
     @cached_property
     def improvement(self) -> list[list[Interval | None]]:
-        """Chance that a run of the row's entry beats a run of the column's entry; None on the diagonal."""
+        """Matrix of the chances that a run of the row's entry beats a run of the column's entry on a random task.
+
+        The diagonal is None.
+        """
         chances: list[list[Interval | None]] = [[None] * len(self.entries) for _ in self.entries]
         categories = [task.category for task in self.tasks]
         ties = np.array([task.ladder.margin if task.ladder else TIE for task in self.tasks])
@@ -167,16 +176,20 @@ class Leaderboard:
 
     @property
     def mechanisms(self) -> tuple[Entry, ...]:
-        """The entries of the verdict, best first: no controls (references that learn no mixing), no bare layers.
+        """The mechanisms that the verdict compares, best first.
 
-        Bare layers are among them if there are no others.
+        Controls (references that do not learn to mix tokens) are left out. Bare layers (only the recurrence, or only
+        the attention scores) are left out too, unless all mechanisms except controls are bare.
         """
         found = tuple(entry for entry in self.entries if entry.mechanism.family != CONTROL)
         return tuple(entry for entry in found if entry.mechanism.condition != "bare") or found
 
     @property
     def candidates(self) -> tuple[Entry, ...]:
-        """The mechanisms of the verdict that could be the best on similar tasks: no other is certainly better."""
+        """The mechanisms of the verdict that could be the best on similar tasks.
+
+        Among the rank intervals of all mechanisms in the verdict, their intervals start at the best rank.
+        """
         first = min((entry.rank.low for entry in self.mechanisms), default=1)
         return tuple(entry for entry in self.mechanisms if entry.rank.low == first)
 
@@ -185,13 +198,16 @@ class Leaderboard:
         return next((entry.skill for entry in self.entries if entry.mechanism == mechanism), UNKNOWN)
 
     def verdict(self) -> str:
-        """Return the verdict: a line per category and one on all, then a line on what they mean and on fresh tasks."""
+        """Return the verdict in lines: the best mechanisms of each category, then overall, then an explanation.
+
+        The last line explains the other lines, and names the mechanisms that could rank first on similar, fresh tasks.
+        """
         orders = [f"{in_title(name)}: {order}" for name, order in self.orders.items()]
         return "\n".join(filter(None, [*orders, f"{self.certainty} {self.outlook}".strip()]))
 
     @cached_property
     def orders(self) -> dict[str, str]:
-        """The best mechanisms of every category and overall, with their mean skills, in one text each."""
+        """Texts on the best mechanisms and their mean skills, by category, and a text on all categories together."""
         parts = {name: part.order for name, part in (self.parts or {"": self}).items()}
         if len(parts) == 1:
             return parts
@@ -208,7 +224,7 @@ class Leaderboard:
 
     @property
     def certainty(self) -> str:
-        """An explanation of ``orders``, and how many mechanisms have a single seed; empty if nothing is compared."""
+        """An explanation of ``orders`` that counts mechanisms with a single seed; empty if nothing is compared."""
         parts = [part for part in (self, *self.parts.values()) if part.has_order]
         if not parts:
             return ""
@@ -226,7 +242,7 @@ class Leaderboard:
 
     @property
     def outlook(self) -> str:
-        """A sentence that names the mechanisms that could rank first on fresh tasks; empty if nothing is compared."""
+        """The mechanisms that could rank first on fresh, similar tasks, in one sentence; empty if there is no order."""
         if not self.has_order:
             return ""
         named = [entry.mechanism.label for entry in self.candidates]
@@ -238,7 +254,7 @@ class Leaderboard:
 
     @property
     def order(self) -> str:
-        """The best mechanisms with their means, or the reason why there is no order."""
+        """A text with the best mechanisms and their mean skills, or with the reason why mechanisms have no order."""
         if not self.tasks:
             return f"no task has {100 * SMALLEST_GAP:.0f} points between its floor and its ceiling."
         if not self.mechanisms:
@@ -260,7 +276,11 @@ class Leaderboard:
 
     @property
     def is_below(self) -> list[bool]:
-        """For each of ``mechanisms``, whether it is certainly not the best, and at least ``MARGIN`` below the first."""
+        """A list of True and False, in the order of ``mechanisms``.
+
+        True marks a mechanism that is certainly not the best (95 % confidence over seeds) and whose mean skill is at
+        least ``MARGIN`` below the highest.
+        """
         entries = self.mechanisms
         skills = np.array([entry.skills for entry in entries])
         is_far = [entries[0].skill.value - entry.skill.value >= MARGIN for entry in entries]
@@ -297,7 +317,7 @@ def short(skill: float) -> str:
 
 
 def seeds_words(fewest: int, most: int) -> str:
-    """Format a number of seeds in words.
+    """Put the smallest and the largest number of seeds in words.
 
     >>> seeds_words(1, 1), seeds_words(1, 3)
     ('1 seed', '1 to 3 seeds')
@@ -308,8 +328,11 @@ def seeds_words(fewest: int, most: int) -> str:
 def leaderboard(cells: Cells) -> Leaderboard:
     """Rank the mechanisms that have a run of every ranked task. A run without a score has skill 0 (chance level).
 
-    If a mechanism has one run of a task, its variance is estimated from the other mechanisms on the task. If each has
-    one run, it is estimated from other tasks. Without any estimate, there are no intervals over seeds.
+    Tasks are ranked if their floor and ceiling are far enough apart for differences in skill to exceed noise.
+
+    If a mechanism has one run of a task, the variance of that run is estimated from the other mechanisms' runs of the
+    task. If every mechanism has one run of the task, the variance is estimated from other tasks. Without any estimate,
+    there are no intervals over seeds.
     """
     gaps = np.array([[[task.gap if is_ranked(task) else math.nan]] for task in cells.tasks]).reshape(-1, 1, 1)
     is_mechanism = [mechanism.family != CONTROL for mechanism in cells.mechanisms]
@@ -365,7 +388,7 @@ def _ranked(cells: Cells, prior: Prior | None, parts: dict[str, Leaderboard]) ->
 def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Table]:
     """Make the tables of a leaderboard: capacities, scores by category, means and ranks, probabilities of improvement.
 
-    Mechanisms whose keys are in ``own`` come first, except in the last table.
+    The user's mechanisms, whose keys are in ``own``, come first, except in the last table.
     """
     left_out = ", ".join(task.label for task in board.left_out)
     has_few = any(entry.few_seeds for entry in board.entries)
@@ -427,13 +450,16 @@ def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Ta
 
 
 def quoted(cells: Cells) -> list[TaskFacts]:
-    """Choose one task per category, whose capacity represents the category; empty without ladders."""
+    """Choose one task per category, whose capacity (load at half skill) represents the category.
+
+    The list is empty if tasks have no levels.
+    """
     tasks = [min(cells.tasks_of(name), key=lambda task: place_of("capacity", task.name)) for name in cells.categories]
     return [task for task in tasks if task.ladder]
 
 
 def capacity(cells: Cells, task: TaskFacts) -> Callable[[Placed], str]:
-    """Return a function that formats the capacity (the load at half skill) of a line's mechanism on a task."""
+    """Return a function that formats the capacity (load at half skill) of a leaderboard line's mechanism on a task."""
     return lambda row: task.ladder.load_text(cells.cell(task, row.mechanism).load_at_half) if task.ladder else NOTHING
 
 
@@ -446,7 +472,10 @@ def _of_entry(cell: Callable[[Entry], Cell]) -> Callable[[Placed], Cell]:
 
 
 def _table(board: Leaderboard, own: Collection[Key], name: str, title: str, caption: str, columns: _Columns) -> Table:
-    """Make a table with a line for each mechanism that has a value: the user's own, the ranked ones, then others."""
+    """Make a table with a line for each mechanism that has a value.
+
+    The user's mechanisms come first, then the ranked mechanisms, then all others.
+    """
     rows = sorted(board.placed, key=lambda row: row.mechanism.key not in own)
     sources = sources_of(board.tasks, (row.mechanism for row in rows))
     table = table_of(name, title, caption, ("Mechanism",), rows, lambda row: (row.label,), columns, sources=sources)
@@ -478,5 +507,5 @@ def _improvement_table(board: Leaderboard) -> Table:
 
 
 def tasks_words(count: int, num_tasks: int) -> str:
-    """Count the ranked tasks that a mechanism has: ``3 of 24 tasks``, or ``no task that counts``."""
+    """Say how many of the ranked tasks a mechanism ran: ``3 of 24 tasks``, or ``no task that counts``."""
     return f"{count} of {num_tasks} tasks" if count else "no task that counts"

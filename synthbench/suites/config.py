@@ -43,7 +43,7 @@ class _Strict(BaseModel):
 
 
 class ModelSettings(_Strict):
-    """The small model around the mechanism."""
+    """The small model around the mechanism: its blocks, position encoding and size."""
 
     block: str
     """Name of the block, with the arguments that differ from the defaults: ``aether:norm=pre``."""
@@ -100,10 +100,10 @@ class TrainingSettings(_Strict):
 
 
 class LadderSettings(_Strict):
-    """Training on all levels of each task, in place of one size; docs/ladder.md gives the reasons.
+    """Training on all levels (of rising load) of each task, instead of one size; docs/ladder.md gives the reasons.
 
-    The order of the levels is the same for all mechanisms, all seeds, and all tasks with the same number of levels: see
-    :func:`synthbench.training.ladder.mixture`.
+    The order of levels over the training steps is the same for all mechanisms, all seeds, and all tasks with the same
+    number of levels: see :func:`synthbench.training.ladder.mixture`.
     """
 
     longest: Positive
@@ -147,7 +147,10 @@ class EvaluationSettings(_Strict):
 
 
 class Suite(_Strict):
-    """Tasks with their options, and the protocol. Rows of different versions are never shown in one table."""
+    """Tasks with their options, and the protocol of training and evaluation.
+
+    Rows of different versions of a suite are never shown in one table.
+    """
 
     name: str
     version: str
@@ -239,9 +242,9 @@ def load_suite(name: str) -> Suite:
 
     Raises:
         UnknownName: If there is no suite of this name, or the file has an unknown key.
-        UsageError: If the file cannot be read; if a value is missing, has the wrong type or is out of range; or if the
-            name is a suite's former name.
-        ContractError: If a package provides the suite and cannot be loaded.
+        UsageError: If the file cannot be read, or a value is missing, has the wrong type or is out of range. Also if
+            the name is a suite's former name, or a file has the name of a packaged suite but other content.
+        ContractError: If a package provides the suite, but the suite cannot be loaded.
     """
     if name in offers("suites"):
         return _of_package(offers("suites")[name])
@@ -286,7 +289,8 @@ def parse_suite(text: str, *, origin: str, expected_name: str) -> Suite:
 
     Raises:
         UnknownName: If the text has an unknown key.
-        UsageError: If a value is missing, has the wrong type or is out of range, or the name is not ``expected_name``.
+        UsageError: If the text is not TOML, or a value is missing, has the wrong type or is out of range. Also if the
+            suite's name is not ``expected_name``.
     """
     try:
         content = tomllib.loads(text)
