@@ -1,11 +1,11 @@
 """Statistics over many tasks: one number per mechanism, such as its mean skill, with an interval.
 
 There are two kinds of intervals. An interval *over seeds* treats tasks as fixed: it is for the value that infinitely
-many runs of the same tasks, with other seeds, would give. An interval *over tasks* treats tasks as a random sample: it
-is for the value over all similar tasks. Skills are in [0, 1], in an array [mechanisms, tasks, seeds]. A *cell* of this
-array is one mechanism on one task; cells with fewer runs than others are padded with NaN. Every cell has at least one
-run, and a failed run has skill 0 (chance level). All categories have equal weight, and so do the tasks within a
-category. ``studies/error_rates`` simulates how often the intervals cover the true value.
+many runs of the same tasks would give. An interval *over tasks* treats tasks as a sample: it is for the value over all
+similar tasks. Skills are in [0, 1], in an array [mechanisms, tasks, seeds]; NaN pads cells (a mechanism on a task) with
+fewer runs than others. Every cell has at least one run, and a failed run has skill 0 (chance level). All categories
+have equal weight, and so do the tasks within a category. ``studies/error_rates`` simulates how often the intervals
+cover the true value.
 """
 
 import math
@@ -102,8 +102,8 @@ def over_seeds(skills: Skills, weights: PerTask, prior: Prior | None = None, *, 
 
     The squared standard error is the sum over tasks of weight² · variance of a run / number of runs. If a mechanism has
     a single run of a task, the variance is estimated from the mechanisms with several runs of that task. If there are
-    no such mechanisms, it is the variance in ``prior``; without ``prior``, the ends are NaN. ``weights`` has one number
-    per task, with sum 1, and ``low`` is the lowest possible mean.
+    none, ``prior`` has the variance; without ``prior``, the ends are NaN. ``weights`` sum to 1, and ``low`` is the
+    lowest possible mean.
     """
     errors, of_errors = _over_seeds(skills, weights, prior)
     return [
@@ -171,10 +171,9 @@ def over_tasks(values: PerTask, categories: Sequence[str]) -> Interval:
 def interquartile_means(skills: Skills, weights: PerTask, prior: Prior | None = None) -> list[Interval]:
     """Return the weighted interquartile mean of every mechanism's runs, with an interval over seeds (tasks are fixed).
 
-    The interquartile mean is the mean of the middle half of the runs. Its standard error is computed from all runs,
-    with their skills clipped to the quartiles, and then doubled, since the mean is over only half of the runs. If a
-    mechanism has a single run of a task, its variance is estimated from the other mechanisms' runs of the task. If none
-    of them has two runs, it is the variance in ``prior``.
+    The interquartile mean is over only the middle half of the runs. So its standard error is twice the standard error
+    of the mean of all runs, clipped to the quartiles. If a mechanism has a single run of a task, the variance is
+    estimated from other mechanisms' runs of the task or, if each has a single run, taken from ``prior``.
 
     Source: Agarwal et al. (2021), section 4.3; Tukey & McLaughlin (1963) for the error of a trimmed mean.
     """
@@ -251,10 +250,9 @@ def _reaching_wilsons(interval: Interval, num_worth: float) -> Interval:
 def ranks(skills: Skills, categories: Sequence[str]) -> list[Rank]:
     """Rank every mechanism by mean skill, with simultaneous 95 % intervals that treat tasks as a sample.
 
-    In the mean, all categories have equal weight. The best rank in an interval comes right after all mechanisms that
-    are certainly better, and the worst rank right before all mechanisms that are certainly worse. A difference of means
-    is certain if its interval, simultaneous over all pairs, excludes 0. With too few tasks for an interval, no
-    difference is certain.
+    All categories have equal weight. The best rank in an interval comes right after all mechanisms that are certainly
+    better, and the worst rank right before all that are certainly worse. A difference of means is certain if its
+    interval, simultaneous over all pairs, excludes 0. With too few tasks for an interval, no difference is certain.
 
     Source: Mogstad et al. (2024) for ranks from simultaneous intervals. The intervals of differences follow Tukey, with
     one standard error per pair of mechanisms, estimated from the pair's differences on the tasks.
@@ -340,8 +338,6 @@ def _error_over_seeds(
 ) -> tuple[list[float], list[float]]:
     """Return the standard error of each mechanism's weighted mean over tasks, and the error's degrees of freedom.
 
-    ``variance`` is the variance of one run, with ``dof`` degrees of freedom.
-
     Source: Satterthwaite (1946).
     """
     parts = weights**2 * variance / num_runs
@@ -353,10 +349,7 @@ def _error_over_seeds(
 
 @lru_cache
 def _farthest_quantile(num_means: int, dof: float) -> float:
-    """Return the 95 % quantile of the largest t value of any pair of equal means.
-
-    It is the quantile of the studentised range, divided by √2.
-    """
+    """Return the 95 % quantile of the largest t value of any pair of equal means: the studentised range over √2."""
     from scipy import stats  # noqa: PLC0415 - three quarters of a second, and only a ranking needs it
 
     return float(stats.studentized_range.ppf(CONFIDENCE, num_means, dof)) / math.sqrt(2)
@@ -365,10 +358,7 @@ def _farthest_quantile(num_means: int, dof: float) -> float:
 def _error_over_tasks(
     values: Float[np.ndarray, "rows tasks"], categories: Sequence[str]
 ) -> tuple[Float[np.ndarray, " rows"], float]:
-    """Return the standard error of each row's mean over tasks, and the degrees of freedom.
-
-    In the mean, all categories have equal weight. Both results are NaN below 2 degrees of freedom.
-    """
+    """Return standard errors of means over tasks (categories weigh the same), and degrees of freedom; NaN below 2."""
     of_category = np.array(list(by_category(categories).values()), dtype=float)
     sizes = of_category.sum(axis=1)
     dof = len(categories) - len(sizes)

@@ -48,8 +48,7 @@ def beyond_table(cells: Cells) -> Table | None:
 def _skills(cells: Cells, mechanism: MechanismFacts) -> list[list[float]]:
     """Return a list of mean skills over seeds for each task with runs that were tested beyond the trained length.
 
-    The first skill in a list is on the longest trained level. A skill for each of ``FACTORS`` follows; it is NaN if
-    that length was not tested.
+    The first skill is on the longest trained level. A skill for each of ``FACTORS`` follows, NaN if not tested.
     """
     found = []
     for task in cells.tasks:

@@ -40,10 +40,7 @@ CAPTION = (
 
 
 def bits_tables(cells: Cells) -> tuple[Table, ...]:
-    """Make a table for each task; all tasks are scored in bits per token.
-
-    A table has a row per mechanism, fewest bits first, then a row per reference (a predictor without a mechanism).
-    """
+    """Make one table per task: a row per mechanism, fewest bits first, then a row per reference (no mechanism)."""
     return tuple(
         _table(cells.among([task]), task, f"bits-{number}") for number, task in enumerate(cells.tasks, start=1)
     )

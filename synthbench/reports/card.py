@@ -18,8 +18,8 @@ from synthbench.reports.verdicts import MARGIN
 def card(report: Report, name: str) -> str:
     """Summarize the scores of a mechanism in half a page of Markdown.
 
-    The table has a column for each condition that has rows: stock (the layer as its authors build it) or bare (only the
-    recurrence, or only the attention scores).
+    There is a column for each condition that has rows: stock (as published) or bare (recurrence or attention scores
+    alone).
 
     Args:
         report: Report on the suite.
@@ -27,7 +27,7 @@ def card(report: Report, name: str) -> str:
 
     Raises:
         UnknownName: If no row of the suite has the mechanism.
-        UsageError: If the suite has no ranking, because its tasks are scored in bits per token.
+        UsageError: If the suite has no ranking (its tasks are scored in bits).
     """
     board = ranked_board(report)
     names = {one.name: one.label.removesuffix(" (bare)") for one in report.cells.mechanisms}
@@ -79,8 +79,8 @@ def compact(report: Report) -> str:
     Scores by category stand above capacities (the loads at half skill).
 
     Raises:
-        UsageError: If the suite has no ranking, because its tasks are scored in bits per token. Also if there is no
-            category of which a mechanism has run every ranked task.
+        UsageError: If the suite has no ranking (its tasks are scored in bits), or there is no category with a
+            mechanism that ran all its ranked tasks.
     """
     board = ranked_board(report)
     parts = {name: part for name, part in board.parts.items() if part.tasks}

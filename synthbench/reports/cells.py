@@ -54,15 +54,12 @@ class TaskFacts(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """Ceiling (score of the best causal predictor) − floor (score of the best predictor that sees no input)."""
+        """Ceiling (score of the best predictor) − floor (score of the best predictor without input)."""
         return self.ceiling - self.floor
 
 
 class MechanismFacts(NamedTuple):
-    """A mechanism in one setting, with one block and one position encoding, as the rows of its runs describe it.
-
-    A setting is the mechanism's arguments or, if it was matched in size, the matched size.
-    """
+    """A mechanism in one setting (arguments or matched size), with one block and one position encoding, as rows say."""
 
     key: Key
     label: str
@@ -130,10 +127,7 @@ class CellStats:
 
     @cached_property
     def loads_at_half(self) -> list[float]:
-        """The load, such as a number of pairs, at which the skill of each run falls to one half.
-
-        It is ``inf`` if the skill is at least one half on all levels, and 0 if it is below one half on the first.
-        """
+        """Load at half skill of each run: ``inf`` if skill stays at one half or above, 0 if it starts below."""
         return list(map(load_at_half, self.levels))
 
     @property
@@ -358,8 +352,7 @@ def task_key(row: Row) -> Key:
 def mechanism_key(row: Row) -> Key:
     """Return the key of the row's mechanism: its name, block, position encoding and setting.
 
-    The setting is the mechanism's arguments or, if it was matched in size, the matched size and the requested
-    mechanism. Tables show each key separately.
+    The setting is its arguments or, if it was matched in size, that size. Tables show each key separately.
     """
     setting = next(row[column] for column in SETTING if is_known(row[column]))
     return (*(row[column] for column in AROUND), setting)
@@ -396,8 +389,8 @@ def _refuse_mixtures(rows: pd.DataFrame) -> None:
 def _with_settings(mechanisms: Mapping[Key, Row]) -> dict[Key, Row]:
     """Add an entry ``setting`` to each mechanism's row: the arguments that differ between settings of the mechanism.
 
-    If the mechanism was matched in size, the entry is the mechanism as the user requested it, and the label names the
-    matched size. The label also says if the layer is bare (only the recurrence, or only the attention scores).
+    If a mechanism was matched in size, the entry is the mechanism as requested, and the label names the size. The label
+    also says if the layer is bare (recurrence or attention scores only).
     """
     arguments = {key: arguments_in(row["mech_args"]) for key, row in mechanisms.items()}
     described = {}

@@ -1,11 +1,10 @@
 """Compare two mechanisms, two stores of results or two commits of the code, run by run.
 
-The two things compared are called *sides*. A run is paired with the other side's run on the same sequences: the same
-task, size, task version and seed. Both runs have the same block around the mechanism. They also have the same position
-encoding, unless layers come with their own encodings. If stores or commits are compared, both runs also have the same
-mechanism and setting (its arguments or matched size). A difference is the skill of the second side minus the skill of
-the first side, each clipped to [0, 1]. A run without a score has skill 0, which is chance level. If there are more than
-two mechanisms, every pair is compared.
+A run is paired with the other side's run on the same sequences: the same task, size, task version and seed. Both runs
+have the same block. They also have the same position encoding, unless layers come with their own encodings. If stores
+or commits are compared, both runs also have the same mechanism and setting (arguments or matched size). A difference is
+the skill of the second side minus the skill of the first side, each clipped to [0, 1]. A run without a score has skill
+0, which is chance level. If there are more than two mechanisms, every pair is compared.
 """
 
 import math
@@ -138,7 +137,7 @@ class Comparison:
         For example, a limit of -0.02 asks if the loss exceeds 0.02 by more than the noise between seeds.
 
         Raises:
-            UsageError: If there is no interval, since fewer than two seeds are common to all tasks.
+            UsageError: If there is no interval (fewer than two common seeds).
         """
         if self.mean_difference is None:
             raise UsageError(f"no interval: {self.num_seeds} seeds are common to all tasks; needed: 2 and more")
@@ -209,7 +208,7 @@ class Pair(NamedTuple):
 
 
 class Side(NamedTuple):
-    """One side of a comparison: a mechanism, a store of results or a commit, with its rows."""
+    """One side of a comparison: a mechanism, a store or a commit."""
 
     name: str
     kind: Kind
@@ -217,7 +216,7 @@ class Side(NamedTuple):
 
 
 def sides(names: Sequence[str], known: Callable[[], pd.DataFrame], read: Callable[[Path], pd.DataFrame]) -> list[Side]:
-    """Look up each name as a store of results; if there is none, as a mechanism, then as the prefix of a commit hash.
+    """Look up names, each as a store of results, then as a mechanism, then as the prefix of a commit hash.
 
     Args:
         names: Two or more names of one kind: folders of stores, mechanisms, or prefixes of commit hashes. A mechanism
@@ -228,8 +227,7 @@ def sides(names: Sequence[str], known: Callable[[], pd.DataFrame], read: Callabl
     Raises:
         UnknownName: If a name is neither a store, nor a mechanism or commit with rows.
         UsageError: If there are fewer than two names, two names are equal or of different kinds, or more than two
-            stores or commits are named. Also if no row of a mechanism has the arguments in its name, or a prefix fits
-            several commits.
+            stores or commits are named. Also if no row has the arguments in a name, or a prefix fits several commits.
         StoreError: If a store cannot be read.
     """
     if len(names) < 2:
@@ -277,14 +275,13 @@ def compare(
 ) -> Comparison:
     """Pair the runs of two sides (mechanisms, stores or commits) and compare their skills.
 
-    The default ``suite_version`` is the newest of which the first side has full runs, that is, runs that were neither
-    shortened nor made to choose a learning rate. Rows of all mechanisms are used, or only those of ``mechanisms``.
+    The default ``suite_version`` is the newest of the first side. If ``mechanisms`` is given, only their rows are used.
 
     Raises:
-        UnknownName: If a side has no row of the suite, or full runs only of other versions of the suite.
-        UsageError: If a side has rows of the suite, but none that reports show. Also if a side has no row of a selected
-            mechanism, a mechanism was run in several settings, or no run has a partner. Also if floor and ceiling are
-            too close on every task that both sides have.
+        UnknownName: If a side has no row of the suite, or full (unshortened) runs of other suite versions only.
+        UsageError: If a side has rows of the suite, but none of a full run, or no row of a selected mechanism. Also if
+            a side is a mechanism with several settings, no run has a partner, or floor and ceiling are too close on
+            every common task.
     """
     if mechanisms is not None:
         first, second = (side._replace(rows=having(side.rows, "mech", mechanisms)) for side in (first, second))
@@ -392,10 +389,7 @@ def pairwise(
 
 
 def _without_variants(paired: pd.DataFrame) -> pd.DataFrame:
-    """Drop the paired runs of each combination of block and position encoding that is a variant.
-
-    A variant was run on only some of the tasks of another combination.
-    """
+    """Drop runs with a block and position encoding that were run on only some of the tasks of another combination."""
     around = pd.MultiIndex.from_frame(paired[["block", "positions"]])
     tasks = {one: set(part) for one, part in paired.groupby(TASK_KEY, observed=True).ngroup().groupby(around)}
     variants = partial(tasks)
@@ -403,10 +397,7 @@ def _without_variants(paired: pd.DataFrame) -> pd.DataFrame:
 
 
 def _has_own_positions(rows: pd.DataFrame) -> bool:
-    """Return whether every layer comes with a position encoding of its own, which stock and bare layers do.
-
-    Stock layers are as published; bare layers have only the recurrence, or only the attention scores.
-    """
+    """Return whether every layer is stock (as published) or bare (stripped), and so has its own position encoding."""
     return "condition" in rows and bool(rows["condition"].isin(["stock", "bare"]).all())
 
 

@@ -156,7 +156,7 @@ def every_eval_ever(report: Report, created: float) -> list[dict[str, Any]]:
         created: Time of the records, in seconds since 1970.
 
     Raises:
-        UsageError: If the suite has no ranking, because its tasks are scored in bits per token.
+        UsageError: If the suite has no ranking (its tasks are scored in bits).
 
     Source: Every Eval Ever, schema 0.3.0.
     """

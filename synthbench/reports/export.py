@@ -232,15 +232,15 @@ def export(
         mechanisms: Names of mechanisms, each with the arguments that its rows must have. Default: all.
         seeds: Seeds of the runs. Default: all.
         columns: Names of columns of the store, or of metrics, such as ``x2.skill``.
-        across: ``columns`` for a table with the selected columns. The values of a single selected column can also be
-            arranged with one table column per task (``tasks``) or per mechanism (``mechanisms``).
-        has_variants: True to include variants, that is, settings of a mechanism that were run on only some of the tasks
-            of another setting of the mechanism.
+        across: ``columns`` for a table of the selected columns. The values of a single column can also be arranged
+            with one table column per task (``tasks``) or per mechanism (``mechanisms``).
+        has_variants: True to include variants, that is, settings of a mechanism run on only some of the tasks of
+            another of its settings.
 
     Raises:
         UnknownName: If the rows lack the suite, its version or a column, or ``across`` is another word.
-        UsageError: If no row is selected, or no column is named. Also if ``across`` is ``tasks`` or ``mechanisms`` and
-            several columns are named.
+        UsageError: If no row is selected, no column is named, or several columns are named for ``tasks`` or
+            ``mechanisms`` across.
     """
     if across not in ACROSS:
         raise UnknownName("thing to stand across", across, ACROSS)

@@ -98,12 +98,11 @@ def examine(
 ) -> Findings:
     """Test tasks, and pairs of mechanisms on a task, at each interim analysis (repeated as seeds are added).
 
-    A cell is one mechanism on one task. A pair of cells of a task is *apart* under three conditions. The task shows
-    significant differences, the pair's means differ by at least the margin, and the pair's t test is significant after
-    Holm's correction over the task's pairs. The test is moderated: variances are shrunk towards the variance of the
-    task. A pair is *within* the margin if both one-sided t tests against the margin are significant, without a
-    correction for the number of pairs. Later analyses do not change these decisions. After the first analysis, a pair
-    is tested only if both cells have all runs of the analysis.
+    A cell is one mechanism on one task. A pair is *apart* if its task shows differences, its means differ by at least
+    the margin, and its t test is significant after Holm's correction over the task's pairs. The test is moderated:
+    variances are shrunk towards the variance of the task. A pair is *within* the margin if both one-sided t tests
+    against the margin are significant, without a correction for the number of pairs. Later analyses do not change these
+    decisions. After the first analysis, a pair is tested only if both cells have all runs of the analysis.
 
     If there are only two mechanisms, the p value of a task comes from the t test, with Holm's correction over the
     tasks, as in :mod:`synthbench.reports.compare`. A permutation test would be too coarse: two times three runs can be

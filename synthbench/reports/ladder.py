@@ -16,7 +16,7 @@ SPLIT = 3.0
 
 
 class Ladder(NamedTuple):
-    """The levels of a task, by rising load; the load is, for example, a number of pairs to remember."""
+    """The levels of a task, by rising load, such as a number of pairs to remember."""
 
     unit: str
     """The unit of the load, in the plural: ``pairs``."""
@@ -76,10 +76,7 @@ def ladder_in(arguments: Mapping[str, Any]) -> Ladder | None:
 
 
 def scored_levels(metrics: Mapping[str, float | None]) -> list[LevelScore]:
-    """Read the results on all levels from the metrics of a row.
-
-    The list is empty if any level lacks a score, or has a ceiling that is not above the baseline.
-    """
+    """Read the levels from a row's metrics; empty if a level has no score, or a ceiling not above its baseline."""
     levels = levels_in(metrics)
     return levels if all(level.base < level.ceiling and not math.isnan(level.score) for level in levels) else []
 
@@ -95,7 +92,7 @@ class Profile(NamedTuple):
 
 
 def mean_profile(ladder: Ladder, runs: Iterable[Sequence[LevelScore]]) -> Profile | None:
-    """Average the skills of the runs on each level; the mean of these averages is the mean score of the runs.
+    """Average the skills of runs on each level; the mean of these averages is the mean score.
 
     Runs that lack a level are left out. The result is None if no run has all levels.
     """

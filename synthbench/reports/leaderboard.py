@@ -140,10 +140,7 @@ class Leaderboard:
 
     @property
     def has_conditions(self) -> bool:
-        """True if the rows state the condition of layers, stock or bare.
-
-        Stock layers are as published; bare layers have only the recurrence, or only the attention scores.
-        """
+        """True if the rows state the condition of layers: stock (as published) or bare (recurrence or scores only)."""
         return any(entry.mechanism.condition for entry in self.entries)
 
     @property
@@ -178,8 +175,8 @@ class Leaderboard:
     def mechanisms(self) -> tuple[Entry, ...]:
         """The mechanisms that the verdict compares, best first.
 
-        Controls (references that do not learn to mix tokens) are left out. Bare layers (only the recurrence, or only
-        the attention scores) are left out too, unless all mechanisms except controls are bare.
+        Controls (references that do not learn to mix tokens) are left out. Bare layers (recurrence or attention scores
+        only) are left out too, unless all other entries are controls.
         """
         found = tuple(entry for entry in self.entries if entry.mechanism.family != CONTROL)
         return tuple(entry for entry in found if entry.mechanism.condition != "bare") or found
@@ -198,9 +195,9 @@ class Leaderboard:
         return next((entry.skill for entry in self.entries if entry.mechanism == mechanism), UNKNOWN)
 
     def verdict(self) -> str:
-        """Return the verdict in lines: the best mechanisms of each category, then overall, then an explanation.
+        """Return the verdict: a line per category, one on all categories, and one that explains these lines.
 
-        The last line explains the other lines, and names the mechanisms that could rank first on similar, fresh tasks.
+        The last line also names the mechanisms that could rank first on fresh, similar tasks.
         """
         orders = [f"{in_title(name)}: {order}" for name, order in self.orders.items()]
         return "\n".join(filter(None, [*orders, f"{self.certainty} {self.outlook}".strip()]))
@@ -276,11 +273,7 @@ class Leaderboard:
 
     @property
     def is_below(self) -> list[bool]:
-        """A list of True and False, in the order of ``mechanisms``.
-
-        True marks a mechanism that is certainly not the best (95 % confidence over seeds) and whose mean skill is at
-        least ``MARGIN`` below the highest.
-        """
+        """Flags for ``mechanisms``: True if one is certainly not the best, and at least ``MARGIN`` below the first."""
         entries = self.mechanisms
         skills = np.array([entry.skills for entry in entries])
         is_far = [entries[0].skill.value - entry.skill.value >= MARGIN for entry in entries]
@@ -328,11 +321,9 @@ def seeds_words(fewest: int, most: int) -> str:
 def leaderboard(cells: Cells) -> Leaderboard:
     """Rank the mechanisms that have a run of every ranked task. A run without a score has skill 0 (chance level).
 
-    Tasks are ranked if their floor and ceiling are far enough apart for differences in skill to exceed noise.
-
-    If a mechanism has one run of a task, the variance of that run is estimated from the other mechanisms' runs of the
-    task. If every mechanism has one run of the task, the variance is estimated from other tasks. Without any estimate,
-    there are no intervals over seeds.
+    A task is ranked if its floor and ceiling are far enough apart. If a mechanism has one run of a task, the variance
+    of that run is estimated from the other mechanisms' runs of the task. If each mechanism has one run, it is estimated
+    from other tasks. Without any estimate, there are no intervals over seeds.
     """
     gaps = np.array([[[task.gap if is_ranked(task) else math.nan]] for task in cells.tasks]).reshape(-1, 1, 1)
     is_mechanism = [mechanism.family != CONTROL for mechanism in cells.mechanisms]
@@ -450,10 +441,7 @@ def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Ta
 
 
 def quoted(cells: Cells) -> list[TaskFacts]:
-    """Choose one task per category, whose capacity (load at half skill) represents the category.
-
-    The list is empty if tasks have no levels.
-    """
+    """Choose one task per category, whose capacity represents the category; empty if tasks have no levels."""
     tasks = [min(cells.tasks_of(name), key=lambda task: place_of("capacity", task.name)) for name in cells.categories]
     return [task for task in tasks if task.ladder]
 
