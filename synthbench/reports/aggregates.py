@@ -173,7 +173,7 @@ def interquartile_means(skills: Skills, weights: PerTask, prior: Prior | None = 
 
     The interquartile mean is over only the middle half of the runs. So its standard error is twice the standard error
     of the mean of all runs, clipped to the quartiles. If a mechanism has a single run of a task, the variance is
-    estimated from other mechanisms' runs of the task or, if each has a single run, taken from ``prior``.
+    estimated from other mechanisms' runs of the task. If each mechanism has a single run, ``prior`` has the variance.
 
     Source: Agarwal et al. (2021), section 4.3; Tukey & McLaughlin (1963) for the error of a trimmed mean.
     """
