@@ -1,4 +1,4 @@
-"""The order of rows and columns in tables: as in Table 8 of the SLAY paper, then alphabetical."""
+"""The order of rows and columns in tables: first as in Table 8 of the SLAY paper, then alphabetical."""
 
 from typing import Literal
 
@@ -16,6 +16,6 @@ _ORDER = {
 
 
 def place_of(kind: Literal["category", "task", "mechanism", "capacity"], name: str) -> int:
-    """Return the index of a name in the order; names that are not listed share the index after the last."""
+    """Return the index of a name in the printed order; all names that are not listed share the index after the last."""
     names = _ORDER[kind]
     return names.index(name) if name in names else len(names)

@@ -83,23 +83,26 @@ class Report:
 
     @cached_property
     def cells(self) -> Cells:
-        """The cells of the report; tasks scored in bits per token are left out unless there are no others."""
+        """The cells (task × mechanism) of the report.
+
+        Tasks scored in bits per token are left out unless all tasks are scored so.
+        """
         others = [task for task in self.all_cells.tasks if not task.is_in_bits]
         return self.all_cells if len(others) in (0, len(self.all_cells.tasks)) else self.all_cells.among(others)
 
     @cached_property
     def all_cells(self) -> Cells:
-        """The cells of all rows, including those of tasks scored in bits per token."""
+        """The cells (task × mechanism) of all rows, including the rows of tasks scored in bits per token."""
         return grid(self.selection.rows, self.records)
 
     @cached_property
     def records(self) -> list[Row]:
-        """The selected rows, oldest first, as mappings by column; ``task_category`` is the task's present category."""
+        """The selected rows, oldest first, as mappings from column to value."""
         return records(self.selection.rows)
 
     @cached_property
     def stores(self) -> dict[str, int]:
-        """Number of rows from each store; empty if all rows are from the user's own store."""
+        """Number of rows from each store, by the store's name; empty if all rows are from the user's own store."""
         if self.origins is None:
             return {}
         shown = self.origins.loc[self.selection.rows["run_id"]].value_counts()
@@ -120,7 +123,10 @@ class Report:
 
     @cached_property
     def own(self) -> frozenset[Key]:
-        """Keys of the mechanisms in the user's own rows; empty if the report has no packaged rows."""
+        """Keys of the mechanisms with rows from the user's stores.
+
+        The set is empty if the report shows no packaged rows, that is, rows that come with synthbench.
+        """
         if self.origins is None or PACKAGED not in self.stores:
             return frozenset()
         rows = [row for row in self.records if self.origins[row["run_id"]] != PACKAGED]
@@ -145,31 +151,38 @@ class Report:
 
     @cached_property
     def variants(self) -> list[Variant]:
-        """Variants, that is, settings run on only some of the tasks, each with its mechanism's main setting."""
+        """Variants, that is, settings run on only some of the tasks, each with the main setting of its mechanism."""
         rows = self.selection.variants
         return variants_of(self.cells, grid(rows)) if len(rows) else []
 
     @cached_property
     def conditions(self) -> list[Variant]:
-        """Pairs of stock (published) and bare (stripped) layers."""
+        """Pairs of a mechanism's stock layer (as published) and its bare one (without convolutions and most gates)."""
         return conditions_of(self.cells)
 
     @cached_property
     def changes(self) -> list[Change]:
-        """Changes of setting that several mechanisms share, among them those between stock and bare layers."""
+        """Changes of setting that several mechanisms share.
+
+        They include the change from the stock layer (as published) to the bare one (stripped) of mechanisms whose two
+        layers differ in a single respect.
+        """
         # Most stock layers lose several parts, or a convolution and its state: no single factor.
         single = (pair for pair in self.conditions if len(pair.differences) == 1 and not pair.is_of_another_size)
         return changes_of([*self.variants, *single])
 
     @cached_property
     def between_conditions(self) -> list[Table]:
-        """A table that compares stock and bare layers; empty if no mechanism has both."""
+        """A list with a table that compares stock layers (as published) and bare ones (stripped).
+
+        The list is empty if no mechanism has both kinds of layer.
+        """
         pairs = self.conditions
         return [conditions_table(pairs, self.board.prior)] if pairs and self.board else []
 
     @cached_property
     def verdicts(self) -> Verdicts:
-        """The verdict on each task."""
+        """The verdict on each task: which mechanisms differ significantly."""
         return judge(self.cells)
 
     @cached_property
@@ -182,7 +195,7 @@ class Report:
 
     @cached_property
     def pages_apart(self) -> dict[str, Page]:
-        """The pages of the tasks scored in bits per token, by the stem of their file names."""
+        """The pages on tasks scored in bits per token, by file name without suffix."""
         cells = self.all_cells
         in_bits = cells.among([task for task in cells.tasks if task.is_in_bits])
         if not in_bits.tasks:
@@ -191,7 +204,7 @@ class Report:
 
     @cached_property
     def pages(self) -> dict[str, Page]:
-        """The pages for Markdown and LaTeX, by the stem of their file names."""
+        """The pages for Markdown and LaTeX, by file name without suffix."""
         return self.pages_apart if self.cells.is_apart else self.pages_apart | _tables_of_skill(self)
 
     @cached_property
@@ -204,12 +217,12 @@ class Report:
 
     @cached_property
     def cited(self) -> tuple[str, list[str]]:
-        """BibTeX entries of all sources of the tables, and the keys without an entry."""
+        """BibTeX entries of all sources of the tables, and the keys of the sources without an entry."""
         return cite(key for page in self.pages.values() for table in page.tables for key in table.sources)
 
 
 def _tables_of_skill(report: Report) -> dict[str, Page]:
-    """Make the pages of the tasks that have a floor and a ceiling."""
+    """Make the pages on tasks that have a floor and a ceiling, by file name without suffix."""
     cells, verdicts = report.cells, report.verdicts
     pages: dict[str, Page] = {}
     for category in cells.categories:
@@ -239,7 +252,7 @@ def _tables_of_skill(report: Report) -> dict[str, Page]:
 
 
 def _score_tables(report: Report, category: str | None = None) -> tuple[Table, ...]:
-    """Make a table of the scores on a category or all tasks and, on a ladder, a table of capacities."""
+    """Tabulate scores on a category or all tasks and, for tasks with levels, also capacities (loads at half skill)."""
     table = score_table(report.cells, report.verdicts, category)
     return (table, load_table(report.cells, category)) if report.cells.has_ladder else (table,)
 
@@ -256,7 +269,7 @@ def stem_of(category: str, taken: Container[str], reserved: Container[str] = ())
 
 
 def cite(keys: Iterable[str]) -> tuple[str, list[str]]:
-    """Return BibTeX entries of sources, and the sorted keys of sources without an entry, such as those of plugins."""
+    """Return BibTeX entries of sources, and the sorted keys of sources without an entry, such as a plugin's sources."""
     all_keys = set(keys)
     known = {key for key in all_keys if sources.describe(key) != key}
     return sources.bibtex(known), sorted(all_keys - known)

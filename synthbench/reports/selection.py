@@ -1,20 +1,22 @@
 """Select the rows of a store that a report shows.
 
-A report shows one version of one suite. A column of the report is a mechanism in one setting, with one block and one
-position encoding. All rows of a cell (a mechanism on a task) have the same version. A setting is what the user
-requested: arguments, or arguments with a size to which the mechanism was matched.
+A row is the result of one run. A report shows one version of one suite. A column of its tables is a mechanism in one
+setting, inside one block (the layers around the mechanism) and with one position encoding. A setting is what the user
+requested: arguments, or arguments with a number of parameters or a state size to which the mechanism was rescaled. All
+rows of a cell (a mechanism on a task) have the same version of the task and of the mechanism.
 
-If a task or mechanism has rows of several versions or widths, only the version or width of the newest row is shown. All
-other rows are counted but not shown. Rows of an older training protocol are not shown either, if a suite's file changed
-but its version did not. If a suite tries several learning rates, each seed of a cell shows the rate that did best on
-its validation stream.
+If a task or mechanism has rows of several versions or model widths, only the version or width of the newest row is
+shown. All other rows are counted but not shown. If a suite's file changed but its version did not, rows of the older
+training protocol are not shown either. If a suite tries several learning rates, each seed of a cell shows the rate that
+did best on its validation stream.
 
 A setting is a variant if it was run on only some of the tasks of another setting of its mechanism. Leaderboards do not
-show variants. In a suite without stock and bare layers, that other setting must have every task, or differ only in
-block or positions.
+show variants. In a suite without stock (published) and bare (stripped) layers, the other setting must have every task,
+or differ only in block or position encoding.
 
-Rows with a score are left out if their mechanism did not pass the check of causality. Rows of ``WITHDRAWN`` versions of
-a task are left out too, since these versions do not test what they claim.
+Rows with a score are left out if their mechanism did not pass the check of causality, in which no output may depend on
+later inputs. Rows of ``WITHDRAWN`` versions of a task are left out too, since these versions do not test what they
+claim.
 """
 
 import json
@@ -42,7 +44,10 @@ SETTING = ["match", "mech_args"]
 
 
 def settings(rows: pd.DataFrame) -> "pd.Series[str]":
-    """Return the setting of each row: the column ``match`` if the mechanism was matched in size, else its arguments."""
+    """Return the setting of each row.
+
+    The setting is the column ``match`` if the mechanism was rescaled to a given size, else the mechanism's arguments.
+    """
     return rows["match"].fillna(rows["mech_args"])
 
 
@@ -72,9 +77,10 @@ class Selection:
     """The rows of variants, which :meth:`without_variants` moves here."""
 
     def without_variants(self) -> "Selection":
-        """Move variants to ``variants``: settings run on only some of the tasks of another setting of their mechanism.
+        """Return a copy in which the rows of variants are moved from ``rows`` to ``variants``.
 
-        Rows that :mod:`synthbench.trust.view` marks as variants are moved too. Tables of all tasks do not show
+        A variant is a setting that was run on only some of the tasks of another setting of its mechanism, its main
+        setting. Rows that :mod:`synthbench.trust.view` marks as variants are moved too. Tables of all tasks do not show
         variants. :mod:`synthbench.reports.variants` compares each variant with its main setting.
         """
         # Tasks in bits do not make variants: their suites choose settings per task, and no mean is over all of them.
@@ -102,7 +108,12 @@ class Selection:
 
 
 def partial(tasks_of: Mapping[K, set[Any]], is_rival: Callable[[K, K], bool] = lambda *_: True) -> list[K]:
-    """Return the settings that were run on only some of the tasks of another setting for which ``is_rival`` holds."""
+    """Return the settings that were run on only some of the tasks of another setting.
+
+    Args:
+        tasks_of: The tasks of each setting.
+        is_rival: Function of a setting and another one that tells if the other one counts. Default: every one counts.
+    """
     return [
         one
         for one, some in tasks_of.items()
@@ -118,7 +129,10 @@ def select(
     mechanisms: Collection[str] | None = None,
     seeds: Collection[int] | None = None,
 ) -> Selection:
-    """Select the rows of a report: full runs of one suite version, one version of every component, one row per seed.
+    """Select the rows of a report, one per seed of a cell (task × mechanism).
+
+    Only full runs are selected: the ones that were neither shortened nor made only to choose a learning rate. All rows
+    are of one version of the suite, and of one version of each task and mechanism.
 
     If one seed of a cell has several rows, the newest successful row is used, or the newest failed one if none
     succeeded. Successful rows take precedence because a failure on only one device says nothing about the mechanism.
@@ -127,9 +141,10 @@ def select(
     seeds.
 
     Raises:
-        UnknownName: If there is no full run of the suite or of its version; the message lists those that exist.
-        UsageError: If no full run has these mechanisms and seeds. Also if every such run is of a withdrawn version of a
-            task, or of a mechanism that did not pass the check of causality.
+        UnknownName: If the suite has no row, or the given version of the suite has no full run; the message lists the
+            suites or versions with full runs.
+        UsageError: If the suite has rows, but none of a full run with these mechanisms and seeds. Also if all rows of
+            such runs are of a withdrawn version of a task, or of a mechanism that did not pass the check of causality.
     """
     suite_version = version_shown(rows, suite, suite_version)
     full = full_runs(rows)
@@ -192,8 +207,11 @@ def full_runs(rows: pd.DataFrame) -> pd.DataFrame:
 def version_shown(rows: pd.DataFrame, suite: str, suite_version: str | None = None) -> str:
     """Return the version of a suite that a report shows: the given one, or by default the newest.
 
+    Only full runs count: the ones that were neither shortened nor made only to choose a learning rate.
+
     Raises:
-        UnknownName: If there is no full run of the suite or of its version; the message lists those that exist.
+        UnknownName: If the suite has no row, or the given version of the suite has no full run; the message lists the
+            suites or versions with full runs.
         UsageError: If the suite has rows, but none of a full run.
     """
     full = full_runs(rows)
@@ -218,8 +236,8 @@ def version_shown(rows: pd.DataFrame, suite: str, suite_version: str | None = No
 def suites_in(rows: pd.DataFrame) -> list[str]:
     """List the suites of some rows, the suite of the newest row first; shortened runs are ignored if full ones exist.
 
-    Names with the suffix ``EXTRA``, for tasks outside a suite, are listed only if there are no others. Suites that now
-    belong to a study are never listed.
+    Names with the suffix ``EXTRA``, for tasks outside a suite, are listed only if there are no other names. Suites in
+    ``STUDIED``, which now belong to a study, are never listed.
     """
     full = rows[rows["is_full"].astype(bool)]
     newest = (full if len(full) else rows).sort_values(["finished_at", "run_id"], ascending=False)
@@ -230,8 +248,9 @@ def suites_in(rows: pd.DataFrame) -> list[str]:
 def default_suite(rows: pd.DataFrame, is_own: "pd.Series[bool]") -> str:
     """Choose the suite to show if the user names none.
 
-    It is the suite of the user's newest row. Without rows of the user, it is the main suite or, if that suite has no
-    rows, the suite of the newest row. If a suite was replaced, its replacement is returned.
+    It is the suite of the user's newest row. Without rows of the user, it is the main suite or, if the main suite has
+    no rows, the suite of the newest row. If a suite was replaced, its replacement is returned. ``is_own`` is True for
+    the user's rows.
     """
     own, present = ([_now(name) for name in suites_in(some)] for some in (rows[is_own], rows))
     return (own or [MAIN_SUITE] * (MAIN_SUITE in present or not present) or present)[0]
@@ -246,7 +265,7 @@ def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> p
     """Keep the rows of the named tasks or mechanisms that have the given arguments.
 
     Raises:
-        UsageError: If a name has no such row; the message lists the arguments in its rows.
+        UsageError: If no row of a name has the given arguments; the message lists the arguments that its rows have.
     """
     kept = []
     for name, arguments in terms.items():
@@ -268,7 +287,7 @@ def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> p
 
 
 def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Remove the rows of withdrawn versions, and count the rows removed for each version, by the version in words."""
+    """Remove the rows of withdrawn versions of tasks; also return how many, by a description of each version."""
     counts = {}
     for (task, version), reason in WITHDRAWN.items():
         is_of_it = (rows["task"] == task) & (rows["task_version"] == version)
@@ -281,7 +300,7 @@ def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]
 def protocol_of(config: str) -> str:
     """Return, as text, the parts of a run's ``config_json`` that the suite decides.
 
-    The width is left out, since matching a mechanism in size may change it.
+    The width of the model is left out, since rescaling a mechanism to a given size may change the width.
     """
     try:
         given = json.loads(config)
@@ -297,13 +316,13 @@ def protocol_of(config: str) -> str:
 
 
 def _newest_only(rows: pd.DataFrame, unit: Sequence[str], version: Sequence[str]) -> pd.DataFrame:
-    """Keep, for every task or mechanism (columns ``unit``), the rows with the version of its last row."""
+    """Keep, for each group of rows with equal columns ``unit``, the rows with the same ``version`` as its last row."""
     last = rows.groupby(list(unit), sort=False, observed=True)[list(version)].transform("last")
     return rows[(rows[list(version)] == last).all(axis=1)]
 
 
 def _best_rate_only(rows: pd.DataFrame) -> pd.DataFrame:
-    """Keep, for each seed of a cell, the rows with the learning rate that did best in validation.
+    """Keep, for each seed of a cell (task × mechanism), the rows with the learning rate that did best in validation.
 
     A failed run has validation score 0. The rate is chosen separately for each seed, so the noise of the choice is part
     of the spread over seeds. Of equally good rates, the smallest is kept. Runs that failed before they had a rate are
@@ -322,7 +341,7 @@ def _best_rate_only(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _version_order(version: str) -> list[tuple[int, int, str]]:
-    """Order ``2026.10`` after ``2026.9``; a hash after ``+`` has no order."""
+    """Return a key that sorts ``2026.10`` after ``2026.9``; a hash after ``+`` is ignored."""
     parts = re.findall(r"[0-9]+|[^0-9]+", version.partition("+")[0])
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
 

@@ -19,7 +19,7 @@ def standings(made: Report, category: str | None = None) -> dict[str, Any]:
 
     Args:
         made: A report on the rows of a suite, or of one of its categories.
-        category: Name of the category, if the report is on a single one; means by category are then left out. None
+        category: Name of the category if the report is on a single category; means by category are then left out. None
             for a whole suite.
     """
     cells, board = made.cells, made.board
@@ -82,7 +82,7 @@ def ranked_board(made: Report) -> Leaderboard:
     """Return the ranking of a report.
 
     Raises:
-        UsageError: If the suite of the report has no ranking.
+        UsageError: If the report has no ranking, since all its tasks are scored in bits per token.
     """
     if made.board is None:
         raise UsageError(
@@ -93,7 +93,10 @@ def ranked_board(made: Report) -> Leaderboard:
 
 
 def _of_task(cells: Cells, task: TaskFacts, mechanism: MechanismFacts) -> dict[str, Any]:
-    """Return mean skill on a task, its interval and number of seeds; on a ladder, also capacity and skill by load."""
+    """Return a mechanism's mean skill on a task, with its interval and number of seeds.
+
+    For a task with levels, the capacity (the load at half skill) and the mean skill at each load are added.
+    """
     cell, ladder = cells.cell(task, mechanism), task.ladder
     facts: dict[str, Any] = {**_as_facts(cells.skill_on(task, mechanism)), "num_seeds": len(cell.runs)}
     if ladder:

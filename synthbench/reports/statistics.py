@@ -1,7 +1,8 @@
-"""Significance tests: of the mechanisms on a task, of pairs of mechanisms, and corrections for many tests.
+"""Significance tests of differences between mechanisms, on a task or in pairs, with corrections for many tests.
 
-All comparisons use these tests: the † marks in tables, the verdicts on tasks, and ``compare``. Scores are an array
-[tasks, cells, seeds], with NaN for missing runs. ``studies/error_rates`` simulates the error rates of the tests.
+All comparisons use these tests: the † marks in tables, the verdicts on tasks, and ``synthbench compare``. Scores are an
+array [tasks, cells, seeds], with NaN for missing runs; a cell of a task is one mechanism. ``studies/error_rates``
+simulates the error rates of the tests.
 """
 
 import math
@@ -42,7 +43,7 @@ PerShuffle = Float[np.ndarray, " shuffles"]
 
 
 class Spread(NamedTuple):
-    """The moderated variance of the runs of each cell."""
+    """The variance of the runs of each cell (task × mechanism), shrunk towards the variance of its task."""
 
     variance: PerCell
     """Variance of one run; NaN if no cell of the task has two runs."""
@@ -69,17 +70,17 @@ class Permutation(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """The variance of one run on a task where no mechanism has two runs."""
+    """The variance assumed for one run on a task where no mechanism has two runs, and its degrees of freedom."""
 
     variance: float
     dof: float
 
 
 def prior_of(scores: Scores) -> Prior | None:
-    """Estimate the variance of a run for tasks without repeated runs, from the tasks with repeated runs.
+    """Estimate the variance of a run on tasks where no cell has two runs, from the tasks where some cell has two.
 
-    Variances differ between tasks; the degrees of freedom express how well one task's variance predicts another's. The
-    result is None if fewer than two tasks have repeated runs.
+    A cell is one mechanism on one task. Variances differ between tasks; the degrees of freedom express how well one
+    task's variance predicts another task's. The result is None if fewer than two tasks have a cell with two runs.
 
     Source: Smyth (2004), with tasks in the role of genes.
     """
@@ -96,19 +97,19 @@ def prior_of(scores: Scores) -> Prior | None:
 
 
 def spread(scores: Scores, most_dof: Float[np.ndarray, " tasks"] | None = None) -> Spread:
-    """Moderate variances: shrink each cell's variance towards that of its task.
+    """Moderate variances: shrink the variance of each cell (task × mechanism) towards the variance of its task.
 
     Three runs say little about their variance, but the cells of a task tend to have similar variances. So the moderated
     variance is the mean of the cell's and the task's variance, weighted by degrees of freedom. The degrees of freedom
     of the task's variance are estimated from how much variances differ within tasks, over all tasks. There are three
     departures from the source, since runs of neural networks often all learn or all fail. The task's variance always
-    has some weight, a moderated variance is never below the cell's own, and a cell with almost no variance takes
-    that of the task.
+    has some weight, a moderated variance is never below the cell's own, and a cell with almost no variance takes the
+    task's variance.
 
     Args:
-        scores: Scores of all runs; NaN for missing ones.
-        most_dof: Upper limit on the degrees of freedom of a moderated variance, for each task. Default: those of all
-            cells of the task together.
+        scores: Scores of all runs; NaN for missing runs.
+        most_dof: Upper limit on the degrees of freedom of a moderated variance, for each task. Default: the sum of the
+            degrees of freedom of the task's cells.
 
     Source: Smyth (2004), the moderated t statistic, with limma's cap on the degrees of freedom.
     """
@@ -128,7 +129,7 @@ def spread(scores: Scores, most_dof: Float[np.ndarray, " tasks"] | None = None) 
 
 
 def own_variance(scores: Scores) -> tuple[PerCell, PerCell]:
-    """Return the variance of the runs of each cell, and its degrees of freedom; both 0 below two runs."""
+    """Return the variance of the runs of each cell and its degrees of freedom; both are 0 for fewer than two runs."""
     num_runs = (~np.isnan(scores)).sum(axis=2)
     dof = np.maximum(num_runs - 1.0, 0)
     means = np.nansum(scores, axis=2, keepdims=True) / np.maximum(num_runs, 1)[..., None]
@@ -138,9 +139,10 @@ def own_variance(scores: Scores) -> tuple[PerCell, PerCell]:
 
 
 def _prior_dof(cell_variance: PerCell, dof: PerCell, pooled: Float[np.ndarray, "tasks 1"]) -> float:
-    """Estimate the degrees of freedom of the tasks' variances, from the spread of log variances within tasks.
+    """Estimate the degrees of freedom of a task's variance, one number for all tasks, from log variances within tasks.
 
-    Source: Smyth (2004), estimation of the hyperparameters; here relative to each task's own mean of log variances.
+    Source: Smyth (2004), estimation of the hyperparameters; here, each task's log variances are taken relative to their
+    own mean.
     """
     is_known = (dof > 0) & (pooled > 0)
     num_known = is_known.sum(axis=1)
@@ -161,7 +163,10 @@ def _prior_dof(cell_variance: PerCell, dof: PerCell, pooled: Float[np.ndarray, "
 
 
 class PairTests(NamedTuple):
-    """Tests of all pairs of cells of each task: a column per pair, in the order of ``numpy.triu_indices(cells, 1)``."""
+    """Test results of all pairs of cells on each task.
+
+    A cell is one mechanism on one task. Each pair has a column, in the order of ``numpy.triu_indices(cells, 1)``.
+    """
 
     difference: Pairs
     """Mean of the first cell − mean of the second; NaN if a cell has no run."""
@@ -173,7 +178,9 @@ class PairTests(NamedTuple):
 
 
 def pair_tests(scores: Scores, *, is_paired: bool) -> PairTests:
-    """Test all pairs of cells of each task by moderated t tests; paired tests use the seeds that both cells have.
+    """Test all pairs of cells (mechanisms) of each task by t tests with moderated variances (:func:`spread`).
+
+    Paired tests use the seeds that both cells have.
 
     Source: Smyth (2004); Welch (1947) for the degrees of freedom of two variances.
     """
@@ -207,14 +214,14 @@ def pair_tests(scores: Scores, *, is_paired: bool) -> PairTests:
 def p_of_pairs(
     tests: PairTests, num_runs: Sequence[tuple[int, int]], *, is_paired: bool
 ) -> Float[np.ndarray, " tasks"]:
-    """Return the p value of each task, for tasks with two cells.
+    """Return the p value of each task, for tasks with two cells (mechanisms).
 
     If runs do not vary within cells, a t test gives p = 0 for any difference. Then p is raised to :func:`least_p`, the
     smallest p value of a permutation test.
 
     Args:
-        tests: Tests of tasks with two cells each.
-        num_runs: Number of runs of both cells, for each task.
+        tests: Results of :func:`pair_tests` on tasks with two cells each.
+        num_runs: Number of runs of the first and of the second cell, for each task.
         is_paired: True if the tests are paired by seed.
     """
     floors = [least_p(counts, is_paired=is_paired) if min(counts) else math.nan for counts in num_runs]
@@ -224,21 +231,21 @@ def p_of_pairs(
 
 
 def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: bool) -> Permutation:
-    """Shuffle the runs of a task among its cells, and count how often means are as far apart as observed.
+    """Shuffle the runs of a task among its cells (mechanisms), and count how often means are as far apart as observed.
 
     The distance of two means is divided by its standard error, estimated from the spread of runs within all cells. So
     cells may have different numbers of runs, even a single one.
 
-    The error rate is exact if the runs of all cells have the same distribution. It is not exact if distributions have
-    equal means but different spreads; studies/error_rates has the numbers.
+    The rate of false positives is exact if the runs of all cells have the same distribution. It is not exact if
+    distributions have equal means but different spreads; ``studies/error_rates`` has the numbers.
 
     Args:
         scores: Scores of two or more cells, each with at least one run; NaN for missing runs.
-        is_paired: True to shuffle runs only within their seed, over the seeds that all cells have. With fewer than two
+        is_paired: True to exchange only runs with the same seed, for the seeds that all cells have. With fewer than two
             such seeds, runs are shuffled freely.
 
     Source: Fisher (1935), Pitman (1937); Tukey (1953) and Kramer (1956) for the distance; Phipson & Smyth (2010) for
-        including the observed runs among the shuffles.
+    including the observed runs among the shuffles.
     """
     is_common = ~np.isnan(scores).any(axis=0)
     is_paired &= bool(is_common.sum() > 1)
@@ -266,10 +273,10 @@ def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: boo
 
 
 def least_p(num_runs: Sequence[int], *, is_paired: bool) -> float:
-    """Return the smallest p value that a permutation test can give for cells with these numbers of runs.
+    """Return the smallest p value that a permutation test can give for cells (mechanisms) with these numbers of runs.
 
     It is reached if runs are equal within each cell and differ between cells. Then only shuffles that exchange whole
-    cells with the same number of runs are as extreme.
+    cells with the same number of runs are as extreme as the observed runs.
     """
     exchanges = math.prod(map(math.factorial, Counter(num_runs).values()))
     if is_paired:
@@ -278,7 +285,10 @@ def least_p(num_runs: Sequence[int], *, is_paired: bool) -> float:
 
 
 def _farthest(means: Float[np.ndarray, "shuffles cells"], num_runs: Int[np.ndarray, " cells"]) -> PerShuffle:
-    """Return, for each shuffle, the largest of ``|a - b| / sqrt(1 / n_a + 1 / n_b)`` over all pairs of means."""
+    """Return, for each shuffle, the largest ``|a - b| / sqrt(1 / n_a + 1 / n_b)`` over all pairs of means a and b.
+
+    ``n_a`` and ``n_b`` are the numbers of runs behind a and b.
+    """
     ends = {
         size: (means[:, num_runs == size].max(axis=1), means[:, num_runs == size].min(axis=1))
         for size in sorted(set(num_runs.tolist()))
@@ -292,9 +302,11 @@ def _farthest(means: Float[np.ndarray, "shuffles cells"], num_runs: Int[np.ndarr
 
 
 def _share_as_far(distances: PerShuffle, within: PerShuffle) -> float:
-    """Return the share of entries whose ratio of distance to spread within cells is at least that of the first entry.
+    """Return the share of entries whose ratio of distance to spread within cells is at least the first entry's ratio.
 
-    The comparison uses d² / (d² + within), which increases with d² / within and is 1 if runs are equal within cells.
+    An entry is a shuffle of the runs; the first one is the observed order. The comparison uses d² / (d² + within),
+    where d is the distance and ``within`` the sum of squares within cells. This fraction increases with d² / within,
+    and is 1 if runs are equal within cells.
     """
     of_all = distances**2 + within
     studentised = np.where(of_all > TOLERANCE**2, distances**2 / np.maximum(of_all, TOLERANCE**2), 0)
@@ -303,7 +315,10 @@ def _share_as_far(distances: PerShuffle, within: PerShuffle) -> float:
 
 @lru_cache(maxsize=64)
 def _shuffles(num_places: int, *shape: int) -> Int[np.ndarray, "shuffles *shape places"]:
-    """Return random permutations, the same on every call; with ``shape``, one independent permutation per entry."""
+    """Return ``NUM_RELABELLINGS`` random permutations of ``num_places`` indices, the same on every call.
+
+    With ``shape``, each permutation becomes an array of independent permutations, one per entry of that shape.
+    """
     places = np.tile(np.arange(num_places, dtype=np.int32), (NUM_RELABELLINGS, *shape, 1))
     return np.random.Generator(np.random.Philox(0)).permuted(places, axis=-1)
 
@@ -321,7 +336,8 @@ def shares_seeds(scores: Scores) -> bool:
 def seed_correlation(scores: Scores) -> tuple[float, float]:
     """Return the mean correlation of the runs that share a seed, over tasks and pairs of cells, and its standard error.
 
-    Cells are ignored if they lack a seed or their runs do not vary. If no pair is left, the result is 0 ± infinity.
+    A cell (task × mechanism) is ignored if it lacks a seed or its runs do not vary. If no pair is left, the result is 0
+    ± infinity.
     """
     centred = scores - scores.mean(axis=2, keepdims=True)
     size = np.sqrt((centred**2).sum(axis=2, keepdims=True))
@@ -376,8 +392,8 @@ def _adjusted(p: PValues, adjust: Callable[[PValues], PValues]) -> PValues:
 def omega_squared(scores: Float[np.ndarray, "cells seeds"]) -> float:
     """Estimate ω², the share of the variance that lies between cells, corrected for chance; 0 if nothing varies.
 
-    If cells do not differ, ω² is about 0 on average for any number of cells and runs. The result is NaN for fewer than
-    two cells, or if no cell has two runs.
+    The cells of a task are its mechanisms. If they do not differ, ω² is about 0 on average for any number of cells and
+    runs. The result is NaN for fewer than two cells, or if no cell has two runs.
 
     Source: Hays (1963).
     """

@@ -1,8 +1,8 @@
 """Tables as cells without markup: content and marks, but no layout.
 
-Accuracies are printed in per cent with one decimal, scores on ladders with two decimals. Marks for the best and second
-best follow the means before rounding, but means that print alike share a mark. Only tasks on which mechanisms differ
-have marks, and controls are never marked.
+Accuracies are printed in per cent with one decimal, and scores over levels, from 0 to 1, with two decimals. Marks for
+the best and second best follow the means before rounding, but means that print alike share a mark. Marks are given only
+on tasks on which mechanisms differ, and never to controls, which are references without learned mixing of tokens.
 """
 
 import itertools
@@ -49,7 +49,7 @@ BOUNDS = "Floor: best predictor that sees no input; ceiling: best causal predict
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table in parts, which a renderer puts together."""
+    """One cell of a table, in parts that a renderer puts together."""
 
     value: str = NOTHING
     std: str = ""
@@ -62,7 +62,7 @@ class Cell:
 
 
 class Column(NamedTuple):
-    """The heading of a column, and whether it holds numbers, words, or text that may need several lines."""
+    """The heading of a column, and the kind of its entries: numbers, words, or text that may need several lines."""
 
     label: str
     kind: Literal["number", "word", "text"] = "number"
@@ -70,7 +70,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Line:
-    """One row of a table (``Row`` is a row of the store)."""
+    """One row of a table; the name ``Row`` stands for the result of one run in a store."""
 
     labels: tuple[str, ...]
     cells: tuple[Cell, ...]
@@ -97,11 +97,11 @@ class Table:
     """True if lines are tasks and columns are mechanisms; renderers transpose such a table if it is wide."""
 
     def shown(self, most_columns: int) -> "Table":
-        """Return the table as printed: transposed if its lines are tasks and its columns exceed ``most_columns``."""
+        """Return the table as printed: transposed if its lines are tasks and it has over ``most_columns`` columns."""
         return self.transposed() if self.is_of_tasks and len(self.columns) > most_columns else self
 
     def transposed(self) -> "Table":
-        """Return a table of tasks with a line per mechanism and a column per task."""
+        """Return this table of tasks by mechanisms with a line per mechanism and a column per task."""
         return replace(
             self,
             headings=("Mechanism",),
@@ -156,7 +156,7 @@ def grouped(lines: Iterable[Line]) -> tuple[Line, ...]:
 
 
 def printed_labels(lines: Sequence[Line]) -> list[tuple[str, ...]]:
-    """Return the labels of each line; the name of a group is kept only in its first line."""
+    """Return the labels of each line; the name of a group is kept only in the group's first line."""
     before = [None, *(line.labels[0] for line in lines)]
     return [
         ("", *line.labels[1:]) if len(line.labels) > 1 and line.labels[0] == group else line.labels
@@ -194,16 +194,17 @@ def pivot(
     rows: Literal["tasks", "mechanisms"],
     facts: Facts | None = None,
 ) -> Table:
-    """Tabulate one measure of a report's cells: a row per task and a column per mechanism, or transposed.
+    """Tabulate one measure of cells (task × mechanism): a row per task and a column per mechanism, or transposed.
 
     Args:
         cells: The tasks and mechanisms to print, in this order.
-        measure: Function that formats a cell.
+        measure: Function that formats the cell of a mechanism and a task.
         name: Name of the table, unique within a report.
         title: Title of the table.
         caption: Caption of the table.
         rows: Kind of the rows, ``tasks`` or ``mechanisms``.
-        facts: Facts about tasks: columns before the mechanisms, or rows below them if rows are mechanisms.
+        facts: Facts about tasks, printed as columns before the mechanisms or, if rows are mechanisms, as rows below
+            them.
     """
     of_tasks: Pairs[TaskFacts] = list((facts or {}).items())
     measured: Pairs[TaskFacts] = [(mechanism.label, partial(measure, mechanism)) for mechanism in cells.mechanisms]
@@ -223,10 +224,11 @@ def pivot(
 
 
 def score_table(cells: Cells, verdicts: Verdicts, category: str | None = None) -> Table:
-    """Tabulate all tasks by category, with columns for bounds and mechanisms, as in Table 8 of the SLAY paper.
+    """Tabulate the scores on all tasks, or on the tasks of one category, as in Table 8 of the SLAY paper.
 
-    The table of one category has a row per mechanism and a column per task, then rows for floor and ceiling, or levels.
-    Marks and intervals depend on the tasks of other categories too.
+    The table of all tasks has a row per task, and columns for bounds (floor and ceiling, or the number of levels) and
+    mechanisms. The table of one category has a row per mechanism and a column per task, then rows for the bounds. Marks
+    and intervals depend on the tasks of other categories too.
     """
     tasks = cells.tasks_of(category)
     common_n = common_n_of(cells, tasks)
@@ -247,10 +249,11 @@ def score_table(cells: Cells, verdicts: Verdicts, category: str | None = None) -
 
 
 def category_averages(cells: Cells) -> Table:
-    """Tabulate means of task means, a row per category and a column per mechanism, as in Table 3 of the SLAY paper.
+    """Tabulate mean accuracies over the tasks of a category: a row per category and a column per mechanism.
 
-    No best is marked, since the tasks of a mean have different floors. If a mechanism lacks a score on some tasks of a
-    category, the cell shows the mean over the tasks with a score, and their number.
+    The layout is that of Table 3 of the SLAY paper. The best mean is not marked, since the tasks of a category have
+    different floors. If a mechanism lacks a score on some tasks of a category, the cell shows the mean over the tasks
+    with a score, and the number of these tasks.
     """
 
     def bound(name: Literal["floor", "ceiling"], relation: str, category: str) -> Cell:
@@ -285,11 +288,12 @@ def category_averages(cells: Cells) -> Table:
 
 
 def steps_table(cells: Cells) -> Table | None:
-    """Tabulate steps until the suite's threshold is reached: median over seeds, and number of seeds that reached it.
+    """Tabulate training steps until the skill in validation reached the suite's threshold.
 
-    A seed that never reached the threshold counts as slower than all others. If at least half of the seeds never
-    reached it, the median is only known to exceed the planned steps. Tasks on which no seed reached the threshold are
-    left out; if no task remains, the result is None.
+    Each cell has the median over seeds, and the number of seeds that reached the threshold. A seed that never reached
+    it counts as slower than all seeds that did. If at least half of the seeds never reached it, the median is only
+    known to exceed the planned steps. Tasks on which no seed reached it are left out; if no task remains, the result is
+    None.
     """
     tasks = tuple(
         task
@@ -313,7 +317,7 @@ def steps_table(cells: Cells) -> Table | None:
 
 
 def load_table(cells: Cells, category: str | None = None) -> Table:
-    """Tabulate capacities (loads at half skill) on all tasks or those of a category, with a row per task."""
+    """Tabulate capacities (loads at half skill) on all tasks or the tasks of one category, with a row per task."""
 
     def load(mechanism: MechanismFacts, task: TaskFacts) -> Cell:
         cell = cells.cell(task, mechanism)
@@ -334,7 +338,7 @@ def load_table(cells: Cells, category: str | None = None) -> Table:
 
 
 def bounds_of(cells: Cells) -> Facts:
-    """Return columns with the scale of each task: floor and ceiling in per cent, or the number of levels of a ladder.
+    """Return columns with each task's floor and ceiling in per cent or, if tasks have levels, its number of levels.
 
     A floor that is only a lower limit is printed with ``≥``, a ceiling that is only an upper limit with ``≤``.
     """
@@ -347,20 +351,20 @@ def bounds_of(cells: Cells) -> Facts:
 
 
 def skill_words(*, has_ladder: bool) -> str:
-    """Name the measure of a leaderboard, with its formula."""
+    """Return the name of the measure by which a leaderboard ranks, with its formula or meaning."""
     if has_ladder:
         return "score (0 to 1, the area under the curve of skill over load)"
     return "skill, (accuracy − floor) / (ceiling − floor) cut to 0 to 1"
 
 
 def tie_words(*, has_ladder: bool) -> str:
-    """State which differences are ties in a probability of improvement."""
+    """Return a clause that says which runs count as tied in a probability of improvement."""
     less = f"scores less than {LEAST:g} levels" if has_ladder else f"skills less than {TIE:g}"
     return f"{less} apart are a tie, which counts half"
 
 
 def score_text(task: TaskFacts, score: float) -> str:
-    """Format a score with two decimals, or an accuracy in per cent with one; ``--`` for NaN."""
+    """Format a score over levels with two decimals, or an accuracy in per cent with one decimal; ``--`` for NaN."""
     return fixed(score, 2) if task.ladder else percent(score)
 
 
@@ -371,7 +375,7 @@ def mean_cell(cell: CellStats, common_n: int | None = None) -> Cell:
 
 
 def run_remarks(cell: CellStats, common_n: int | None) -> tuple[str, ...]:
-    """Return remarks on a cell: its number of seeds, unless this is ``common_n``, and the number that failed."""
+    """Return remarks on a cell: its number of seeds unless this is ``common_n``, and how many seeds failed, if any."""
     counted = (f"n = {cell.n}",) if cell.n and cell.n != common_n else ()
     return (*counted, f"{cell.num_failed} failed") if cell.num_failed else counted
 
@@ -408,7 +412,7 @@ def sources_of(tasks: Iterable[TaskFacts], mechanisms: Iterable[MechanismFacts])
 
 
 def _score_cells(cells: Cells, verdict: Verdict, common_n: int | None) -> list[Cell]:
-    """Make the cells of one task with their marks, in the order of the mechanisms."""
+    """Make the cells of one task, marked as by :func:`marked`, in the order of the mechanisms."""
     estimates = cells.cells_of(verdict.task)
     if verdict.task.ladder:
         printed = [ladder_cell(cells, verdict, mechanism, common_n) for mechanism in cells.mechanisms]
@@ -424,7 +428,11 @@ def marked(
     printed: Sequence[Cell],
     means: Sequence[float],
 ) -> list[Cell]:
-    """Mark best, second and tied cells of a task; nothing is marked if ``mechanisms`` lacks the best mechanism."""
+    """Mark the cells of a task that are best, second best, or not shown to differ from the best.
+
+    Nothing is marked if ``mechanisms`` lacks the best mechanism. ``printed`` and ``means`` have one entry per
+    mechanism.
+    """
     if verdict.best not in mechanisms:
         return list(printed)
     can_win = compared(cells)
@@ -458,7 +466,7 @@ def ladder_cell(cells: Cells, verdict: Verdict, mechanism: MechanismFacts, commo
 
 
 def common_n_of(cells: Cells, tasks: Sequence[TaskFacts]) -> int | None:
-    """Return the number of seeds of every cell with a score; None if cells have different numbers of seeds."""
+    """Return the number of seeds that all cells with a score have; None if they have different numbers of seeds."""
     counts = {cell.n for task in tasks for cell in cells.cells_of(task) if cell.n}
     return counts.pop() if len(counts) == 1 else None
 
@@ -473,7 +481,7 @@ def _caption(cells: Cells, common_n: int | None) -> str:
 
 
 def on_added_seeds(cells: Cells) -> str:
-    """Return a remark on seeds that may have been added to decide pairs; it begins with a space, or is empty."""
+    """Return a remark that seeds may have been added to decide pairs of mechanisms: empty, or after a space."""
     return ADDED if cells.has_ladder and len(cells.seeds) > (ANALYSES[0].num_seeds or 0) else ""
 
 

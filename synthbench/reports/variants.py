@@ -1,7 +1,7 @@
-"""Compare settings of a mechanism: the effect of a convolution, other positions, another state size or an option.
+"""Compare settings of a mechanism: the effect of a convolution, another position encoding or state size, or an option.
 
-A variant is a setting that was run on only some of the tasks of another setting of its mechanism, the main setting.
-The two are compared run by run, on the tasks and seeds that both have.
+A variant is a setting that was run on only some of the tasks of another setting of its mechanism, the main setting. The
+two are compared run by run, on the tasks and seeds that both have.
 """
 
 import itertools
@@ -23,7 +23,7 @@ from synthbench.reports.verdicts import is_ranked
 
 
 class Variant(NamedTuple):
-    """A variant with its main setting."""
+    """A variant, that is, a setting run on only some of the tasks, with the main setting of its mechanism."""
 
     main: MechanismFacts
     variant: MechanismFacts
@@ -36,7 +36,7 @@ class Variant(NamedTuple):
 
     @property
     def differences(self) -> list[tuple[str, str]]:
-        """The parts in which the two settings differ, in words: of the main setting, then of the variant."""
+        """The respects in which the two settings differ, each in words for the main setting and for the variant."""
         main, variant, pairs = self.main, self.variant, []
         if main.block != variant.block:
             pairs.append((main.block, variant.block))
@@ -52,13 +52,16 @@ class Variant(NamedTuple):
 
     @property
     def words(self) -> tuple[str, str]:
-        """All differences of the main setting, then of the variant."""
+        """All differences in words: one text for the main setting and one for the variant."""
         before, after = (", ".join(words) for words in zip(*self.differences, strict=True))
         return before, after
 
     @property
     def factor(self) -> tuple[str, str]:
-        """The difference of the two settings in words that several mechanisms can share, such as ``smaller state``."""
+        """Words for the difference that several mechanisms can share, such as ``smaller state``.
+
+        The first text is for the main setting, the second one for the variant.
+        """
         if not self.is_of_another_size:
             return self.words
         return "main state", "smaller state" if self.variant.state < self.main.state else "larger state"
@@ -102,7 +105,7 @@ class Change(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The change in words."""
+        """The effect of the change on the mean score, in a sentence."""
         (before, after), places = self.means, 2
         what = f"{self.num_tasks} {self.category}".replace("_", " ") if self.category else f"all {self.num_tasks}"
         where = f"on {what} {'task' if self.num_tasks == 1 else 'tasks'}"
@@ -116,7 +119,12 @@ class Change(NamedTuple):
 def variants_of(main: Cells, others: Cells) -> list[Variant]:
     """List the variants in printed order, each with the main setting from which it differs in the fewest ways.
 
-    Variants that share no task and seed with their main setting are left out.
+    A variant is left out if it shares no ranked task with its main setting, or no seed that both have on all shared
+    tasks.
+
+    Args:
+        main: Results of the main settings.
+        others: Results of the variants.
     """
     found = []
     for variant in others.mechanisms:
@@ -139,7 +147,10 @@ def variants_of(main: Cells, others: Cells) -> list[Variant]:
 
 
 def of_sizes(variants: Sequence[Variant]) -> list[Variant]:
-    """Keep variants that differ from their main setting in state size and have the most common tasks and seeds."""
+    """Keep the variants that have another state size than their main setting.
+
+    Of these variants, only the ones on the most frequent set of tasks and seeds are kept.
+    """
     sized = [variant for variant in variants if variant.is_of_another_size]
     common = Counter((variant.tasks, variant.seeds) for variant in sized).most_common(1)
     return [variant for variant in sized if (variant.tasks, variant.seeds) == common[0][0]]
@@ -148,7 +159,7 @@ def of_sizes(variants: Sequence[Variant]) -> list[Variant]:
 def changes_of(variants: Sequence[Variant]) -> list[Change]:
     """List the changes of setting that several mechanisms share on the same tasks and seeds.
 
-    Each change is listed by category, then over all tasks.
+    Each change is listed once per category, if there are several categories, and then once over all tasks.
     """
     alike: dict[tuple[object, ...], dict[Key, Variant]] = {}
     # Of several smaller or larger states, the one farthest from the main setting is kept.
@@ -158,7 +169,7 @@ def changes_of(variants: Sequence[Variant]) -> list[Change]:
 
 
 def summary_of(variants: Sequence[Variant], changes: Sequence[Change]) -> str:
-    """Summarize the shared changes in a few sentences."""
+    """Summarise the changes of setting that several mechanisms share, in a few sentences."""
     num = len({variant.main for variant in variants})
     counted = f"{len(variants)} other settings of {num} mechanisms, on the tasks that both settings have."
     return " ".join([counted, *(change.sentence for change in changes)])
@@ -184,7 +195,7 @@ def _by_category(group: Sequence[Variant]) -> Iterator[Change]:
 
 
 def variant_tables(variants: Sequence[Variant], changes: Sequence[Change]) -> list[Table]:
-    """Make tables of variants: changes of an option in several mechanisms, means by category, and single tasks."""
+    """Make tables of the changes that several mechanisms share, and of each variant's means by category and by task."""
     rows = _rows(variants)
     tasks = list(dict.fromkeys(task for variant in variants for task in variant.tasks))
     has_ladder = any(task.ladder for task in tasks)
@@ -230,7 +241,7 @@ def variant_tables(variants: Sequence[Variant], changes: Sequence[Change]) -> li
 
 
 def conditions_of(cells: Cells) -> list[Variant]:
-    """Pair the stock and the bare layer of every mechanism that has both; the bare one is the variant."""
+    """Pair each mechanism's stock layer (as published) with its bare one (stripped), the variant, if it has both."""
     stock, bare = (
         replace(cells, mechanisms=tuple(one for one in cells.mechanisms if one.condition == condition))
         for condition in ("stock", "bare")
@@ -239,7 +250,10 @@ def conditions_of(cells: Cells) -> list[Variant]:
 
 
 def conditions_table(pairs: Sequence[Variant], prior: Prior | None) -> Table:
-    """Tabulate means by category of stock and bare layers, with Kendall's τ between the rankings of the two.
+    """Tabulate mean skills by category of stock layers (as published) and bare ones (stripped).
+
+    The outcome of the table states Kendall's τ between the ranking of the stock layers and the ranking of the bare
+    ones.
 
     Args:
         pairs: Pairs of stock and bare layers, from :func:`conditions_of`.
@@ -319,7 +333,10 @@ def _setting(row: _Row) -> MechanismFacts:
 
 
 def _mean_in(category: str, prior: Prior | None, row: _Row) -> Cell:
-    """Format mean skill on a category or, if empty, on all; variants get the difference from the main setting."""
+    """Format the mean skill on a category, or on all tasks if ``category`` is empty.
+
+    For a variant, the difference from its main setting is added.
+    """
     variant, side = row
     weights = balanced(variant.categories)
     part = np.array([category in ("", name) for name in variant.categories])
@@ -333,7 +350,7 @@ def _mean_in(category: str, prior: Prior | None, row: _Row) -> Cell:
 
 
 def _mean_on(task: TaskFacts, row: _Row) -> Cell:
-    """Format the mean score on a task; variants get the difference from the main setting."""
+    """Format the mean score on a task; for a variant, the difference from its main setting is added."""
     variant, side = row
     if task not in variant.tasks:
         return Cell()

@@ -34,7 +34,7 @@ The standard deviation is estimated from all mechanisms of a task.
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of one task for the mechanisms that :func:`compared` returns."""
+    """The result of the tests on one task, between the mechanisms that :func:`compared` returns."""
 
     task: TaskFacts
     means: tuple[float, float] | None
@@ -65,7 +65,10 @@ class Verdict:
     """Keys of mechanisms at most ``FAR`` below the best that a t test does not distinguish from the best."""
 
     def is_apart(self, first: MechanismFacts, second: MechanismFacts) -> bool:
-        """Return whether two mechanisms are shown to differ. An outlier is not shown to differ from any single one."""
+        """Return whether two mechanisms are shown to differ.
+
+        An outlier, which differs from all others together, is not shown to differ from any single mechanism.
+        """
         return frozenset((first.key, second.key)) in self.named
 
     @property
@@ -86,15 +89,18 @@ def judge(cells: Cells) -> Verdicts:
     """Judge, for every task, if mechanisms differ significantly, and which pairs do.
 
     Mechanisms differ on a task if their means differ significantly and by a relevant amount. The test of significance
-    shuffles the task's runs among its mechanisms (5 % after Benjamini & Hochberg (1995) over the tasks). A difference
-    is relevant if it is at least ``MARGIN`` of the gap between floor and ceiling, or half a level on a ladder. If
-    mechanisms differ, a pair is named if its difference is relevant, and significant in a moderated t test
-    (5 % after Holm over the task's pairs). If no pair is named, a mechanism that stands out from all others is named
-    instead.
+    shuffles the task's runs among its mechanisms (5 % after Benjamini & Hochberg (1995) over the tasks). With only two
+    mechanisms, it is a t test, as for pairs (5 % after Holm over the tasks). A difference is relevant if it is at least
+    ``MARGIN`` of the gap between floor and ceiling or, for a task with levels, half a level.
 
-    Runs are paired by seed only if runs with the same seed are correlated over the suite. On a ladder, p values are
-    adjusted for interim analyses: :mod:`synthbench.reports.interim`. Mechanisms with a single run take part in all
-    tests, with the variance of the task.
+    If mechanisms differ, a pair is named if its difference is relevant, and significant in a t test with moderated
+    variances (5 % after Holm over the task's pairs). If no pair is named, a mechanism that stands out from all others
+    is named instead.
+
+    Runs are paired by seed only if runs with the same seed are correlated over the suite. If tasks have levels, seeds
+    may be added after a first test, and p values are adjusted for such interim analyses
+    (:mod:`synthbench.reports.interim`). Mechanisms with a single run take part in all tests, with a variance estimated
+    from the other runs of the task.
 
     Returns:
         The verdict on each task by its key, in printed order.
@@ -144,7 +150,10 @@ def _near(
 
 
 class SeedPlan(NamedTuple):
-    """The decisions on pairs of mechanisms so far, over all tasks with a ladder; controls are left out."""
+    """Numbers of decided and undecided pairs of mechanisms so far, over all tasks with levels.
+
+    Controls, which are references without learned mixing of tokens, are left out.
+    """
 
     num_apart: int
     num_within: int
@@ -154,10 +163,10 @@ class SeedPlan(NamedTuple):
 
 
 def seed_plan(cells: Cells, analyses: Sequence[InterimAnalysis]) -> SeedPlan:
-    """Count the pairs of mechanisms that differ, those within half a level, and those that need more seeds.
+    """Count the pairs of mechanisms that differ, the pairs within half a level, and the pairs that need more seeds.
 
     Args:
-        cells: Cells with one setting of each mechanism, on tasks with a ladder.
+        cells: Results with one setting of each mechanism, on tasks with levels.
         analyses: The interim analyses so far: the first few of :data:`synthbench.reports.interim.ANALYSES`.
     """
     cells = _only(cells, [mechanism for mechanism in cells.mechanisms if mechanism.family != CONTROL])
@@ -178,16 +187,20 @@ def seed_plan(cells: Cells, analyses: Sequence[InterimAnalysis]) -> SeedPlan:
 
 
 def with_all_tasks(cells: Cells) -> tuple[MechanismFacts, ...]:
-    """Return the mechanisms with a run of every ranked task, controls included; a leaderboard ranks these."""
+    """Return the mechanisms with a run of every ranked task; a leaderboard ranks these.
+
+    They may include controls, which are references without learned mixing of tokens.
+    """
     tasks = [task for task in cells.tasks if is_ranked(task)]
     return tuple(mechanism for mechanism in cells.mechanisms if all(cells.cell(task, mechanism).runs for task in tasks))
 
 
 def compared(cells: Cells) -> tuple[MechanismFacts, ...]:
-    """Return the mechanisms that tests compare: those with a run of every ranked task.
+    """Return the mechanisms that tests compare: the ones with a run of every ranked task, except controls.
 
-    Controls are left out, since they differ from any mechanism on most tasks. If fewer than two mechanisms have all
-    ranked tasks, all mechanisms except controls are compared, and none is called the best.
+    Controls, which are references without learned mixing of tokens, differ from any mechanism on most tasks. If fewer
+    than two other mechanisms have all ranked tasks, all mechanisms except controls are compared, and none is called the
+    best.
     """
     complete = [mechanism for mechanism in with_all_tasks(cells) if mechanism.family != CONTROL]
     every = [mechanism for mechanism in cells.mechanisms if mechanism.family != CONTROL]

@@ -87,7 +87,7 @@ def _printed(text: str) -> str:
 
 
 def _plain(sign: str) -> str:
-    """Return a sign that the default encoding prints, or its code point."""
+    """Return a sign as the default encoding can print it: the sign itself, its plain form, or its code point."""
     is_latin = "À" <= sign <= "ÿ" and sign not in "×÷ÐðÞþ"
     if " " <= sign <= "~" or is_latin:
         return sign
@@ -164,7 +164,10 @@ def _height(columns: Sequence[_Column], line: Line) -> int:
 
 
 def _runs(sizes: Sequence[int], room: int, most: int) -> list[slice]:
-    """Split items into few groups of up to ``most`` neighbours that fit into ``room``; too large items stand alone."""
+    """Split items into few groups of at most ``most`` neighbours whose sizes sum to at most ``room``.
+
+    An item larger than ``room`` is a group of its own.
+    """
 
     def fill(most: int) -> list[slice]:
         starts = [0]
@@ -179,7 +182,7 @@ def _runs(sizes: Sequence[int], room: int, most: int) -> list[slice]:
 
 
 def _float(columns: Sequence[_Column], lines: Sequence[Line], caption: str, label: str) -> str:
-    """Render a float; its caption is LaTeX already."""
+    """Render a float; ``caption`` is LaTeX already and is not escaped."""
     is_narrow = sum(column.width + _BETWEEN for column in columns) <= _COLUMN_WIDTH
     environment = "table" if is_narrow else "table*"
     body = [_line(columns, map(Cell, row)) for row in _heading(columns)] + [r"\midrule"]
@@ -208,7 +211,7 @@ def _float(columns: Sequence[_Column], lines: Sequence[Line], caption: str, labe
 
 
 def _heading(columns: Sequence[_Column]) -> list[tuple[str, ...]]:
-    """Return the rows of the column headings; a heading with fewer rows than others stands at the bottom."""
+    """Return the rows of the column headings; a heading with fewer rows than the others stands at the bottom."""
     broken = []
     for column in columns:
         rows = [""]

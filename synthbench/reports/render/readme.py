@@ -61,7 +61,7 @@ def readme(report: Report, files: Iterable[str]) -> str:
 
 
 def _counts(report: Report) -> list[str]:
-    """Describe the rows of a report, and count those that it leaves out."""
+    """Describe the rows of a report, and count the rows that it leaves out."""
     selection, cells = report.selection, report.cells
     statuses = Counter(str(status) for status in selection.rows["status"])
     num_ok = statuses.pop("ok", 0)

@@ -16,7 +16,7 @@ _STARTS = ("=", "+", "-", "@", "\t", "\n", "＝", "＋", "－", "＠")
 
 
 def csv_text(header: Sequence[str], lines: Iterable[Sequence[Value]]) -> str:
-    """Write lines under a header as CSV; floats have six significant digits, and missing numbers are empty.
+    """Format lines under a header as CSV; floats have six significant digits, and missing numbers are empty.
 
     Source: OWASP, CSV Injection: text that begins like a formula gets an apostrophe in front.
     """
@@ -28,7 +28,7 @@ def csv_text(header: Sequence[str], lines: Iterable[Sequence[Value]]) -> str:
 
 
 def json_text(value: object) -> str:
-    """Write JSON in ASCII; numbers that are missing or not finite are null, and keys keep their order.
+    """Format a value as JSON in ASCII; numbers that are missing or not finite are null, and keys keep their order.
 
     Floats have nine significant digits, since the last digits of a float64 depend on the processor.
     """

@@ -109,7 +109,7 @@ class Look(NamedTuple):
 
 
 def render(drawing: Drawing) -> dict[str, bytes]:
-    """Draw the pictures, and return their bytes by file type; these do not depend on time or settings."""
+    """Draw the pictures, and return their bytes by file type; the bytes do not depend on time or settings."""
     metadata = {
         "svg": {"Date": None, "Creator": None, "Source": drawing.mark},
         "pdf": {"CreationDate": None, "Creator": None, "Producer": None, "Keywords": drawing.mark},

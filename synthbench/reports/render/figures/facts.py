@@ -29,13 +29,13 @@ def best_first(report: Report) -> list[MechanismFacts]:
 
 
 def looks_of(report: Report) -> dict[str, Look]:
-    """Choose line styles of the best mechanisms by label, one per colour; all figures of a report share them."""
+    """Return line styles by label for the best mechanisms, one per colour; all figures of a report share them."""
     best = best_first(report)[: len(COLOURS)]
     return looks([mechanism.label for mechanism in report.cells.mechanisms if mechanism in best])
 
 
 def pale_words(report: Report, drawn: Collection[str]) -> str:
-    """Return the part of a caption that explains pale mechanisms; empty if none is pale."""
+    """Return the part of a caption that explains the pale lines among the labels ``drawn``; empty if none is pale."""
     num_pale = len(set(drawn) - set(looks_of(report)))
     num_coloured = len(set(drawn)) - num_pale
     return f" In colour: the {num_coloured} with the best mean skill; pale: the other {num_pale}." * bool(num_pale)

@@ -1,4 +1,4 @@
-"""Figures of lines: skill over load, performance profiles, skill at several states, and learning curves."""
+"""Figures of lines: skill over load, performance profiles, skill over state size, and learning curves."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -83,7 +83,7 @@ _Panels = dict[TaskFacts, tuple[Ladder, dict[str, Profile]]]
 
 
 def levels(report: Report) -> Drawing | None:
-    """Draw skill over load for each mechanism; return None if no task has a ladder with a scored run."""
+    """Draw skill over load for each mechanism; return None if no task with levels has a scored run."""
     lines: _Panels = {}
     for task, mechanism, _cell in report.cells:
         if task.ladder and (points := report.cells.profile(task, mechanism)):
@@ -166,7 +166,7 @@ def profiles(report: Report) -> Drawing | None:
 
 
 def _profiles(board: Leaderboard) -> dict[str, Line]:
-    """Return the line of every mechanism, by its label."""
+    """Return the performance profile of every ranked mechanism, by its label."""
     weights = balanced([task.category for task in board.tasks])
     skills = np.array([entry.skills for entry in board.entries])
     at = [over_seeds(reached(skills, threshold), weights) for threshold in _THRESHOLDS]

@@ -1,8 +1,8 @@
-"""Skill against costs: one panel per cost, a number or a name at each point, and a key of all mechanisms.
+"""Skill against costs: one panel per cost, a number or a name at each point, and a legend of all mechanisms.
 
-The colour of a point shows its family, and the marker shows the mechanism within the family. The text of a point is
-placed where it covers nothing, with a line to the point if the point is far away. Points without room for text are
-identified by colour and marker.
+The colour of a point shows the mechanism's family, and the marker shows the mechanism within the family. The text of a
+point is placed where it covers nothing, with a line to the point if the point is far away. Points without room for text
+are identified by colour and marker.
 """
 
 import itertools
@@ -85,7 +85,7 @@ class Box(NamedTuple):
 
 
 def looks(points: Sequence[Point]) -> list[Look]:
-    """Choose a colour for each family and a marker for each mechanism in it; numbers follow the given order."""
+    """Choose a colour for each family and a marker for each mechanism in it; points are numbered in the given order."""
     families = sorted({point.family for point in points})
     colours = dict(zip(families, itertools.cycle(FAMILY_COLOURS), strict=False))
     markers = {family: itertools.cycle(MARKERS) for family in families}
@@ -100,7 +100,7 @@ def looks(points: Sequence[Point]) -> list[Look]:
 
 
 def skill_state(report: Report) -> Drawing | None:
-    """Draw skill against state and parameters; None if the ranked mechanisms differ in neither."""
+    """Draw skill against state size and number of parameters; None if the ranked mechanisms differ in neither."""
     entries = report.board.entries if report.board else ()
     telling: dict[str, tuple[str, list[float]]] = {}
     for name, (axis, fact) in _SIZES.items():
@@ -132,7 +132,10 @@ def skill_state(report: Report) -> Drawing | None:
 
 
 def _draw(points: Sequence[Point], names: Sequence[str], width: float) -> Figure:
-    """Draw skill against each cost (``names`` with units), side by side; points come with the highest skill first."""
+    """Draw skill against each cost, in panels side by side.
+
+    ``points`` are sorted by skill, highest first, and ``names`` are the labels of the cost axes, with units.
+    """
     of_points = looks(points)
     height = _HEIGHT if len(points) > MOST_NAMED else 0.75 * _HEIGHT
     key = {"handlelength": 1.0, "handletextpad": 0.4, "columnspacing": 1.0}
@@ -221,7 +224,7 @@ def _scale(axis: Axes, costs: Sequence[float]) -> float:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Choose powers of ten as ticks, with more of their multiples (2 and 5, then 1 to 9) until two or more fit."""
+    """Choose powers of ten as ticks; if fewer than two fit, add their multiples by 2 and 5, or by 1 to 9."""
     powers = [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
     for multiples in ((1,), (1, 2, 5), range(1, 10)):
         ticks = [multiple * power for power in powers for multiple in multiples if low <= multiple * power <= high]
@@ -257,7 +260,7 @@ def _draw_texts(axis: Axes, points: Sequence[Point], index: int, of_points: Sequ
 
 
 def _key(points: Sequence[Point], of_points: Sequence[Look]) -> list[tuple[str, Artist]]:
-    """List every mechanism by family; where points have numbers, each family begins with its name."""
+    """List the entries of the legend by family; where points have numbers, each family begins with its name."""
     is_numbered = len(points) > MOST_NAMED
     order = sorted(range(len(points)), key=lambda index: (points[index].family, index))
     entries: list[tuple[str, Artist]] = []

@@ -15,7 +15,7 @@ def boards(report: Report) -> list[SimpleNamespace]:
 
 
 def _board(report: Report, whole: Leaderboard, category: str | None) -> SimpleNamespace:
-    """Make the ranking of one category by task or, without a name, of the suite by category."""
+    """Make the ranking of one category, with a column per task, or of the suite (None), with a column per category."""
     cells, ranking = report.cells, whole if category is None else whole.parts[category]
     if category is None:
         parts = {name: part.tasks for name, part in whole.parts.items() if part.tasks}

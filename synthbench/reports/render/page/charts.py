@@ -1,4 +1,4 @@
-"""Coordinates that templates draw, in units of a chart's view box."""
+"""Coordinates of the charts that templates draw, in units of a chart's SVG view box."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ MOST_POINTS = 40
 
 
 class Bar(NamedTuple):
-    """Coordinates of a number and its interval on a line."""
+    """Horizontal coordinates of a number and of the ends of its interval."""
 
     x: str
     left: str
@@ -27,7 +27,7 @@ class Bar(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """Coordinates of a mean over training steps with a band around it."""
+    """Coordinates of a learning curve: a mean over training steps, with a band around it."""
 
     line: str
     """Path of the mean."""
@@ -43,7 +43,7 @@ class Curve(NamedTuple):
 
 
 def bar(skill: float, low: float, high: float) -> Bar | None:
-    """Draw a skill with its interval; None without a skill."""
+    """Return the coordinates of a skill with its interval; None if the skill is NaN."""
     if math.isnan(skill):
         return None
     if math.isnan(low) or math.isnan(high):
@@ -52,7 +52,10 @@ def bar(skill: float, low: float, high: float) -> Bar | None:
 
 
 def heat(skill: float) -> str:
-    """Return the colour level of a skill, from 0 (floor or below) to ``HEAT_LEVELS``; empty without a skill."""
+    """Return the colour level of a skill as text, from 0 (floor or below) to ``HEAT_LEVELS`` (ceiling or above).
+
+    The text is empty if the skill is NaN.
+    """
     return "" if math.isnan(skill) else str(round(HEAT_LEVELS * _inside(skill)))
 
 
@@ -63,15 +66,16 @@ def over_loads(loads: Sequence[float], skills: Sequence[float]) -> str:
 
 
 def along(loads: Sequence[float], load: float) -> float:
-    """Return the position of a load on a logarithmic scale: 0 at the first load of a ladder, 1 at the last."""
+    """Return the position of a load on a logarithmic scale: 0 at the first of ``loads``, 1 at the last."""
     return math.log2(load / loads[0]) / (math.log2(loads[-1] / loads[0]) or 1.0)
 
 
 def curve(points: pd.DataFrame, *, metric: str, bounds: tuple[float, float] | None) -> Curve | None:
-    """Draw a learning curve over seeds: its mean and one standard deviation around it; None without a finite point.
+    """Return the coordinates of a learning curve: the mean over seeds, and a band of one standard deviation around it.
 
-    With ``bounds``, the floor and ceiling of an accuracy, the vertical axis is from 0 to 1, otherwise from 0 to
-    the curve's maximum. ``points`` has the columns step, mean and std.
+    The result is None if no mean is finite. With ``bounds``, the floor and ceiling of an accuracy, the vertical axis is
+    from 0 to 1, otherwise from 0 to the largest mean plus standard deviation. ``points`` has the columns step, mean and
+    std.
     """
     points = points[np.isfinite(points["mean"])].fillna({"std": 0.0})
     if points.empty:

@@ -30,8 +30,8 @@ def run_command(
     """Return the command that repeats training, into a new folder; None if a name is not allowed on a command line.
 
     ``task`` is a name or the result of :func:`task_terms`, and ``mechanism`` is the result of :func:`term`. By default,
-    the tasks and mechanisms of the suite are run. ``match`` is a value of the rows' column ``match``; it replaces
-    ``mechanism``.
+    the tasks and mechanisms of the suite are run. ``match`` is a value of the rows' column ``match``, which names the
+    mechanism too, and so replaces ``mechanism``.
     """
     if match is not None:
         match, mechanism = split_match(match)
@@ -59,7 +59,7 @@ def run_command(
 def report_command(
     suite: str, version: str, seeds: Collection[int], mechanisms: Collection[str], stores: Sequence[str] = ()
 ) -> str | None:
-    """Return the command that makes a report of these rows; None if a name is not allowed on a command line.
+    """Return the command that reports on these seeds and mechanisms; None if a name is not allowed on a command line.
 
     ``stores`` names the user's own store and another store, if any; it is empty for the default store alone.
     """
@@ -72,7 +72,8 @@ def report_command(
 def task_terms(suite: str, tasks: Mapping[str, str]) -> str | None:
     """Return the value of ``--task`` that selects ``tasks``, which maps names to arguments in JSON.
 
-    The value is None unless ``suite`` ends with ``EXTRA``, the mark of tasks outside a suite: no ``--task`` is needed.
+    The option is needed only for a ``suite`` that ends with ``EXTRA``, the mark of tasks outside a suite; for any other
+    suite, the value is None.
     """
     if not suite.endswith(EXTRA):
         return None
@@ -80,7 +81,7 @@ def task_terms(suite: str, tasks: Mapping[str, str]) -> str | None:
 
 
 def term(name: str, arguments: str) -> str | None:
-    """Format a component's name and arguments, as in ``slay:R=2,P=32``; None if not allowed on a command line."""
+    """Format a task or mechanism with its arguments: ``slay:R=2,P=32``; None if not allowed on a command line."""
     given: Any = json.loads(arguments)
     if not NAME.fullmatch(name) or not isinstance(given, dict):
         return None

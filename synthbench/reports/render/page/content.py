@@ -1,6 +1,6 @@
 """The numbers and names on the leaderboard page, without markup.
 
-Templates read these from namespaces. A missing name is an error in a template.
+Templates read them as attributes of namespaces. A name that a namespace lacks is an error.
 """
 
 import math
@@ -98,7 +98,7 @@ def content(report: Report) -> SimpleNamespace:
 
 
 def _ids(cells: Cells) -> Ids:
-    """Make ids for the values of each filter on the page: categories in printed order, all others alphabetically."""
+    """Make HTML ids for the values of each filter: categories in printed order, values of all others alphabetically."""
     labels = {
         "family": sorted({mechanism.family for mechanism in cells.mechanisms}),
         "category": cells.categories,
@@ -110,7 +110,7 @@ def _ids(cells: Cells) -> Ids:
 
 
 def _results(report: Report) -> Results:
-    """Collect the cells of a page: each mechanism on each task, with its drawings."""
+    """Collect what the page shows of each cell (a mechanism on a task), including its learning curve."""
     cells = report.cells
     curves: Curves = {}
     if report.averages is not None:
@@ -226,7 +226,7 @@ def _task_sections(report: Report, shown: Results) -> list[SimpleNamespace]:
 
 
 def _panels(cells: Cells, coloured: Sequence[MechanismFacts]) -> dict[str, list[SimpleNamespace]]:
-    """Draw skill over levels by category, one drawing per task; empty without a ladder."""
+    """Draw skill over levels, with one panel per task, grouped by category; empty if tasks have no levels."""
     by_category: dict[str, list[SimpleNamespace]] = {}
     for task in cells.tasks:
         if task.ladder and (lines := _level_lines(cells, task, coloured)):
@@ -238,7 +238,7 @@ def _panels(cells: Cells, coloured: Sequence[MechanismFacts]) -> dict[str, list[
 
 
 def _level_lines(cells: Cells, task: TaskFacts, coloured: Sequence[MechanismFacts]) -> list[SimpleNamespace]:
-    """Draw a line for each mechanism, coloured ones last, so that they are on top; the others are pale."""
+    """Draw a line for each mechanism; coloured lines come last, so that they are on top of the pale ones."""
     lines = []
     for mechanism in sorted(cells.mechanisms, key=coloured.__contains__):
         if task.ladder and (drawn := cells.profile(task, mechanism)):
@@ -248,7 +248,7 @@ def _level_lines(cells: Cells, task: TaskFacts, coloured: Sequence[MechanismFact
 
 
 def _conditions(rows: Sequence[Row]) -> set[str | None]:
-    """Return the conditions of some rows; None stands for layers that are neither stock nor bare."""
+    """Return the conditions of layers in rows: stock (as published), bare (stripped), or None for any other layer."""
     return {name if is_known(name := row.get("condition")) and name in ("stock", "bare") else None for row in rows}
 
 
@@ -262,7 +262,7 @@ def _source(key: str) -> dict[str, str]:
 
 
 def _badge(rows: Sequence[Row]) -> str:
-    """Say whether rows were confirmed by another run."""
+    """Describe how many of the rows another run has confirmed."""
     num_verified = sum(map(_is_verified, rows))
     if not num_verified:
         return "self-reported"

@@ -118,6 +118,6 @@ def _whole(number: float) -> str:
 
 
 def _loads(task: TaskFacts) -> str:
-    """Format the range of loads of a task; empty without a ladder."""
+    """Format the range of loads of a task; empty if the task has no levels."""
     ladder = task.ladder
     return f"{ladder.loads[0]:g} to {ladder.loads[-1]:g} {ladder.unit}" if ladder else ""

@@ -1,6 +1,6 @@
 """Make untrusted strings of rows harmless, and make anchors and links from them.
 
-The templates escape markup; this module handles invisible characters, lengths, URL schemes and shared anchors.
+The templates escape markup; this module handles invisible characters, lengths, URL schemes and equal anchors.
 """
 
 import re
