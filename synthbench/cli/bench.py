@@ -69,7 +69,7 @@ def fidelity(
     out: Out = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Measure how well linear attention approximates the spherical Yat kernel; the baseline is a running mean."""
+    """Measure how well linear attention approximates SLAY's spherical Yat kernel; the baseline is a running mean."""
     from synthbench.bench import fidelity as bench
 
     if mech and sweep:
@@ -105,7 +105,10 @@ def scaling(
     out: Out = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Measure time and peak memory of every form of attention by length, with 8 heads of width 32; fit exponents."""
+    """Measure time and peak memory by sequence length for every form (implementation) of attention; fit exponents.
+
+    The layers have 8 heads of width 32.
+    """
     from synthbench.bench import scaling as bench
     from synthbench.bench.forms import FORMS
     from synthbench.forms import kernels
@@ -201,7 +204,7 @@ def bench_suite(
     out: Out = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Time training steps: a plain loop, a batched program, replay from a CUDA graph, worker processes."""
+    """Time training steps: in a plain loop, as one program of several runs, from a CUDA graph, in worker processes."""
     from synthbench.bench import suite as bench
 
     with _table(bench, device, out) as table:

@@ -1,4 +1,4 @@
-"""The ranking of a report as a few lines."""
+"""The ranking of a report as lines of text or CSV."""
 
 import math
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ MOST_LINES = 10
 
 
 def lines_of(board: Leaderboard | None) -> Iterator[str]:
-    """Yield rank, name and skill of the best mechanisms, then the number of others and the mechanisms without rank.
+    """Yield rank, name and skill of the best mechanisms, then how many more are ranked, and which lack a rank.
 
     Args:
         board: A ranking. None or an empty ranking yields no lines.
@@ -46,7 +46,10 @@ def _cell_text(cell: Cell) -> str:
 
 
 def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield the ranking for a reader: the verdict, a line per ranked mechanism, then the mechanisms that lack a run."""
+    """Yield the ranking as text: the verdict, a line per ranked mechanism, then the mechanisms that lack a run.
+
+    ``facts`` is the result of :func:`synthbench.reports.standings.standings`.
+    """
     ranked = [one for one in facts["mechanisms"] if one["rank"] is not None]
     others = [one for one in facts["mechanisms"] if one["rank"] is None]
     num_tasks = counted(len(facts["tasks"]), "task")
@@ -100,7 +103,10 @@ def _part_of(category: str | None) -> str:
 
 
 def _called(one: dict[str, Any]) -> str:
-    """Return the label, with a star for the user's own mechanism, and with the name if commands reject the label."""
+    """Return the label of a mechanism, after a star if the mechanism is the user's own.
+
+    The name is added if commands do not accept the label.
+    """
     label = one["label"].removesuffix(" (bare)")
     is_taken = resolve("mechanism", label, {one["name"]: one["name"]}) == one["name"]
     name = "" if is_taken else f" ({one['name']})"

@@ -1,4 +1,4 @@
-"""Checks of a component, or of all components of a plugin, with a report for people."""
+"""Checks of a component (task, mechanism, block or position encoding), or of all in a plugin, with a report as text."""
 
 import dataclasses
 from typing import Any
@@ -30,7 +30,7 @@ def check(target: str, isolated: IsolatedProcess, devices: Devices = ("cpu",)) -
 
     Args:
         target: A component's name, with options as in ``slay:R=3``, or the file of a plugin.
-        isolated: The process, with the file of a plugin among its plugins.
+        isolated: The separate process; if ``target`` is a plugin's file, that file is among its plugins.
         devices: Devices in order of preference; each mechanism is checked on the first one on which it runs.
 
     Returns:
@@ -43,7 +43,7 @@ def check(target: str, isolated: IsolatedProcess, devices: Devices = ("cpu",)) -
 
 
 def lines_of(report: Report) -> list[str]:
-    """Format a report as lines."""
+    """Format the report on a component as lines of text."""
     results = report["checks"]
     num = {state: sum(result["state"] == state for result in results) for state in ("passed", "warning")}
     lines = [f"{report['kind']} {report['name']}, version {report['version']}, from {report['origin']}", ""]
@@ -93,7 +93,7 @@ def _facts(component: Component, isolated: IsolatedProcess, devices: Devices) ->
 
 
 def facts_of(component: Component, devices: Devices) -> dict[str, str]:
-    """Describe a component that passed its checks; its speed is measured only if ``devices`` contains the CPU."""
+    """Describe a component that passed its checks; a mechanism is timed only if ``devices`` contains the CPU."""
     if component.kind == TASKS.kind:
         known = task_facts(component.name, component.arguments)
         return {
@@ -127,7 +127,7 @@ def facts_of(component: Component, devices: Devices) -> dict[str, str]:
 
 
 def _parameters(mechanism: Mechanism, device: str) -> str:
-    """Count all parameters and the trained ones; name the frozen ones and those without effect on the output."""
+    """Describe the parameters: how many there are and are trained, and which are frozen or do not affect the output."""
     x = torch.randn(1, mechanism.max_length, mechanism.model_dim, device=device)
     unused = unused_parameters(mechanism.to(device), x)
     frozen = [name for name, parameter in mechanism.named_parameters() if not parameter.requires_grad]

@@ -108,7 +108,7 @@ def _suites() -> list[Finding]:
 
 
 def _folder(results: Path) -> Finding:
-    """Check that files can be written in the folder of the store, or its nearest existing parent."""
+    """Check that files can be written in the folder of the store or, if there is none, its nearest existing parent."""
     existing = results.absolute()
     while not existing.exists():
         existing = existing.parent

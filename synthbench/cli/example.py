@@ -23,7 +23,7 @@ def describe(name: str, version: str, arguments: str) -> Description | None:
     Args:
         name: Name of the task in the row.
         version: Version of the task in the row.
-        arguments: The row's arguments with the length, as JSON; for a ladder, the first level is drawn.
+        arguments: The row's arguments with the length, as JSON; if the task has levels, its first level is drawn.
 
     Returns:
         The description, or None if this version of the task is not installed, refuses the arguments, or would draw more
@@ -59,7 +59,7 @@ def describe(name: str, version: str, arguments: str) -> Description | None:
 
 
 def _first_level(given: Any) -> Any:
-    """Return the arguments and length of the first level if a row has a ladder, otherwise ``given`` itself."""
+    """Return the arguments and length of the first level if a row's task has levels, otherwise ``given`` itself."""
     try:
         level = given["rungs"][0]
         return {**level["task"], "length": level["length"]}

@@ -1,4 +1,4 @@
-"""Facts of a component as plain values for JSON and tables.
+"""Facts of a component (task, mechanism, block or position encoding) as plain values for JSON and tables.
 
 Mechanisms are imported only when asked for: importing torch takes seconds, and tasks and suites do not need it.
 """
@@ -19,11 +19,11 @@ STATE_LENGTHS = (64, 1024)
 
 
 def task_facts(name: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return category, bounds, options, source and version of a task.
+    """Return category, bounds (floor and ceiling), options, source and version of a task.
 
     Args:
         name: The registered name.
-        arguments: ``level``, ``length`` and options, as in a suite. Default: the length and options of the task itself.
+        arguments: ``level``, ``length`` and options, as in a suite. Default: the task's own length and options.
     """
     return {
         **task_bounds(name, arguments),
@@ -43,7 +43,7 @@ def task_bounds(name: str, arguments: Mapping[str, Any] | None = None) -> dict[s
 
 
 def mechanism_facts(name: str) -> dict[str, Any]:
-    """Return label, family, cost, state in numbers per layer, options, source and version of a mechanism."""
+    """Return label, family, cost, state (in numbers per layer), options, source and version of a mechanism."""
     from synthbench.contract.places import sees_places
     from synthbench.mechanisms import MECHANISMS
 
@@ -62,7 +62,10 @@ def mechanism_facts(name: str) -> dict[str, Any]:
 
 
 def _in_condition(unit: "type[Mechanism]", condition: str) -> dict[str, Any]:
-    """Return the options that differ between conditions, the positions, and the sizes at width 64 with 4 heads."""
+    """Return a mechanism's options, positions and sizes as a stock layer (as published) or a bare one (stripped).
+
+    Only options that differ between these conditions are returned. Sizes are at width 64 with 4 heads.
+    """
     from synthbench.mechanisms import condition_options, num_parameters
 
     options: dict[str, Any] = condition_options(unit, condition)
@@ -77,7 +80,7 @@ def _in_condition(unit: "type[Mechanism]", condition: str) -> dict[str, Any]:
 
 
 def part_facts(unit: type[Any]) -> dict[str, Any]:
-    """Return options, source and version of a position encoding or a block, and whether an encoding rotates."""
+    """Return options, source and version of a position encoding or a block; for an encoding, also if it rotates."""
     rotates = {"rotates": unit.rotates} if hasattr(unit, "rotates") else {}
     return {"name": unit.name, **rotates, **_of_component(unit)}
 

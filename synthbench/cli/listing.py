@@ -131,7 +131,7 @@ def show(
     plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one component or suite: options, bounds and source; for a task, also an example sequence."""
+    """Show a task, mechanism, position encoding, block or suite: options, bounds and source; for a task, an example."""
     from rich.console import Console
 
     from synthbench.cli.show import facts_of, print_page

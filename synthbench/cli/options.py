@@ -1,4 +1,4 @@
-"""Options that several commands share, grouped by panel of the help, and parsers of their values."""
+"""Command-line options that several commands share, grouped by panel of the help, and parsers of their values."""
 
 from collections.abc import Callable
 from functools import partial, wraps
@@ -152,7 +152,7 @@ def with_verbosity(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def load_what_loads(named: list[str] | None) -> dict[str, str]:
-    """Load all plugins that can be loaded; return the errors of the others, by name, instead of raising them."""
+    """Load all plugins that can be loaded; return the errors of all other plugins, by the plugin's name."""
     faults = {}
     for plugin in plugins.named(named):
         try:
@@ -163,7 +163,7 @@ def load_what_loads(named: list[str] | None) -> dict[str, str]:
 
 
 def parse_lengths(text: str) -> list[int]:
-    """Read ``32,64`` as 32, 64.
+    """Split comma-separated lengths: ``32,64`` is 32, 64.
 
     Raises:
         UsageError: If a part is not a whole number from 1 to ``LARGEST``.
@@ -175,5 +175,5 @@ def parse_lengths(text: str) -> list[int]:
 
 
 def parse_names(text: str) -> list[str]:
-    """Read ``md, tex`` as md and tex."""
+    """Split comma-separated names: ``md, tex`` is md and tex."""
     return [name for name in (piece.strip() for piece in text.split(",")) if name]

@@ -52,7 +52,11 @@ def say(text: object = "", *, nl: bool = True, err: bool = False) -> None:
 
 @contextmanager
 def results_only() -> Iterator[None]:
-    """Keep stdout for what :func:`say` prints inside the block; what a plugin prints goes to stderr, until it ends."""
+    """Reserve stdout for results, which :func:`say` prints inside the block; any other output goes to stderr.
+
+    If stdout is the process's own, other output goes to stderr until the process ends, since a plugin may print even
+    then.
+    """
     results = sys.stdout
     if results is sys.__stdout__ and isinstance(results, io.TextIOWrapper):
         results.flush()
@@ -67,7 +71,7 @@ def results_only() -> Iterator[None]:
 
 
 def note(text: str) -> None:
-    """Print a message that is no result to stderr, unless ``--quiet`` is set."""
+    """Print to stderr a message that is not a result, unless ``--quiet`` is set."""
     if not is_quiet():
         say(text, err=True)
 
@@ -91,7 +95,7 @@ def print_facts(
     as_json: bool,
     broken: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Print all facts as JSON or some columns as a table, then the broken components with the reasons."""
+    """Print facts as JSON, or some of their columns as a table, then the components that do not load, with reasons."""
     if as_json:
         say(json.dumps([*facts, *({"name": name, "broken": why} for name, why in broken.items())], indent=1))
         return

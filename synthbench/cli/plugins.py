@@ -1,4 +1,4 @@
-"""``synthbench new`` and ``synthbench check``: write and check your own components."""
+"""``synthbench new`` and ``synthbench check``: write and check your own mechanisms and tasks."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,10 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a component; exit 4 if a check fails. Its code runs in a separate process."""
+    """Check a task, mechanism, position encoding or block; exit 4 if a check fails.
+
+    The component's code runs in a separate process.
+    """
     from synthbench.contract.isolated import IsolatedProcess
 
     with IsolatedProcess([*plugins.named(plugin), *plugins.file_of(target)], timeout) as isolated:

@@ -1,4 +1,7 @@
-"""Progress on stderr: a bar in a terminal, otherwise one line per row, and a sign of life if no row comes for long."""
+"""Progress on stderr: a bar in a terminal, otherwise one line per row, which is the result of one run.
+
+Without a terminal, a line is also printed if no row comes for long.
+"""
 
 import threading
 import time
@@ -31,11 +34,12 @@ Latest = partial(deque[float], maxlen=NUM_LATEST)
 
 
 class Eta:
-    """Estimate of the time left: the number of trainings still to be done, tuning included, times their duration.
+    """Estimate of the time left: the number of trainings still to be done times their duration.
 
-    A training is expected to take the median time of finished trainings of the same task and mechanism. If there are
-    none, the plan's estimate is multiplied by the median ratio of measured to estimated time so far. Ratios are taken
-    from the same mechanism if possible, otherwise from its family, otherwise from all mechanisms.
+    Trainings that only choose a learning rate are included. A training is expected to take the median time of finished
+    trainings of the same task and mechanism. If there are none, the plan's estimate is multiplied by the median ratio
+    of measured to estimated time so far. Ratios are taken from the same mechanism if possible, otherwise from its
+    family, otherwise from all mechanisms.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -56,7 +60,7 @@ class Eta:
 
     @property
     def run_ids(self) -> tuple[str, ...]:
-        """Ids of the rows still to be written, tuning rows included."""
+        """Ids of the rows still to be written, including rows of runs that only choose a learning rate."""
         return tuple(self._left)
 
     @property
@@ -65,11 +69,12 @@ class Eta:
         return sum(num_trainings for _, num_trainings in self._left.values())
 
     def record(self, outcome: RunOutcome, *, is_last: bool = False) -> None:
-        """Record a written row; a row that is recorded again is ignored.
+        """Record a written row; a row that is recorded again is not counted again.
 
         Args:
-            outcome: The outcome in the row.
-            is_last: True if the job has ended, so that its missing tuning rows will never be written.
+            outcome: The outcome of the run, as in its row.
+            is_last: True if the job has ended, so that its missing rows of runs that only choose a learning rate will
+                never be written.
         """
         if outcome.run_id in self._left:
             cell, _ = self._left.pop(outcome.run_id)
@@ -99,19 +104,25 @@ class Eta:
 
 
 def _kin(cell: Cell) -> tuple[object, ...]:
-    """Return the keys for ratios of measured to estimated time that apply to a cell, the most specific key first."""
+    """Return the keys of the ratios of measured to estimated time that apply to a cell, the most specific key first."""
     return cell.mechanism, cell.mechanism.family, None
 
 
 def _trainings(together: Sequence[Run], missing: Container[Run]) -> dict[str, tuple[Cell, int]]:
-    """Map rows to their cell and number of trainings; trainings without a missing row are added to the first row."""
+    """Map the id of each missing row to its cell (task × mechanism) and its number of trainings.
+
+    The runs ``together`` train as one program. Runs without a missing row train again, and are counted with the first
+    missing row.
+    """
     rows = [run for run in together if run in missing]
     num_again = len(together) - len(rows)
     return {run.run_id: (run.cell, 1 + num_again * (run is rows[0])) for run in rows}
 
 
 class Watch:
-    """Search for new rows in a store, tuning rows included, before their job ends and the executor reports them.
+    """Search for new rows in a store before their job ends and the executor reports them.
+
+    Rows of runs that only choose a learning rate are found too.
 
     Args:
         results: Folder of the store.
@@ -185,7 +196,7 @@ class Progress:
         threading.Thread(target=self._beat, daemon=True).start()
 
     def advance(self, outcome: RunOutcome) -> None:
-        """Count a row of a job that has ended."""
+        """Count and show a row of a job that has ended."""
         with self._lock:
             self._num_done += 1
             self._num_failed += outcome.status != "ok"
@@ -220,7 +231,7 @@ class Progress:
             return " · ".join(parts) + self._left(" · ", " left")
 
     def _left(self, before: str, after: str) -> str:
-        """Return ``about 31 min`` between two other texts, or an empty text if the time is unknown."""
+        """Return the time left, such as ``about 31 min``, between two other texts; an empty text if it is unknown."""
         with self._lock:
             left_s = self._eta.left_s() if self._eta.num_left else None
         return "" if left_s is None else f"{before}{about(left_s / (self._executor.num_workers or 1))}{after}"
@@ -253,7 +264,7 @@ def to_do(plan: Plan) -> str:
 
 
 def workers_of(executor: Executor) -> str:
-    """Return ``2 workers``, or the place of the jobs if there are no worker processes or their number is unknown."""
+    """Return ``2 workers``, or where jobs run if there are no worker processes or an unknown number of them."""
     if executor.name == "inline":
         return "in this process"
     if executor.num_workers is None:

@@ -1,4 +1,4 @@
-"""``synthbench quick``: a first verdict on a mechanism."""
+"""``synthbench quick``: a first verdict on a mechanism, after training on few tasks."""
 
 import json
 import sys
@@ -43,11 +43,12 @@ def quick(
     plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a mechanism, run one seed of a ladder's quick tasks and predict how it will rank in the full suite.
+    """Check a mechanism, run one seed of a suite's quick tasks and predict how it will rank in the full suite.
 
-    The output is the mean score per category beside the reference's, the expected rank, and the decision to keep or
-    discard the mechanism. Training stops after three tasks if their scores are hopeless. A mechanism that is kept was
-    better on a fresh seed too. synthbench run reuses these rows and adds the rest. Packaged mechanisms are not trained.
+    The suite must have tasks with levels. The output is the mechanism's mean score per category beside the reference's,
+    the expected rank, and the decision to keep or discard the mechanism. Training stops after three tasks if their
+    scores are hopeless. A mechanism is kept only if it was better than the reference on a fresh seed too. synthbench
+    run reuses these rows and adds all missing ones. Mechanisms whose rows come with synthbench are not trained.
     """
     from synthbench import first_verdict
 

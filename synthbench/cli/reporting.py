@@ -39,7 +39,7 @@ class Shown:
     packaged: options.Packaged = True
 
     def read(self, *, curves: bool = False) -> tuple["Joined", str, str]:
-        """Return the rows, and the name and version of the suite in which to show them."""
+        """Return the rows, and the name and version of the suite to show."""
         read = read_rows(self.results, self.beside, suite=self.suite, packaged=self.packaged, curves=curves)
         return read, *read.shown(self.suite, self.suite_version)
 
@@ -49,7 +49,11 @@ class Shown:
         return None if self.seeds is None else parse_seeds(self.seeds)
 
     def selection(self, read: "Joined", suite: str, suite_version: str) -> "Selection":
-        """Select, without variants, rows of --mech, or by default of the suite's, the user's and foreign mechanisms."""
+        """Select the rows of the mechanisms that ``--mech`` names.
+
+        By default, the suite's, the user's and foreign mechanisms (from plugins) are selected. Variants, settings run
+        on only some of the tasks, are set apart.
+        """
         from synthbench.reports.selection import having, select
         from synthbench.suites import load_suite, suite_names
 
@@ -93,11 +97,11 @@ def report(
         ),
     ] = False,
 ) -> None:
-    """Regenerate the tables and figures of a suite from your rows and those that come with synthbench.
+    """Regenerate the tables and figures of a suite from your rows and the rows that come with synthbench.
 
-    The report shows the suite's mechanisms and all of yours, or those that --mech selects; --mech all shows everything
-    that has rows. The command prints the verdict, the top of the ranking and the path of the page. To print the ranking
-    alone, use synthbench leaderboard; to print a single table, synthbench export.
+    The report shows the suite's mechanisms and all of yours, or the mechanisms that --mech selects; --mech all shows
+    every mechanism with rows. The command prints the verdict, the top of the ranking and the path of the page. To print
+    the ranking alone, use synthbench leaderboard; to print a single table, synthbench export.
     """
     from synthbench.cli.board import lines_of, lines_of_table
     from synthbench.cli.example import describe
@@ -138,10 +142,10 @@ def leaderboard(
     as_json: options.AsJson = False,
     as_csv: Annotated[bool, options.printing("--csv", help="Print CSV to stdout: a line for each mean.")] = False,
 ) -> None:
-    """Print the ranking of a suite, from your rows and those that come with synthbench.
+    """Print the ranking of a suite, from your rows and the rows that come with synthbench.
 
-    The ranking shows the suite's mechanisms and all of yours, or those that --mech selects. Mechanisms that lack a run
-    are listed below it. To write all tables and figures, use synthbench report.
+    The ranking shows the suite's mechanisms and all of yours, or the mechanisms that --mech selects. Mechanisms that
+    lack a run are listed below it. To write all tables and figures, use synthbench report.
     """
     from synthbench.cli.board import csv_of_standings, lines_of_standings
     from synthbench.reports.render.spreadsheet import json_text
@@ -222,8 +226,8 @@ def export(
 ) -> None:
     """Print any selection of cells and columns as one table: Markdown, LaTeX, CSV or JSON.
 
-    A cell is a task with a mechanism; its number is the mean over its runs that have a score. --task and --mech select
-    from the rows, as in synthbench run. Default: all rows. A table for a paper:
+    A cell is a task with a mechanism; the number in it is the mean over its runs that have a score. --task and --mech
+    select from the rows, as in synthbench run. Default: all rows. A table for a paper:
     synthbench export --task @memory --across tasks --format tex > memory.tex
     """
     from synthbench.reports.export import EXPORTS
@@ -278,7 +282,7 @@ def _eee(made: "Report", _results: Path, _url: str | None) -> str:
 
 
 def _croissant(made: "Report", results: Path, url: str | None) -> str:
-    """Describe all files of the user's store, or those of the packaged rows if there is no such store."""
+    """Describe all files of the user's store or, if there is none, the files of the rows that come with synthbench."""
     from synthbench.reports.exchange import croissant, row_data
     from synthbench.reports.render.spreadsheet import json_text
     from synthbench.results import Store, published
@@ -293,7 +297,7 @@ _OF_OTHERS = {"eee": _eee, "croissant": _croissant}
 
 
 def _name_hidden(own: "pd.DataFrame", selection: "Selection") -> None:
-    """List on stderr the pairs of task and mechanism in the user's rows of the suite that a selection does not show."""
+    """Name on stderr each task and mechanism with rows of the user in the suite, none of which the selection shows."""
     from synthbench.reports.selection import full_runs
 
     full = full_runs(own[own["causal_checked"].isin([True])])

@@ -23,9 +23,9 @@ def read_rows(
     packaged: bool = False,
     curves: bool = False,
 ) -> "Joined":
-    """Read the rows of a store, of another store and of the package, in the form in which a suite shows them.
+    """Read the rows of a store, of another store and of the package, labelled as a suite shows them.
 
-    Damaged rows are left out and listed on stderr.
+    Rows of other suites that also fit this suite are added. Damaged rows are left out and listed on stderr.
     """
     from synthbench.trust.beside import join
 
@@ -42,7 +42,10 @@ def read_rows(
 
 
 def selected(rows: "pd.DataFrame", kind: str, terms: Sequence[str]) -> "Selection":
-    """Select tasks or mechanisms in the rows by a user's expressions, with the options that these set."""
+    """Select tasks or mechanisms in the rows by a user's expressions, such as names and globs.
+
+    The result maps each selected name to the options that the expressions set. ``kind`` is ``task`` or ``mechanism``.
+    """
     from synthbench.options import select
 
     unit, group, label = ("task", "task_category", "task") if kind == "task" else ("mech", "mech_family", "mech_label")

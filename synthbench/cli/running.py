@@ -30,7 +30,7 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True)
 class Selection:
-    """Options that select the runs and the folder of their rows; most of them are fields of a request."""
+    """Command-line options that select the runs and the folder of their rows; most are fields of a request."""
 
     tasks: options.TaskTerms = None
     mechanisms: options.MechanismTerms = None
@@ -63,7 +63,9 @@ class Selection:
         return Request(**{name: given[name] for name in given.keys() - {"conv", "gate"}})
 
     def _around(self) -> str | None:
-        """Return the block with the requested convolution and gate; None stands for the suite's block.
+        """Return the block (the layers around a mechanism) with the requested convolution and gate.
+
+        None stands for the suite's block.
 
         Raises:
             UsageError: If the block already sets the convolution or the gate.
@@ -83,7 +85,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class RunOptions(Selection):
-    """Options that select the runs, and settings for their execution."""
+    """Command-line options that select the runs, and settings for their execution."""
 
     steps: Annotated[
         int | None, options.executing(help="Train for fewer steps. The rows are marked and enter no report.")
@@ -286,7 +288,10 @@ def expected_s(plan: "Plan", num_workers: int | None) -> float | None:
 
 
 def _run_until_decided(request: "Request") -> "RunReport":
-    """Run what the first interim analysis needs, then what each later one needs."""
+    """Run the seeds that the first interim analysis needs, then add seeds for each later one.
+
+    This ends when every pair of mechanisms is decided, or after the last analysis.
+    """
     from synthbench.cli.sequential import analyse
 
     done = run_with_progress(request)

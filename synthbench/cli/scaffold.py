@@ -119,7 +119,7 @@ def _filled(template: str, kind: str, name: str, **given: str) -> str:
 
 
 def _settings(folder: Path, plugin: str) -> str:
-    """Return the text of a folder's settings with a plugin added and the rest unchanged."""
+    """Return the text of a folder's ``synthbench.toml`` with a plugin added and the rest unchanged."""
     path = folder / SETTINGS
     if not path.exists():
         return (

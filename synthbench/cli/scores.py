@@ -33,7 +33,7 @@ class Scored(NamedTuple):
 
 
 def skill_table(results: Path, runs: Runs, width: int | None) -> str:
-    """Tabulate the mean skill of each task and mechanism, with a line on how to read it.
+    """Tabulate the mean skill of each task and mechanism, with a line on how to read the table.
 
     Args:
         results: Folder of the store.
@@ -74,7 +74,7 @@ def skill_text(scored: Sequence[Scored | None], *, has_spread: bool) -> str:
     """Format one cell: ``0.93 ±0.02``, ``0.93 (2 of 3)`` if rows are missing or failed, ``error`` if none has a score.
 
     Args:
-        scored: The runs of the cell; None for a run without a row.
+        scored: The runs of the cell, that is, of one task and mechanism; None for a run without a row.
         has_spread: True to print the standard deviation.
     """
     failures = Counter(run.status for run in scored if run is not None and run.status != "ok")
@@ -113,7 +113,7 @@ def _runs(results: Path) -> dict[str, Scored]:
 
 
 def _cells(runs: Runs, scored: Mapping[str, Scored]) -> dict[str, dict[str, list[Scored | None]]]:
-    """Group the runs by row label and mechanism; for each seed, keep the learning rate that validation chooses."""
+    """Group the runs by row label and mechanism; for each seed, keep the run whose learning rate validation chooses."""
     tried: dict[tuple[str, Cell, int], list[Scored | None]] = {}
     for run_id, run in runs.items():
         tried.setdefault((_label(run), run.cell, run.seed), []).append(scored.get(run_id))
@@ -124,14 +124,14 @@ def _cells(runs: Runs, scored: Mapping[str, Scored]) -> dict[str, dict[str, list
 
 
 def _rank(run: Scored | None) -> float:
-    """Return a number by which the learning rates of a seed are compared; reports use the run with the highest."""
+    """Return the number by which learning rates of a seed are compared; reports use the run with the highest number."""
     if run is None:
         return -2.0
     return -1.0 if run.status != "ok" else run.validation or 0.0
 
 
 def _label(run: Run) -> str:
-    """Return the task, with the learning rate if the suite has several and keeps a row for each."""
+    """Return the task's name, with the learning rate if the suite tries several and keeps a row for each of them."""
     suite = run.cell.suite
     has_several = (
         run.learning_rate is not None

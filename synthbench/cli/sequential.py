@@ -1,4 +1,7 @@
-"""Add seeds until every pair of mechanisms is decided; each interim analysis of the rows plans more runs."""
+"""Add seeds until every pair of mechanisms is shown to differ by half a level or more, or by less.
+
+After each addition, an interim analysis of the rows plans more runs.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -34,8 +37,8 @@ def require_decidable(request: Request) -> None:
 
     Raises:
         UnknownName: If there is no such suite.
-        UsageError: If the suite has no ladder or does not have ``SEEDS[0]`` seeds, or the request sets seeds, rates, a
-            shard, steps or a limit.
+        UsageError: If the tasks of the suite have no levels, the suite does not have ``SEEDS[0]`` seeds, or the request
+            sets seeds, rates, a shard, steps or a limit.
     """
     suite = _suite_of(request)
     if suite.ladder is None:
@@ -84,7 +87,7 @@ def analyse(request: Request, runs: Mapping[str, Run], number: int) -> Analysed:
 
 
 def prepare_analysis(request: Request) -> Prepared:
-    """Prepare the missing runs of the first analysis that lacks rows, or else of the last one."""
+    """Plan the missing runs of the first interim analysis that lacks rows, or of the last analysis if none does."""
     prepared = prepare(request)
     runs = dict(prepared.plan.runs)
     for number in range(len(ANALYSES)):

@@ -22,7 +22,10 @@ def shortcuts(
     plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
-    """Search levels for rules that beat their shortcut baselines; `!` marks a gain of over .05 in skill."""
+    """Search levels of tasks for rules that beat their shortcut baselines; `!` marks a gain of over .05 in skill.
+
+    A shortcut baseline is the score of the best known rule that avoids what the task tests.
+    """
     from synthbench.tasks import TASKS
     from synthbench.tasks._search import search_tasks, write_found
 

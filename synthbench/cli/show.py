@@ -1,4 +1,4 @@
-"""Print one component on one screen: its description and options, and for a task its bounds and an example."""
+"""Print one component or suite on one screen: description and options, and for a task also bounds and an example."""
 
 import inspect
 from itertools import groupby
@@ -69,7 +69,11 @@ def _parts_of_models() -> list[Registry[Any]]:
 
 
 def draw(batch: Batch) -> Text:
-    """Draw the first sequence of a batch, inputs above targets; ``.`` marks unscored positions, others are coloured."""
+    """Draw the first sequence of a batch, inputs above targets; ``.`` marks positions that are not scored.
+
+    Targets are green if they equal the input above them, else magenta. Inputs at unscored positions are cyan if their
+    token is a target elsewhere.
+    """
     inputs, targets = batch.inputs[0], batch.targets[0]
     shown = ["." if target == IGNORE else str(target) for target in targets]
     width = max(len(token) for token in [*map(str, inputs), *shown])
@@ -89,7 +93,10 @@ def _prose(unit: type) -> Text:
 
 
 def _conditions(facts: dict[str, Any]) -> list[RenderableType]:
-    """Describe each condition of a mechanism in one line: options, positions, and sizes at width 64 with 4 heads."""
+    """Describe a mechanism as a stock layer (as published) and as a bare one (stripped), one line each.
+
+    Options, positions, and sizes at width 64 with 4 heads are given.
+    """
     if "conditions" not in facts:
         return []
     table = Table(
@@ -134,7 +141,7 @@ def _task_numbers(facts: dict[str, Any]) -> Text:
 
 
 def _baselines(unit: type[Task]) -> Text:
-    """Describe the rules behind the shortcut baselines of the levels, and the rules that are used for no baseline."""
+    """Describe the rules behind the shortcut baselines of a task's levels, and the rules that are no shortcuts."""
     text = Text()
     known = [(number, committed_bounds(level)) for number, level in enumerate(unit.ladder(max(LENGTHS)), start=1)]
     measured = [(number, bounds) for number, bounds in known if bounds]

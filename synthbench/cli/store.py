@@ -31,7 +31,7 @@ _SELECTING = (
 
 @dataclass(frozen=True)
 class Choice:
-    """The options that select rows of a store. Default: all rows."""
+    """Command-line options that select rows of a store. Default: all rows."""
 
     suite: Annotated[str | None, options.selecting(help="Only rows of this suite.")] = None
     suite_version: Annotated[str | None, options.selecting(help="Only rows of this version of the suite.")] = None
@@ -44,7 +44,7 @@ class Choice:
         """Return the selected rows, with at least the given columns; None means all columns.
 
         Raises:
-            UnknownName: If no row has the value given for an option.
+            UnknownName: If a filter such as ``--task`` names a value that no row has.
         """
         from synthbench.reports.selection import having
         from synthbench.results.schema import to_frame
@@ -77,7 +77,7 @@ def list_store(
     results: options.Results = Path("results"),
     as_json: options.AsJson = False,
 ) -> None:
-    """List a store's rows by suite, task, mechanism, device and writer, with versions; then its files and sizes."""
+    """Count a store's rows by suite, task, mechanism, device and software, with versions; then list files and sizes."""
     from synthbench.results import Store
     from synthbench.results.maintenance import COUNTED, contents
 

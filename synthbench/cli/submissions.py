@@ -126,11 +126,11 @@ def compare(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Compare two sides run by run: differences of skill, second − first, with intervals and tests.
+    """Compare mechanisms, stores or commits run by run: differences of skill, second − first, with intervals and tests.
 
-    The rows of mechanisms and commits are taken from --results and from those that come with synthbench. If stores or
-    commits are compared, --mech selects the mechanisms. If there are more than two mechanisms, the table has a row for
-    every pair. On a ladder, scores and differences are numbers of levels.
+    The rows of mechanisms and commits are taken from --results and from the rows that come with synthbench. If stores
+    or commits are compared, --mech selects the mechanisms. If there are more than two mechanisms, the table has a row
+    for every pair. On tasks with levels, the skill is the score, from 0 to 1.
     """
     import pandas as pd
 
