@@ -16,7 +16,7 @@ MOST_LINES = 10
 
 
 def lines_of(board: Leaderboard | None) -> Iterator[str]:
-    """Yield rank, name and skill of the best mechanisms, then how many more are ranked, and which lack a rank.
+    """Yield rank, name and skill of the best mechanisms, then how many more are ranked and which mechanisms are not.
 
     Args:
         board: A ranking. None or an empty ranking yields no lines.

@@ -1,4 +1,4 @@
-"""Checks of a component (task, mechanism, block or position encoding), or of all in a plugin, with a report as text."""
+"""Checks of a component (task, mechanism, block or position encoding), or of a plugin's components, as a report."""
 
 import dataclasses
 from typing import Any
@@ -127,7 +127,7 @@ def facts_of(component: Component, devices: Devices) -> dict[str, str]:
 
 
 def _parameters(mechanism: Mechanism, device: str) -> str:
-    """Describe the parameters: how many there are and are trained, and which are frozen or do not affect the output."""
+    """Describe a mechanism's parameters: total, trained number, and names of frozen ones and of ones without effect."""
     x = torch.randn(1, mechanism.max_length, mechanism.model_dim, device=device)
     unused = unused_parameters(mechanism.to(device), x)
     frozen = [name for name, parameter in mechanism.named_parameters() if not parameter.requires_grad]

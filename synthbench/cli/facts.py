@@ -62,7 +62,7 @@ def mechanism_facts(name: str) -> dict[str, Any]:
 
 
 def _in_condition(unit: "type[Mechanism]", condition: str) -> dict[str, Any]:
-    """Return a mechanism's options, positions and sizes as a stock layer (as published) or a bare one (stripped).
+    """Return options, positions and sizes of a mechanism as a stock layer (as published) or a bare one (stripped).
 
     Only options that differ between these conditions are returned. Sizes are at width 64 with 4 heads.
     """

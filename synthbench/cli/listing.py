@@ -76,7 +76,7 @@ def _mentions(unit: type[Any], words: str) -> bool:
 
 @list_app.command("polynomials")
 def list_polynomials(as_json: AsJson = False) -> None:
-    """List how the SLAY variants compute the factor x² of their kernel (table 1 of the paper, read from the code)."""
+    """List how variants of SLAY compute the factor x² of their kernel (table 1 of the SLAY paper, from the code)."""
     from synthbench.mechanisms.slay._polynomials import table_1
 
     facts = [row._asdict() for row in table_1()]

@@ -37,9 +37,9 @@ class Eta:
     """Estimate of the time left: the number of trainings still to be done times their duration.
 
     Trainings that only choose a learning rate are included. A training is expected to take the median time of finished
-    trainings of the same task and mechanism. If there are none, the plan's estimate is multiplied by the median ratio
-    of measured to estimated time so far. Ratios are taken from the same mechanism if possible, otherwise from its
-    family, otherwise from all mechanisms.
+    trainings of the same task and mechanism. If no such training has finished, the plan's estimate is multiplied by the
+    median ratio of measured to estimated time so far. Ratios are taken from the same mechanism if possible, otherwise
+    from its family, otherwise from all mechanisms.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -104,7 +104,7 @@ class Eta:
 
 
 def _kin(cell: Cell) -> tuple[object, ...]:
-    """Return the keys of the ratios of measured to estimated time that apply to a cell, the most specific key first."""
+    """Return the keys of ratios of measured to estimated time for a cell: mechanism, family, None (for all)."""
     return cell.mechanism, cell.mechanism.family, None
 
 
@@ -257,7 +257,10 @@ class Progress:
 
 
 def to_do(plan: Plan) -> str:
-    """Describe the missing runs of a plan: ``240 runs to do after 384 tuning runs``."""
+    """Describe the missing runs of a plan: ``240 runs to do after 384 tuning runs``.
+
+    Tuning runs only choose a learning rate.
+    """
     num_tuning = sum(len(job.untuned) for job in plan.jobs)
     runs = f"{plan.num_missing} {'run' if plan.num_missing == 1 else 'runs'} to do"
     return f"{runs} after {num_tuning} tuning {'run' if num_tuning == 1 else 'runs'}" if num_tuning else runs

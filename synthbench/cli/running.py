@@ -30,7 +30,7 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True)
 class Selection:
-    """Command-line options that select the runs and the folder of their rows; most are fields of a request."""
+    """Command-line options that select the runs and the folder of their rows; most are fields of a ``Request``."""
 
     tasks: options.TaskTerms = None
     mechanisms: options.MechanismTerms = None

@@ -1,4 +1,4 @@
-"""The result of a request at a glance: a table of tasks by mechanisms, and the command for a full report."""
+"""The result of ``synthbench run`` at a glance: tasks by mechanisms, and the command for a full report."""
 
 import json
 import shlex

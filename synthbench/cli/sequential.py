@@ -1,6 +1,6 @@
 """Add seeds until every pair of mechanisms is shown to differ by half a level or more, or by less.
 
-After each addition, an interim analysis of the rows plans more runs.
+After each addition, an interim analysis of the rows tests the pairs and plans more runs.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ SEEDS = [analysis.num_seeds or 0 for analysis in ANALYSES]
 
 
 class Analysed(NamedTuple):
-    """The outcome of an interim analysis of the rows."""
+    """The outcome of an interim analysis, which tests the rows before all seeds have run."""
 
     words: str
     """A sentence with the numbers of decided and undecided pairs."""

@@ -386,7 +386,7 @@ def p_text(p: float) -> str:
 
 
 def p_relation(p: float) -> str:
-    """Format a p value to follow ``p``: ``= 0.012``, ``< 0.001``."""
+    """Format a p value as the text after ``p``: ``= 0.012``, ``< 0.001``."""
     return p_text(p) if p < 0.001 else f"= {p_text(p)}"
 
 

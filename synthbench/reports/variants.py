@@ -73,7 +73,7 @@ class Variant(NamedTuple):
 
     @property
     def is_of_another_size(self) -> bool:
-        """True if the two settings have different state sizes, but the same block and positions."""
+        """True if the two settings have different state sizes, but the same block and position encoding."""
         main, variant = self.main, self.variant
         return (main.block, main.positions) == (variant.block, variant.positions) and main.state != variant.state
 
@@ -257,7 +257,7 @@ def conditions_table(pairs: Sequence[Variant], prior: Prior | None) -> Table:
 
     Args:
         pairs: Pairs of stock and bare layers, from :func:`conditions_of`.
-        prior: Variance of a run on tasks without repeated runs; None if unknown.
+        prior: Variance of a run on tasks where no mechanism has two runs; None if unknown.
     """
     # A difference has the variance of two runs.
     of_both = prior and Prior(2 * prior.variance, prior.dof)

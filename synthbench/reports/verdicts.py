@@ -93,9 +93,9 @@ def judge(cells: Cells) -> Verdicts:
     mechanisms, it is a t test, as for pairs (5 % after Holm over the tasks). A difference is relevant if it is at least
     ``MARGIN`` of the gap between floor and ceiling or, for a task with levels, half a level.
 
-    If mechanisms differ, a pair is named if its difference is relevant, and significant in a t test with moderated
-    variances (5 % after Holm over the task's pairs). If no pair is named, a mechanism that stands out from all others
-    is named instead.
+    If mechanisms differ, each pair is tested too. A pair is named as different if its difference is relevant, and
+    significant in a t test with moderated variances (5 % after Holm over the task's pairs). If no pair is named, a
+    mechanism that stands out from all others is named instead.
 
     Runs are paired by seed only if runs with the same seed are correlated over the suite. If tasks have levels, seeds
     may be added after a first test, and p values are adjusted for such interim analyses

@@ -141,7 +141,7 @@ def mark_in(picture: bytes) -> bytes | None:
 
 
 def looks(labels: Sequence[str]) -> dict[str, Look]:
-    """Choose line styles for the first seven labels; all others are drawn pale."""
+    """Choose line styles for the first seven labels; the lines of all other labels are drawn pale."""
     return dict(zip(labels, itertools.starmap(Look, zip(COLOURS, DASHES, MARKERS, strict=False)), strict=False))
 
 

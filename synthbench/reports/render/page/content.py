@@ -98,7 +98,7 @@ def content(report: Report) -> SimpleNamespace:
 
 
 def _ids(cells: Cells) -> Ids:
-    """Make HTML ids for the values of each filter: categories in printed order, values of all others alphabetically."""
+    """Make HTML ids for the values of each filter; categories are in printed order, other values are alphabetical."""
     labels = {
         "family": sorted({mechanism.family for mechanism in cells.mechanisms}),
         "category": cells.categories,
