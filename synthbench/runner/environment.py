@@ -78,7 +78,7 @@ def hardware(device: torch.device) -> dict[str, Any]:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Return the peak memory in bytes: on a GPU, of the tensors since the last reset; on a CPU, of this process."""
+    """Return the peak memory in bytes: of tensors since the last reset on a GPU, of this process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024
@@ -138,7 +138,7 @@ def commit_warning() -> str | None:
 
 
 def _checkout() -> dict[str, Any]:
-    """Return the commit of the checkout that the package runs from, and whether its code was changed since.
+    """Return the commit of the checkout that the package runs from, and whether its code has uncommitted changes.
 
     Without a repository, ``SYNTHBENCH_COMMIT`` may state the commit; the code is then assumed to be unchanged.
     """

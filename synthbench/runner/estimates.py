@@ -1,4 +1,4 @@
-"""Estimates how long jobs will take, from the times of earlier rows or, if there are none, from the amount of work.
+"""Estimates how long jobs will take, from the times in earlier rows of results or, without such rows, from the work.
 
 Estimates decide only the order of jobs and the displayed remaining time; they affect no number in a row.
 """
@@ -29,7 +29,7 @@ TIMED = (
 
 
 def cost_columns(cell: Cell) -> dict[str, Any]:
-    """Return the values that decide how long a run of a cell takes, keyed by the column name of a row."""
+    """Return the values that decide how long a run of a cell (task × mechanism) takes, by column name of a row."""
     model, training = cell.suite.model, cell.suite.training
     return {
         "device_type": cell.device_type,
@@ -48,13 +48,13 @@ def cost_columns(cell: Cell) -> dict[str, Any]:
 
 
 def work(columns: Mapping[str, Any] | pd.DataFrame) -> Any:
-    """Compute the work of one run: its tokens times ``1 + length / 64``, since tokens cost more in long sequences."""
+    """Compute the work of one run: tokens times ``1 + length / 64``, since tokens cost more in long sequences."""
     length = columns["seq_len"]
     return columns["steps_planned"] * columns["batch_size"] * length * (1 + length / 64)
 
 
 class Estimates:
-    """Estimates the time of a run: its work times the median time per unit of work in the most similar earlier rows.
+    """Estimates the time of a run: its :func:`work` times the median seconds per unit of work in similar earlier rows.
 
     Args:
         rows: Rows with the columns ``TIMED``, as :meth:`synthbench.results.Store.runs` returns them. Only rows with

@@ -1,9 +1,10 @@
-"""Held-out tests of models that ran foreign code: a separate process, the judge, measures their scores.
+"""Held-out tests, which measure the scores of models that ran foreign code (code that does not come with synthbench).
 
-Foreign code is code that does not come with synthbench. The judge draws new sequences and keeps their targets secret.
-Each question is one sequence up to a scored position, so no process with a plugin ever has a target or a later token.
-The worker (the process that trained the model) writes the answers and its rows into the folder of its job. The judge
-accepts only the rows of that job, and replaces the scores in them by its own measurements.
+The judge, the process of the command, draws new sequences and keeps their targets secret. Each question is one sequence
+up to a scored position, so the worker that trained the model gets neither targets nor later tokens. If a task reads all
+answers at the last position, its questions are whole sequences. The worker writes the answers and its rows of results
+into the folder of its job. The judge accepts only the rows of that job, and replaces their scores by its own
+measurements.
 """
 
 import hashlib
@@ -48,7 +49,10 @@ MOST_DRAWS = 64
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """The questions of one test; each question is a sequence cut off after one of its scored positions."""
+    """The questions of one test, each a sequence that is cut off after one of its scored positions.
+
+    Sequences stay whole if the task reads all answers at the last position.
+    """
 
     inputs: Int[np.ndarray, "count length"]
     """Input tokens; zeros follow after the scored position."""
@@ -60,7 +64,7 @@ class Questions:
 
 
 class Result(NamedTuple):
-    """Measurements in one test by the judge, the process that scores the answers."""
+    """Measurements of one test, made by the process that scores the answers."""
 
     num_correct: int
     num_questions: int
@@ -76,12 +80,13 @@ class Result(NamedTuple):
 
 
 def questions_of(cell: Cell, salt: str) -> dict[int, Questions]:
-    """Draw the questions of a run's held-out tests, and return them by test number.
+    """Draw the questions of a run's held-out tests (on new sequences with secret targets), by test number.
 
-    A ladder has one test per level, numbered from 1; any other task has one test, number 1.
+    A ladder (a task's series of levels) has one test per level, numbered from 1. Without a ladder, there is only
+    test 1.
 
     Args:
-        cell: The cell of the run; only its suite and task are used.
+        cell: The cell (task × mechanism) of the run; its mechanism is not used.
         salt: Secret text that seeds the sequences; the process that answers must not know it.
     """
     tests = cell.tests if cell.levels else {1: cell.tests[1]}
@@ -90,7 +95,7 @@ def questions_of(cell: Cell, salt: str) -> dict[int, Questions]:
 
 
 def _draw(cell: Cell, number: int, task: Task, length: int, count: int, salt: str) -> Questions:
-    """Draw sequences and one scored position in each, so that all scored positions are equally likely."""
+    """Draw up to ``count`` questions, each at one scored position; all scored positions are equally likely."""
     seed = int.from_bytes(hashlib.sha256(salt.encode()).digest())
     rng = np.random.default_rng(seed)
     inputs, places, targets = [np.empty((0, length), np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -127,8 +132,8 @@ def answer(model: SequenceModel, runs: Sequence[Run], folder: Path, device: torc
     """Answer the questions in a folder with the trained model, and write the answers; without questions, do nothing.
 
     Args:
-        model: The batched model of all runs.
-        runs: The runs, in the order of the model's first dimension.
+        model: Model that computes all runs at once.
+        runs: The runs, in the order of the first dimension (the run axis) of the model's tensors.
         folder: Folder of the job that the runs belong to, with or without questions.
         device: Device of the model.
     """
@@ -167,7 +172,7 @@ def _answer(model: SequenceModel, runs: Sequence[Run], number: int, folder: Path
 
 
 def results_of(questions: Mapping[int, Questions], folder: Path, run_id: str) -> dict[int, Result] | None:
-    """Score the answers of a worker by test number; None if answers are missing or do not fit the questions."""
+    """Score a worker's answers and return the results by test number; None if answers are missing or do not fit."""
     results = {}
     for number, some in questions.items():
         expected = _no_answers(len(some.places), some.num_probabilities)
@@ -189,7 +194,7 @@ def results_of(questions: Mapping[int, Questions], folder: Path, run_id: str) ->
 
 
 def _losses(logits: Float[np.ndarray, "count classes"], targets: Int[np.ndarray, " count"]) -> np.ndarray:
-    """Normalise the answers, whose probabilities could sum to more than 1, and compute the losses in nats."""
+    """Compute losses in nats; the answers are normalised first, since their probabilities could sum to more than 1."""
     with np.errstate(invalid="ignore"):
         shifted = logits - logits.max(-1, keepdims=True)
         losses: np.ndarray = np.log(np.exp(shifted).sum(-1)) - shifted[np.arange(len(targets)), targets]
@@ -216,7 +221,7 @@ def _file(folder: Path, run_id: str, number: int, kind: str) -> Path:
 
 
 def measured(row: Mapping[str, Any], results: Mapping[int, Result] | None) -> dict[str, Any]:
-    """Replace the score that a worker claims with the score that the judge measured.
+    """Replace the score that a worker claims with the score that the judge (the process of the command) measured.
 
     Args:
         row: The row as the worker wrote it.
@@ -267,27 +272,28 @@ def is_foreign(cell: Cell) -> bool:
 
 
 def needs_held_out_test(cell: Cell) -> bool:
-    """Tell whether a cell runs foreign code on a built-in task; the judge then measures its score.
+    """Tell whether a cell runs foreign code on a built-in task; the process of the command then measures its score.
 
-    A plugin's own task is not tested, because its author decides the questions anyway.
+    Foreign code is code that does not come with synthbench. A plugin's own task is not tested, because its author
+    decides the questions anyway.
     """
     return is_foreign(cell) and TASKS.is_built_in(cell.task_name)
 
 
 def folder_of(job: Job, results: Path, driver: str) -> Path:
-    """Return the folder of the store for a job's rows; a job that runs foreign code gets a separate store."""
+    """Return the store's folder to which a job writes its rows; a job with foreign (not built-in) code gets its own."""
     if not any(map(is_foreign, job.cells)):
         return results
     return folder_named(results, driver, (*job.missing, *job.untuned)[0].run_id)
 
 
 def folder_named(results: Path, driver: str, run_id: str = "") -> Path:
-    """Return the temporary folder of a command or, with ``run_id``, the folder of a job by the id of its first run."""
+    """Return the temporary folder of a command, or the folder in it of the job whose first run has the given id."""
     return results / "_tmp" / f"held-out-{driver}" / run_id
 
 
 class HeldOutTest:
-    """The held-out tests of a command, for its jobs that run foreign code.
+    """Tests on new sequences, with secret targets, for the jobs of a command that run foreign (not built-in) code.
 
     The secret that seeds the questions never leaves this process.
 
@@ -313,7 +319,7 @@ class HeldOutTest:
                 write_inputs(self._questions(run), folder, run.run_id)
 
     def take(self, job: Job) -> list[dict[str, Any]]:
-        """Move the rows of a job into the store, with the scores that the judge measured, and return these rows.
+        """Move the rows of a job into the store, with the scores that this process measured, and return these rows.
 
         Rows of runs that the job was not asked to make are ignored. Return an empty list for a job of built-in
         components.

@@ -1,4 +1,4 @@
-"""Changes the widths and arguments of models, so that all have equally many parameters or state elements."""
+"""Changes the width or arguments of models until all have about the same number of parameters or state elements."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +32,9 @@ _WORDS: dict[Quantity, str] = {"params": "parameters", "state": "state elements"
 
 
 def parse_match(text: str) -> tuple[Quantity, int | None]:
-    """Parse ``params``, ``state`` or ``state=4096``; without a number, the suite's first mechanism sets the target.
+    """Parse a value of ``--match``, such as ``params``, ``state`` or ``state=4096``, into quantity and target number.
+
+    The number is None if the text has none; the size of the suite's first mechanism is then the target.
 
     Raises:
         UnknownName: If the quantity is neither ``params`` nor ``state``.
@@ -47,7 +49,9 @@ def parse_match(text: str) -> tuple[Quantity, int | None]:
 
 
 def all_matched(cells: Sequence[Cell], text: str) -> list[Cell]:
-    """Resize cells as ``--match`` asks; mechanisms of the family ``control`` stay as they are.
+    """Resize the models of cells (task × mechanism) as ``--match`` asks.
+
+    Mechanisms of the family ``control``, references without learned mixing of tokens, stay as they are.
 
     Raises:
         UnknownName: If the quantity is neither ``params`` nor ``state``.
@@ -68,7 +72,7 @@ def all_matched(cells: Sequence[Cell], text: str) -> list[Cell]:
 
 
 def matched_as(cell: Cell, text: str) -> Cell:
-    """Resize a cell as ``--match`` asks, and record the request in the cell, so that its rows can be grouped."""
+    """Resize a cell's model as ``--match`` asks, and record that size in the cell, so that its rows can be grouped."""
     resized = matched(cell, *_target(cell, text))
     return replace(
         resized, match=join_match(text, term_of(cell.mechanism, cell.resolved_mechanism_arguments, is_complete=True))
@@ -76,7 +80,10 @@ def matched_as(cell: Cell, text: str) -> Cell:
 
 
 def misses(cell: Cell, suite: Suite) -> str:
-    """Say which size a cell has instead of the target in its ``match``; empty if it meets the target within 5 %."""
+    """Describe the size of a cell's model if it is over 5 % off the target in ``cell.match``; else return no text.
+
+    A target without a number is the size of the first mechanism of ``suite``.
+    """
     quantity, target = _target(replace(cell, suite=suite), split_match(cell.match or "")[0])
     size = size_of(cell, quantity)
     if abs(size - target) <= TOLERANCE * target:
@@ -108,16 +115,16 @@ def _state_elements(mechanism: type[Mechanism], fields: tuple[tuple[str, Any], .
 
 
 def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
-    """Find a variant of a cell within 5 % of the target size, by changing at most two numbers.
+    """Find a variant of a cell whose model is within 5 % of the target size, by changing at most two numbers.
 
-    A cell that fits is returned unchanged. Otherwise, the mechanism's integer arguments (in order of declaration) and
+    A cell whose model already has this size is returned unchanged. Otherwise, the mechanism's integer arguments (in order of declaration) and
     the model's width are tried. For attention, the width stays a multiple of the number of heads. To match a state,
     arguments are tried first, because they change only the mechanism. To match parameters, the width is tried first,
     because a changed argument may make a different mechanism. If no single change reaches the target, a second number
-    of the nearest cell is changed too.
+    of the nearest variant is changed too.
 
     Raises:
-        UsageError: If nothing fits; the message gives the nearest size.
+        UsageError: If no variant is within 5 % of the target; the message gives the nearest size.
     """
 
     def distance(candidate: Cell) -> int:
@@ -138,7 +145,7 @@ def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
 
 
 def reference_of(cell: Cell) -> Cell:
-    """Return the cell of the suite's first mechanism on the same task; ``--match`` uses its size by default."""
+    """Return the cell of the suite's first mechanism on the same task; its size is ``--match``'s default target."""
     name, arguments = next(iter(cell.suite.mechanisms.items()))
     return replace(cell, mechanism_name=name, mechanism_arguments=coerce("mechanism", MECHANISMS[name], arguments))
 
@@ -169,13 +176,16 @@ def _with_argument(cell: Cell, name: str, value: int) -> Cell:
 
 
 def with_width(cell: Cell, width: int) -> Cell:
-    """Return a cell with models of another width."""
+    """Return a copy of a cell whose models have another width (model dimension)."""
     model = cell.suite.model.model_copy(update={"model_dim": width})
     return replace(cell, suite=cell.suite.model_copy(update={"model": model}))
 
 
 def _nearest(number: Number, quantity: Quantity, target: int) -> list[Cell]:
-    """Vary one number to get the cells just below and above the target; empty if the number has no effect on size."""
+    """Vary one number of a cell, and return the variants whose sizes are nearest to the target from below and above.
+
+    The list is empty if the number has no effect on the size.
+    """
 
     @cache
     def allowed(value: int) -> int:

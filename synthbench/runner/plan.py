@@ -1,4 +1,4 @@
-"""Turns a request into a plan: the cells (task × mechanism) that it selects, and jobs for their missing rows."""
+"""Turns a request into a plan: its cells (task × mechanism), and jobs that will train the runs without a row."""
 
 import shlex
 from collections import Counter
@@ -45,10 +45,11 @@ _READ = tuple(dict.fromkeys((*_DECISIVE, *TIMED)))
 class Job:
     """Runs that one worker trains; ``missing`` are the runs whose rows are to be written.
 
-    The runs belong to one cell (task × mechanism), or to several cells that share a :attr:`Cell.program`. At most
-    ``group_size`` runs train as one program. The grouping does not depend on which rows are missing, so a resumed sweep
-    trains the same groups as an uninterrupted sweep. If the suite tunes learning rates, a job has all runs of its
-    cells. ``tuning_skills`` maps each tuning run with a row to its skill, or to None if the row has no score.
+    The runs belong to one cell (task × mechanism), or to several cells that can train as one program
+    (:attr:`Cell.program`). At most ``group_size`` runs train as one program. The grouping does not depend on which rows
+    are missing, so a resumed command trains the same groups as an uninterrupted one. If the suite tunes learning rates,
+    a job has all runs of its cells. Tuning runs serve to choose a learning rate; ``tuning_skills`` maps each tuning run
+    that has a row to its skill, or to None if the row has no score.
     """
 
     cells: tuple[Cell, ...]
@@ -87,7 +88,7 @@ class Job:
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """The jobs of a command, long ones first, and how many of the planned rows are already done."""
+    """The jobs of a command, longest first, and the numbers of rows that are planned and already done."""
 
     jobs: tuple[Job, ...]
     num_planned: int
@@ -199,7 +200,7 @@ def count_status(request: Request, device: torch.device) -> list[dict[str, Any]]
 def select_components(request: Request) -> Selected:
     """Load the plugins of a request and look up its suite, tasks and mechanisms.
 
-    Components of installed packages are imported only if the names require it.
+    Tasks and mechanisms of installed packages are imported only if the request's names or patterns require it.
 
     Raises:
         UsageError: If a name or a suite is not allowed.
@@ -227,7 +228,9 @@ def select_components(request: Request) -> Selected:
 def cells_and_seeds(
     request: Request, device: torch.device, selected: Selected | None = None
 ) -> tuple[list[Cell], Sequence[int]]:
-    """Return the cells (task × mechanism) of a request, with its limits and sizes, and the root seeds of their runs.
+    """Return the cells (task × mechanism) of a request and the root seeds of their runs.
+
+    Number of steps, sizes of tests and models, and the part of the plan are as the request asks.
 
     Raises:
         UsageError: If a name, argument or value is not allowed.
@@ -252,7 +255,10 @@ def cells_and_seeds(
 
 
 def _is_done(row: Mapping[str, Any], request: Request, sources: Collection[tuple[str, str]]) -> bool:
-    """Return whether a stored row is kept; ``sources`` has the installed code hashes as pairs (task, mechanism)."""
+    """Return whether a stored row is kept, so that its run is not trained again.
+
+    ``sources`` holds the hashes of the installed code, as pairs (task, mechanism).
+    """
     if request.rerun == "all" or (request.deterministic and not row["deterministic"]):
         return False
     if row["status"] == "ok":
@@ -289,10 +295,12 @@ def _notices(request: Request, plan: Plan, cells: Sequence[Cell], rows: Sequence
 
 
 def shorten(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
-    """Shorten a suite to ``steps`` training steps and to at most ``limit`` sequences per evaluation; None: no change.
+    """Shorten a suite to ``steps`` training steps and to at most ``limit`` sequences per evaluation.
+
+    For each of the two that is None, the suite stays as it is.
 
     Raises:
-        UsageError: If a number is not positive.
+        UsageError: If ``steps`` or ``limit`` is not positive.
     """
     for name, value in (("steps", steps), ("limit", limit)):
         if value is not None and value < 1:
@@ -314,13 +322,14 @@ def shorten(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
 def with_block_and_positions(
     suite: Suite, *, block: str | None, positions: str | None, condition: str | None = None
 ) -> Suite:
-    """Return the suite with the given condition, block and position encoding; None keeps that of the suite.
+    """Return a copy of a suite with the given block, position encoding and condition; None keeps the suite's own.
 
-    A suite made before conditions were introduced has one position encoding for all mechanisms. If a condition is
-    given for such a suite, each mechanism gets its authors' encoding, unless ``positions`` is given too.
+    The condition is ``stock`` (layers as their authors build them) or ``bare`` (only the recurrence or the attention
+    scores). Suites older than conditions have one position encoding for all mechanisms. If a condition is given for
+    such a suite, each mechanism gets its authors' encoding, unless ``positions`` is given too.
 
     Raises:
-        UnknownName: If there is no such condition.
+        UnknownName: If the condition does not exist.
     """
     if condition is not None and condition not in (*CONDITIONS, suite.condition):
         raise UnknownName("condition", condition, dict.fromkeys((*CONDITIONS, suite.condition)))
@@ -336,7 +345,8 @@ def restrict_rates(suite: Suite, rates: Sequence[float]) -> Suite:
     """Restrict a suite to some of its learning rates; the ids of the remaining rows stay the same.
 
     Raises:
-        UsageError: If the suite lacks one of the rates, or tunes its rates, since each id then depends on all rates.
+        UsageError: If the suite lacks one of the rates. Also if the suite tunes its rates, since the id of each row
+            then depends on all rates.
     """
     if suite.tuning is not None:
         raise UsageError(
@@ -381,20 +391,21 @@ def select_mechanisms(suite: Suite, expressions: Sequence[str]) -> Selection:
 
 
 def _registered(expressions: Sequence[str]) -> tuple[list[str], set[str]]:
-    """Split expressions into terms with the registered names of mechanisms; return the terms and the names in them."""
+    """Split expressions into terms such as ``slay:P=8``, with registered names; return the terms and their names."""
     terms = [registered(term, MECHANISMS.resolve) for text in expressions for term in split_terms(text)]
     return terms, {parse_term(term.removeprefix("!"))[0] for term in terms}
 
 
 def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_type: str, is_full: bool) -> list[Cell]:
-    """Make one cell per task and mechanism; arguments from the command line override those of the suite.
+    """Make one cell per task and mechanism; arguments from the command line override the suite's arguments.
 
-    Tasks that the suite does not list get cells in the suite that :func:`~synthbench.suites.with_tasks` returns.
+    Cells of tasks that the suite does not list belong to a copy of the suite, made by
+    :func:`~synthbench.suites.with_tasks`.
 
     Raises:
         UnknownName: If a task, a block, a position encoding or an argument does not exist.
-        UsageError: If a value is out of range, a task cannot draw sequences of its length, or the suite tunes by skill
-            and a task has no skill.
+        UsageError: If a value is out of range, or a task cannot draw sequences of its length. Also if the suite chooses
+            learning rates by skill, and a task has no skill.
     """
     if suite.tuning is not None and (in_bits := [name for name in tasks if TASKS[name].measure == "bits"]):
         raise UsageError(
@@ -423,7 +434,7 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
 
 
 def _require_phases(cells: Sequence[Cell]) -> None:
-    """Refuse the suite's curriculum for mechanisms without phases (geometries that it adds one after another)."""
+    """Refuse mechanisms that lack the several geometries that the suite's curriculum adds one after another."""
     for cell in cells:
         if not _has_phases(cell):
             built_in = [name for name in MECHANISMS if MECHANISMS.is_built_in(name)]
@@ -440,15 +451,18 @@ def _has_phases(cell: Cell) -> bool:
 
 
 def options_in(suite: Suite, mechanism: str) -> dict[str, Any]:
-    """Return a mechanism's options in a suite: the options of the condition, overridden by those of the suite."""
+    """Return a mechanism's options in a suite: those set by the suite's condition (such as ``bare``) or by its list.
+
+    If both set an option, the value in the list of mechanisms counts.
+    """
     return condition_options(MECHANISMS[mechanism], suite.condition) | options_of(mechanism, suite.mechanisms)
 
 
 def in_shard(cells: Sequence[Cell], shard: str) -> list[Cell]:
-    """Select the cells of one part of the plan: ``2/3`` is the second of three. Each cell is in exactly one part.
+    """Select the cells (task × mechanism) of one part of the plan: ``2/3`` is the second of three parts.
 
-    All runs of a cell stay together, since they choose a learning rate together or train as one program. A
-    cell's part depends only on the identity of the cell, not on the seeds or on finished rows.
+    Each cell is in exactly one part. All runs of a cell stay together, since they choose a learning rate together or
+    train as one program. The part depends only on the cell and its learning rates, not on the seeds or finished rows.
 
     Raises:
         UsageError: If the text is malformed, or there is no such part.
@@ -473,15 +487,16 @@ def make_plan(
     The longest jobs come first, so that no long job starts near the end.
 
     Args:
-        cells: Cells to train.
-        seeds: Root seeds. Each cell has one run per seed or, without tuning, one per seed and learning rate.
+        cells: Cells (task × mechanism) to train.
+        seeds: Root seeds. If the suite tunes learning rates, each cell has one run per seed; otherwise, one run per
+            seed and learning rate.
         done: Skill of each run that is already done, by run id; None for a run without a skill.
-        group_size: Number of runs that train as one program; None: that of :func:`default_group_size`.
-        is_across_tasks: Whether cells may be batched if all of their runs fit into it.
-        estimates: Expected times of runs; None: computed from their work.
+        group_size: Limit on the runs that train as one program; None: the result of :func:`default_group_size`.
+        is_across_tasks: Whether several cells may share a program, if all of their runs fit into it.
+        estimates: Estimates of the times of runs; None: compare jobs by the amount of work.
 
     Raises:
-        UsageError: If a seed is a tuning seed of the suite.
+        UsageError: If the suite uses one of the seeds to tune learning rates.
     """
     estimates = estimates or Estimates()
     ids: dict[Cell, dict[Run, str]] = {}
@@ -508,7 +523,7 @@ def make_plan(
 
 
 def default_group_size(cell: Cell) -> int:
-    """Return the number of runs that train as one program; it depends only on the device and the tokens per step."""
+    """Return the limit on runs that train as one program; it depends only on the device and the tokens per step."""
     if cell.device_type == "cuda":
         return GPU_GROUP_SIZE
     ladder = cell.suite.ladder
@@ -517,7 +532,7 @@ def default_group_size(cell: Cell) -> int:
 
 
 def _sharing(ids: Mapping[Cell, Mapping[Run, str]], group_size: int | None) -> list[list[Cell]]:
-    """Group cells that share a program; a cell whose runs do not fit into the present group begins a new group."""
+    """Group cells whose runs can train as one program; a cell that does not fit into a group begins a new group."""
     groups: list[list[Cell]] = []
     open_groups: dict[str, tuple[list[Cell], int]] = {}
     for cell, runs in ids.items():

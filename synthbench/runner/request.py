@@ -1,4 +1,4 @@
-"""A request: the runs that are asked for, and how to run them."""
+"""A request: the runs that the user asks for, and how to run them."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from synthbench.options import RUN_SUITE
 
 
 class Kind(NamedTuple):
-    """Properties of an executor; ``package`` is the optional package that it needs."""
+    """Properties of an executor (a way to run jobs); ``package`` is the optional package that it needs, if any."""
 
     package: str | None = None
     is_elsewhere: bool = False
@@ -30,7 +30,7 @@ EXECUTORS = {
 
 @dataclass(frozen=True)
 class Request:
-    """Request for runs; every field except ``only`` is an option of ``synthbench run``."""
+    """Request for runs; every field except ``only`` is a command-line option of ``synthbench run``."""
 
     suite: str = RUN_SUITE
     tasks: Sequence[str] = ("all",)

@@ -1,4 +1,4 @@
-"""Makes the record of a run: its row, its learning curve and, on request, its predictions."""
+"""Makes the record of a run: its row of results, its learning curve and, on request, its predictions."""
 
 import json
 import math
@@ -73,7 +73,13 @@ class Failure:
 def row_and_curve(
     result: GroupResult, index: int, provenance: Provenance
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Make the row and the learning curve of a run that was trained and perhaps diverged."""
+    """Make the row and the learning curve of a trained run; it may have diverged.
+
+    Args:
+        result: Results of runs that were trained as one program.
+        index: Index of the run among them, from 0.
+        provenance: Circumstances in which the row is made.
+    """
     run = result.runs[index]
     cell = run.run.cell
     training = cell.suite.training
@@ -117,7 +123,10 @@ def row_and_curve(
 
 
 def with_remark(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Add a remark to the note of a row if its score is significantly above the ceiling that its task states."""
+    """Add a remark to a row's column ``note`` if a score is over five standard errors above its ceiling.
+
+    On a ladder (a task's series of levels), this is the score of a level.
+    """
     levels = levels_in(json.loads(row["metrics"]))
     reached = [(level.score, level.ceiling) for level in levels] or [(row["score"], row["ceiling"])]
     for score, ceiling in reached:
@@ -128,7 +137,10 @@ def with_remark(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _standard_error(ceiling: float, num_sequences: int) -> float:
-    """Compute the standard error of a score at its ceiling; a score in bits is assumed to have variance 1."""
+    """Compute the standard error of a score whose true value is the ceiling.
+
+    For scores in bits, each sequence is assumed to have variance 1.
+    """
     spread = ceiling * (1 - ceiling) if 0 <= ceiling <= 1 else 1.0
     return math.sqrt(spread / num_sequences)
 
@@ -149,7 +161,7 @@ def failure_row(runs: Sequence[Run], index: int, failure: Failure, provenance: P
 
 
 def _counted(cell: Cell, score: Score) -> float:
-    """Return a score as its row states it: minus bits per token, accuracy or, on a ladder, the ladder score."""
+    """Return the number that a row states as its score: minus the bits per token, the accuracy or a ladder's score."""
     return -bits_of(score.loss) if cell.is_in_bits else score.accuracy
 
 
@@ -210,7 +222,11 @@ def _metrics(cell: Cell, run: RunResult) -> dict[str, float | None]:
 
 
 def _metrics_in_bits(run: RunResult) -> dict[str, float | None]:
-    """Collect metrics in bits per token: of validation and of each kind of position, with its fraction."""
+    """Collect the metrics of a run that is scored in bits per token.
+
+    They include the bits in validation, in longer tests and at each kind of position, with each kind's share of the
+    scored positions.
+    """
     metrics: dict[str, float | None] = {}
     if run.validation:
         metrics["validation_bits"] = bits_of(run.validation[-1].loss)
@@ -224,7 +240,10 @@ def _metrics_in_bits(run: RunResult) -> dict[str, float | None]:
 
 
 def _bounds_of(cell: Cell) -> tuple[Bound, Bound, Bound | None]:
-    """Return floor, ceiling and local ceiling, in the unit of the score."""
+    """Return floor, ceiling and local ceiling (of the best rule that sees only a token and its position).
+
+    All are in the unit of the score. The local ceiling is None for scores in bits.
+    """
     if cell.ladder_schedule is not None:  # the ladder score already allows for the base of each level
         return Bound(0.0), Bound(1.0), Bound(0.0)
     local = None if cell.is_in_bits else local_ceiling(cell.task, cell.length)

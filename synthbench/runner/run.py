@@ -46,7 +46,7 @@ Checks = dict[Component, list[CheckResult]]
 
 @dataclass(repr=False)
 class RunReport:
-    """The result of a request: rows planned, already done and written."""
+    """The result of a request: which rows were planned, how many were already done, and what was written."""
 
     results: Path
     runs: Mapping[str, Run]
@@ -83,7 +83,7 @@ class RunReport:
         return not self.failed and not self.num_failed_before and not self.is_interrupted
 
     def followed_by(self, other: "RunReport") -> "RunReport":
-        """Combine this report with that of a later request to the same store."""
+        """Combine this report with the report of a later request to the same store."""
         return RunReport(
             self.results,
             {**self.runs, **other.runs},
@@ -96,9 +96,10 @@ class RunReport:
 
 
 def planned_rows(runs: Mapping[str, Run], results: Path) -> pd.DataFrame:
-    """Read the rows of some runs from a store, labelled with the suites of these runs.
+    """Read the rows of some planned runs from a store, labelled with the suites of these runs.
 
     A row may have been made for another suite with the same protocol; it is returned with the suite of the planned run.
+    Scores on the levels of built-in tasks are computed anew with the installed shortcut baselines.
 
     Args:
         runs: Planned runs, by run id.
@@ -134,7 +135,8 @@ def run(
     Raises:
         UsageError: If a name, argument or value is not allowed.
         StoreError: If the store cannot be written; where possible, this is checked before any training.
-        ContractError: If a plugin cannot be loaded, or one of its components cannot be built.
+        ContractError: If a plugin cannot be loaded, or one of its components cannot be built. Also if a component other
+            than a mechanism fails a check.
     """
     began = time.monotonic()
     prepared = prepare(request)
@@ -173,8 +175,8 @@ def prepare(request: Request) -> Prepared:
     Raises:
         UsageError: If a name, argument or value is not allowed.
         StoreError: If the store cannot be read, or its path is not a folder.
-        ContractError: If a plugin cannot be loaded, or one of its components cannot be built, or one that is no
-            mechanism fails a check.
+        ContractError: If a plugin cannot be loaded, or one of its components cannot be built. Also if a component other
+            than a mechanism fails a check; rows record the failed checks of mechanisms.
     """
     device = device_of(request)
     kernels.choice()  # refuses a misspelt choice before the first job
@@ -228,7 +230,7 @@ def _opened(prepared: Prepared) -> RunContext:
 
 
 def _judged(done: JobDone, test: HeldOutTest) -> list[RunOutcome]:
-    """Return the outcomes of a job; if it ran foreign code, the scores are those that this process measured."""
+    """Return a job's outcomes; if the job ran foreign (not built-in) code, with scores that this process measured."""
     outcomes = {outcome.run_id: outcome for outcome in done.outcomes}
     for row in test.take(done.job):
         if row["run_id"] in outcomes:

@@ -37,7 +37,7 @@ def replaced() -> str | None:
 
 
 def _codes() -> dict[str, list[object]]:
-    """Collect the code of all watched functions and classes, by full name."""
+    """Collect the code of all functions and classes that plugins must not replace, by full name."""
     spaces = {module.__name__: vars(module) for module in _modules()} | {"torch.Tensor": vars(torch.Tensor)}
     for module in [space for space in spaces if space.startswith("synthbench.")]:
         own = [value for value in spaces[module].values() if isinstance(value, type) and value.__module__ == module]
@@ -58,7 +58,7 @@ def _modules() -> Iterator[ModuleType]:
 
 
 def _code(value: Any) -> list[object]:
-    """Collect the objects that determine what a function does, to compare them by identity; empty for other values.
+    """Collect the objects that determine what a function does, to compare them by identity; none for other values.
 
     This detects a function that was replaced or wrapped, or whose code or defaults were replaced.
     """

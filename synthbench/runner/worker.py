@@ -1,4 +1,4 @@
-"""Trains the runs of one job (the runs that one worker trains) and writes a row for each."""
+"""Trains the runs of one job, the unit of work of a worker, and writes a row of results for each run."""
 
 import time
 import traceback
@@ -79,10 +79,11 @@ class RunOutcome:
 
 
 def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
-    """Train the runs of a job and write the missing rows, beginning with runs that serve to choose a learning rate.
+    """Train the runs of a job and write the rows that are missing.
 
-    If a mechanism raises, the row gets a status that says so. When memory runs out, the number of batched runs
-    is halved, down to one. Process settings that a mechanism or task changes are restored.
+    If the suite tunes learning rates, the runs that serve to choose the rate are trained first. If a mechanism raises
+    an exception, the rows say so in their status. When memory runs out, the number of runs that train as one program is
+    halved, down to one. Process settings that a mechanism or task changes are restored.
 
     Args:
         job: The job; its plugins are already loaded in this process.
@@ -153,9 +154,9 @@ class _Worker:
         )
 
     def tuned_rates(self, job: Job) -> dict[Cell, float]:
-        """Choose the learning rate of each cell by the highest mean skill on validation sequences.
+        """Choose each cell's learning rate (cell: task × mechanism) by the highest mean skill on validation sequences.
 
-        A run without a score has skill 0 here. Of tied rates, the smallest is chosen.
+        A run without a score has skill 0 here. If rates tie, the smallest is chosen.
         """
         untuned = job.untuned
         trained = self.train_all(replace(job, runs=untuned, missing=untuned))
@@ -172,7 +173,7 @@ class _Worker:
         }
 
     def train_all(self, job: Job) -> list[RunOutcome]:
-        """Train each group of runs in which a row is missing; each group is timed separately."""
+        """Train each group of runs (trained as one program) in which a row is missing; time each group separately."""
         outcomes = []
         for group in job.groups:
             self.provenance = replace(self.provenance, started_at=datetime.now(UTC), began=time.monotonic())
@@ -180,7 +181,7 @@ class _Worker:
         return outcomes
 
     def train(self, runs: Sequence[Run], job: Job) -> list[RunOutcome]:
-        """Train batched runs and write their rows; if training fails, try again with smaller batches."""
+        """Train runs as one program and write their rows; if training fails, try again with fewer runs at once."""
         device = self.provenance.device
         try:
             result = train_group(
@@ -208,7 +209,7 @@ class _Worker:
         return self.fail(runs, job, failure)
 
     def record(self, result: GroupResult, job: Job) -> list[RunOutcome]:
-        """Write the rows, curves and predictions of those runs whose rows are missing."""
+        """Write the row, learning curve and predictions of each run whose row is missing."""
         missing = [index for index, trained in enumerate(result.runs) if trained.run in job.missing]
         runs = [row_and_curve(result, index, self.provenance) for index in missing]
         if self.context.predictions is not None:
@@ -218,7 +219,7 @@ class _Worker:
         return [outcome_of(row) for row, _ in runs]
 
     def fail(self, runs: Sequence[Run], job: Job, failure: Failure) -> list[RunOutcome]:
-        """Write the failure as the row of each run whose row is missing."""
+        """Write a row that records the failure, for each run whose row is missing."""
         missing = [index for index, run in enumerate(runs) if run in job.missing]
         is_causal = self.provenance.causal_checked and failure.status != "contract"
         provenance = replace(self.provenance, causal_checked=is_causal)
@@ -233,7 +234,10 @@ def replaced_code(job: Job) -> str | None:
 
 
 def _parts(runs: Sequence[Run], failure: Failure) -> list[Sequence[Run]]:
-    """Split batched runs that failed: in halves if memory ran out, else by cell; empty if they cannot be split."""
+    """Split runs that failed as one program: in halves if memory ran out, otherwise by cell (task × mechanism).
+
+    The result is empty if the runs cannot be split.
+    """
     if failure.status == "oom":
         half = len(runs) // 2
         return [runs[:half], runs[half:]] if half else []
@@ -242,7 +246,7 @@ def _parts(runs: Sequence[Run], failure: Failure) -> list[Sequence[Run]]:
 
 
 def _message(problem: BaseException, cell: Cell) -> str:
-    """Describe an exception for a row; the plugin line that led to it comes first, since long messages are cut."""
+    """Describe an exception for a row, beginning with the plugin's line that led to it, since long messages are cut."""
     places = (raised_at(problem, unit) for unit in (cell.mechanism, type(cell.task)))
     place = next(filter(None, places), None)
     return f"{place}: {problem}" if place else str(problem)

@@ -1,7 +1,8 @@
 """Executors, which run jobs in this process, in a pool of worker processes, or on other machines.
 
 To add an executor, write a module here with a class of the same name (``my_kind``: ``MyKind``), and add a line to
-``EXECUTORS`` in ``runner/request.py``. It may subclass ``pool.Pool`` here, ``base.WorkerExecutor`` elsewhere.
+``EXECUTORS`` in ``runner/request.py``. If its jobs run on this machine, it may subclass ``pool.Pool``; if they run on
+other machines, ``base.WorkerExecutor``.
 """
 
 import os
@@ -28,21 +29,22 @@ def make_executor(
 ) -> Executor:
     """Make the executor that a request names.
 
-    ``auto`` chooses the inline executor for one job, for two short jobs, and for one GPU with one process. In all other
-    cases it chooses the pool, and also if the number of workers, a time limit or the processes per GPU are set. It
-    never chooses a cluster, even if the environment names one.
+    ``auto`` chooses the inline executor (jobs run in this process) for one job, for two short jobs, and for one GPU
+    with one process. It chooses the pool (worker processes) in all other cases, and also if the request sets the number
+    of workers, a time limit or the processes per GPU. It never chooses a cluster, even if the environment names one.
 
     Args:
         request: The request, which names the executor and may set the number of workers and a time limit.
         plan: The plan whose jobs the executor will run.
         device: The device that trains the runs.
-        is_foreign: Whether a component does not come with synthbench; ``auto`` then chooses the pool.
+        is_foreign: Whether a component (such as a mechanism) does not come with synthbench; ``auto`` then chooses the
+            pool.
         is_in_session: Whether a component was defined in a notebook or a script, where other processes cannot find it;
             ``auto`` then chooses the inline executor.
 
     Raises:
-        UsageError: If the name or a number is not allowed, the package of the executor is not installed, or worker
-            processes could not find a component.
+        UsageError: If the executor's name or one of its settings is not allowed, its package is not installed, or
+            worker processes could not find a component.
     """
     _check_choice(request, device)
     slots, name = _slots(request, device), request.executor
@@ -69,7 +71,7 @@ def make_executor(
 
 
 def _is_short(plan: Plan) -> bool:
-    """Return whether starting processes would cost more time than it saves; jobs never timed count as short."""
+    """Return whether worker processes would cost more time than they save; jobs without an estimate count as short."""
     if len(plan.jobs) != 2:
         return len(plan.jobs) < 2
     counts = Counter(run.cell for job in plan.jobs for run in job.trained)
@@ -77,10 +79,11 @@ def _is_short(plan: Plan) -> bool:
 
 
 def _check_choice(request: Request, device: torch.device) -> None:
-    """Refuse an executor that does not exist, and numbers and addresses that it cannot use.
+    """Refuse an executor that does not exist, and settings that it cannot use.
 
     Raises:
-        UsageError: If something is not allowed.
+        UsageError: If the executor, number of workers, time limit, address or number of processes per GPU is not
+            allowed.
     """
     if request.executor not in EXECUTORS:
         raise UsageError(f"executor is {request.executor!r}; allowed: {', '.join(EXECUTORS)}")
@@ -101,7 +104,7 @@ def _check_choice(request: Request, device: torch.device) -> None:
 
 
 def _slots(request: Request, device: torch.device) -> list[Slot]:
-    """List the GPU slots for worker processes; empty on CPUs, for the inline executor and for clusters."""
+    """List one GPU slot (a GPU or a share of it) per worker process; none on CPUs, inline and on clusters."""
     if device.type != "cuda" or request.executor == "inline" or EXECUTORS[request.executor].is_elsewhere:
         return []
     return gpu_slots(

@@ -5,9 +5,9 @@ A new executor whose jobs run in other processes subclasses :class:`WorkerExecut
 ============================  =====================================================================================
 a worker or its machine dies  the job is tried again, ``MAX_TRIES`` times in all; then rows with status ``error``
 a mechanism raises            the worker writes rows with status ``error``; not tried again
-memory runs out               the worker halves the number of batched runs, down to one; if one does
-                              not fit beside other workers, the job is tried again while no other job runs; then
-                              status ``oom``
+memory runs out               the worker halves the number of runs that train at once, down to one; if a single run
+                              does not fit beside other workers, the job is tried again while no other job runs;
+                              then rows with status ``oom``
 worker killed for its memory  the job is tried once more, while no other job runs; then rows with status ``oom``
 the time limit is reached     rows with status ``timeout``; not tried again
 a loss is not finite          the worker writes rows with status ``diverged``; not tried again
@@ -70,7 +70,7 @@ POLL_S = 0.5
 
 @dataclass(frozen=True)
 class JobDone:
-    """A job that has ended, with the outcomes of its missing runs."""
+    """A job that has ended, with the outcomes of the runs whose rows were missing."""
 
     job: Job
     outcomes: list[RunOutcome]
@@ -87,7 +87,7 @@ class Try:
 
 
 class WorkerLost(Exception):  # noqa: N818 - not an error: the job is tried again
-    """The worker process of a job, or its machine, died; if the job is not tried again, its rows get ``status``."""
+    """A job's worker process or machine died; if the job is not tried again, its rows get the status ``status``."""
 
     def __init__(self, how: str, status: str = "error") -> None:
         super().__init__(how)
@@ -182,7 +182,7 @@ class WorkerExecutor(Executor, Generic[Handle]):
     def _run(
         self, waiting: deque[Try], context: RunContext, stop: threading.Event, on_begin: OnBegin
     ) -> Generator[JobDone, None, deque[Try]]:
-        """Run the waiting tries, one at a time if ``context.is_alone``; return tries to repeat with no other job."""
+        """Run the waiting tries, one at a time if ``context.is_alone``; return the tries to repeat one at a time."""
         retry_alone: deque[Try] = deque()
         running: dict[Handle, Try] = {}
         with self.workers(context):
@@ -205,7 +205,7 @@ class WorkerExecutor(Executor, Generic[Handle]):
 
 
 def by_foreign_code(jobs: Sequence[Job]) -> dict[frozenset[str], list[Job]]:
-    """Group jobs by the modules of their plugin components; the set is empty if all components are built in."""
+    """Group jobs by the set of modules that define their plugin components, empty if all components are built in."""
     parts: dict[frozenset[str], list[Job]] = {}
     for job in jobs:
         units = [unit for cell in job.cells for unit in cell.components]
@@ -245,7 +245,10 @@ def end_of(attempt: Try, result: Callable[[], list[RunOutcome]], context: RunCon
 
 
 def _give_up(attempt: Try, failure: Failure, context: RunContext) -> list[RunOutcome]:
-    """Write the failure for the runs that no worker has finished since the plan was made."""
+    """Write rows that record the failure of each missing run that no worker has finished since the plan was made.
+
+    Return the outcomes of all missing runs of the job.
+    """
     job = attempt.job
     store = Store.open(held_out.folder_of(job, context.results, context.driver), create=True)
     names = {run.run_id: run for run in job.missing}
@@ -259,7 +262,7 @@ def _give_up(attempt: Try, failure: Failure, context: RunContext) -> list[RunOut
 
 
 def log_of_job(job: Job, context: RunContext) -> Path:
-    """Return the path of a job's log file, whose name contains the id of the job's first run.
+    """Return the path of a job's log file, whose name contains the id of the job's first run without a row.
 
     The process of the command passes the path to the worker, which cannot compute the id before it loads the plugins.
 
@@ -292,8 +295,8 @@ def check_code(job: Job, context: RunContext, log: Path) -> None:
 
     Raises:
         UsageError: If this machine lacks a plugin.
-        ContractError: If a plugin cannot be loaded, or a component's source differs from the driver's. Also if
-            :func:`log_of_job` gives another path here than the driver's path ``log``.
+        ContractError: If a plugin cannot be loaded, or a component's source differs from the driver's source. Also if
+            :func:`log_of_job` gives another path here than ``log``, the path that the driver computed.
     """
     plugins.load(context.plugins)
     if log_of_job(job, context) != log or any(cell.code != cell.code_here() for cell in job.cells):

@@ -42,12 +42,12 @@ class Pool(WorkerExecutor[Future]):
     """Runs jobs in worker processes: one per core, or one or more per GPU. A killed process loses only its own job.
 
     The output of a job goes to ``logs/RUN_ID.DRIVER.log`` in the folder of the results. There, ``RUN_ID`` is the id of
-    the first run of the job, and ``DRIVER`` is the id of the command.
+    the first run of the job whose row is missing, and ``DRIVER`` is the id of the command.
 
     Args:
         num_workers: Number of processes.
         timeout_s: Seconds after which a job is killed; None for no limit.
-        first_number: Number of the first try at a job.
+        first_number: Number of the first try at a job; above 1 if another executor has tried the job before.
         slots: GPU slots, one per process; a worker sees only the GPU of its slot. Empty on CPUs.
 
     Raises:
@@ -132,7 +132,7 @@ class Pool(WorkerExecutor[Future]):
     def ended(self, handles: Iterable[Future]) -> list[Future]:
         """Return the jobs that have ended, after a short wait.
 
-        If there are no jobs, replace processes that died or ran out of memory.
+        If no job is running or queued, first replace processes that died or ran out of memory.
         """
         futures = list(handles)
         if not futures and not self._is_usable:
@@ -207,7 +207,7 @@ def gpu_slots(
 
 
 def take_slot(slots: Sequence[Slot], folder: Path, *, patience_s: float = 60.0) -> tuple[Slot, FileLock]:
-    """Take a free slot; it stays taken while the returned lock is held, and is freed when this process ends.
+    """Take a free GPU slot; it stays taken while the returned lock is held, and is freed when this process ends.
 
     Args:
         slots: All slots of a pool.
@@ -215,7 +215,7 @@ def take_slot(slots: Sequence[Slot], folder: Path, *, patience_s: float = 60.0) 
         patience_s: Seconds to wait for a slot, because a killed process may not be gone yet.
 
     Raises:
-        TimeoutError: If no slot is free.
+        TimeoutError: If no slot becomes free within ``patience_s`` seconds.
     """
     until = time.monotonic() + patience_s
     while True:

@@ -1,4 +1,4 @@
-"""Runs jobs as Ray tasks, on a private cluster on this machine or on a named cluster.
+"""Runs jobs as Ray tasks, on a private cluster on this machine or on a running cluster at a given address.
 
 Ray itself does not retry failed tasks; the rules for retries are in ``base``.
 """
@@ -67,15 +67,17 @@ class Task:
 class Ray(WorkerExecutor[Task]):
     """Runs each job as a Ray task, on the cores of a cluster or on parts of its GPUs.
 
-    Without an address, a private cluster is started on this machine, even if ``RAY_ADDRESS`` is set. It is protected by
-    a secret token, and ends with the run. All machines of a cluster must see the folder of the results under the same
-    path, and have the same version of synthbench. A process already connected to Ray keeps its connection.
+    Without an address, a private cluster is started on this machine, even if ``RAY_ADDRESS`` is set. The private
+    cluster is protected by a secret token, and ends with the command's jobs. All machines of a cluster must see the
+    folder of the results under the same path, and have the same version of synthbench. If this process is already
+    connected to Ray, that connection is used.
 
     Args:
         num_workers: Number of tasks that run at once; None for as many as the cluster has room for.
         timeout_s: Seconds after which a job is killed; None for no limit.
-        address: ``host:port`` of a running cluster, or ``auto`` for one that ``RAY_ADDRESS`` names or Ray finds.
-        gpu_fraction: Fraction of a GPU that each job gets; the same fraction of its memory is enforced as a limit.
+        address: ``host:port`` of a running cluster, or ``auto`` for the cluster that ``RAY_ADDRESS`` names or Ray
+            finds; None for a private cluster.
+        gpu_fraction: Fraction of a GPU that each job gets; its memory is limited to the same fraction of the GPU's.
 
     Raises:
         UsageError: If the address contains ``://``, as addresses for a Ray client do.
@@ -101,7 +103,8 @@ class Ray(WorkerExecutor[Task]):
     def for_request(cls, request: Request, slots: Sequence[Any]) -> "Ray":  # noqa: ARG003 - Ray divides the GPUs
         """Make an executor with the requested number of workers.
 
-        By default, a named cluster runs as many jobs as it has room for, and a private cluster runs one job per core.
+        By default, a cluster at a given address runs as many jobs as it has room for, and a private cluster runs one
+        job per core.
         """
         here = usable_cores() if request.address is None else None
         return cls(request.workers or here, request.timeout_s, request.address, 1 / (request.per_gpu or 1))
@@ -155,7 +158,7 @@ class Ray(WorkerExecutor[Task]):
         )
 
     def _connect(self, address: str) -> None:
-        """Connect to a named cluster.
+        """Connect to the running cluster at an address.
 
         Raises:
             UsageError: If there is no cluster at the address, or the connection is refused.
@@ -176,7 +179,7 @@ class Ray(WorkerExecutor[Task]):
         """Return how many jobs the cluster has room for now; its machines may come and go.
 
         Raises:
-            ClusterLost: If it has had no room for any job for ``PATIENCE_S`` seconds.
+            ClusterLost: If the cluster has had no room for any job for ``PATIENCE_S`` seconds.
         """
         has = ray.cluster_resources()
         room = min(int(has.get(_RESOURCES[name], 0) / amount) for name, amount in self._needs.items())
@@ -215,7 +218,7 @@ class Ray(WorkerExecutor[Task]):
         return [task for task in tasks.values() if task.end]
 
     def _hear(self, task: Task) -> None:
-        """Take the next answer of a task."""
+        """Take the next answer of a task: that a worker has begun, or the result."""
         answer = next(task.answers)
         if task.begun_at is None:
             with contextlib.suppress(RayError):
@@ -257,7 +260,7 @@ _RESOURCES = {"num_cpus": "CPU", "num_gpus": "GPU"}
 def _work(
     attempt: Try, context: RunContext, log: Path, gpu_fraction: float
 ) -> Iterator[list[RunOutcome] | SynthbenchError | OutOfMemoryBesideOthers | None]:
-    """Yield None when a worker begins, then the outcomes or an error, which Ray would wrap if it were raised."""
+    """Yield None when a worker begins, then the outcomes or an error; Ray would wrap an error that is raised."""
     # Ray ends a worker whose driver is gone by raising SystemExit wherever it is, as a mechanism may do, too.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(1))
     yield None

@@ -121,7 +121,7 @@ class Slurm(Executor):
         cluster: ``slurm``, or ``local`` to try out the executor with processes on this machine.
 
     Raises:
-        UsageError: If ``cluster`` is another text, or is ``slurm`` on a machine without SLURM.
+        UsageError: If ``cluster`` is neither of these, or is ``slurm`` on a machine without SLURM.
     """
 
     name: ClassVar = "slurm"
@@ -143,7 +143,7 @@ class Slurm(Executor):
     def run(
         self, jobs: Sequence[Job], context: RunContext, stop: threading.Event, on_begin: OnBegin = lambda _job: None
     ) -> Iterator[JobDone]:
-        """Submit an array; if an element is lost, submit its unfinished jobs as another array.
+        """Submit a job array; if the process of an element dies, submit its unfinished jobs as another array.
 
         ``on_begin`` is called only once per job, before the first array is submitted.
         """
@@ -219,7 +219,7 @@ class Slurm(Executor):
         return [Element(share, process) for share, process in zip(shares, processes, strict=True)]
 
     def _ended(self, element: Element, folder: Path, stop: threading.Event) -> tuple[list[JobDone], list[Element]]:
-        """Decide about the jobs that an element left unfinished.
+        """Give up the jobs that an element left unfinished, or submit them again.
 
         Return the jobs that end with a failure, and the new elements that try the other jobs again.
 
