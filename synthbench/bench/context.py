@@ -90,7 +90,7 @@ def _attempt(name: str, arguments: Mapping[str, Any], setting: Setting, length: 
 def _longest(
     attempt: Callable[[int], Call], device: torch.device, budget: int, longest: int, max_seconds: float
 ) -> dict[str, Any]:
-    """Double the length until it no longer fits, then bisect between the last two lengths."""
+    """Double the length until a call exceeds ``budget`` bytes, then bisect between the last two lengths."""
     fits: dict[str, Any] = {"length": None, "peak_bytes": None, "seconds": None}
     ended, too_long, length = "memory", None, SHORTEST
     while length <= longest:

@@ -1,8 +1,9 @@
-"""Errors of linear attention against the kernel that it approximates, beside those of a content-blind estimator.
+"""Errors of linear attention against the kernel that it approximates, compared with the mean of the values so far.
 
-The protocol is that of the SLAY paper's Table 6. Inputs and projections are random and shared by all estimators; the
-error is measured on the layer's outputs. Three results are added to those of the paper: the content-blind running mean,
-the limits of infinitely many features, and the error of each of the three approximations alone.
+This running mean ignores queries and keys. The protocol is that of the SLAY paper's Table 6. Inputs and projections are
+random and shared by all estimators; the error is measured on the layer's outputs. Three results are added to those of
+the paper: the running mean, the limits of infinitely many features, and the error of each of the three approximations
+alone.
 
 The projections of the published protocol have biases. The biases add the same correct part to the outputs of every
 estimator, including the running mean, so all errors look smaller. Without biases, the error of the running mean is 0.79
@@ -43,7 +44,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Budget:
-    """A sequence length, and the numbers of features that an estimator may use."""
+    """A sequence length, and the numbers of features that an estimator of attention may use."""
 
     name: str
     length: int
@@ -86,17 +87,17 @@ def measure(
     bias: bool = True,
     mechanisms: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[Row]:
-    """Measure error and latency of every estimator at some budgets of the paper, one row per seed.
+    """Measure error and latency of every estimator of attention at some budgets of the paper, one row per seed.
 
-    Rows that the table already has, for the same versions, are not measured again.
+    Rows that the table already has, for the same versions of the mechanisms, are not measured again.
 
     Args:
-        names: Names of budgets: small, medium, large.
+        names: Names of budgets (lengths and numbers of features): small, medium, large.
         seeds: Seeds, each of which draws new inputs, projections and features.
         table: Table to which rows are added; its device is measured.
         num_repeats: Number of timings of an estimator, of which the median is reported.
         bias: True if the projections have biases, as in the paper.
-        mechanisms: Mechanisms to measure instead of the paper's estimators: their options by name.
+        mechanisms: Options of mechanisms to measure instead of the paper's estimators, by the mechanism's name.
 
     Raises:
         UnknownName: If a budget, mechanism or option does not exist.
@@ -112,7 +113,7 @@ def measure(
 
 
 def sweep(seeds: Sequence[int], table: Table, *, num_repeats: int, bias: bool = True) -> Iterator[Row]:
-    """Measure ``slay`` at the smallest budget, then change one option at a time to see what beats the running mean.
+    """Measure ``slay`` at the smallest budget, and with one option changed at a time, against the running mean.
 
     Arguments and errors are those of :func:`measure`.
     """
@@ -130,7 +131,7 @@ def sweep(seeds: Sequence[int], table: Table, *, num_repeats: int, bias: bool = 
 def _all(
     budgets: Sequence[Budget], seeds: Sequence[int], table: Table, others: Others, *, num_repeats: int, bias: bool
 ) -> Iterator[Row]:
-    """Yield rows of the exact kernel, ``slay``, the running mean and ``others``; skip seeds that the table has."""
+    """Yield rows of the exact kernel, ``slay``, the running mean of values and ``others``; skip seeds in the table."""
     for budget in budgets:
         for seed in seeds:
             begun = {"bench": "fidelity", "budget": budget.name, "bias": bias, "seed": seed}
@@ -144,16 +145,16 @@ def _all(
 
 
 def _about(estimator: str) -> dict[str, str]:
-    """Name an estimator, with the versions of its mechanism and of the mechanism with the exact kernel."""
+    """Return an estimator's name, and the versions of its mechanism and of the mechanism with the exact kernel."""
     name, _ = parse_term(estimator)
     unit = MECHANISMS[name] if name in MECHANISMS and name != "mean" else Slay
     return {"estimator": estimator, "mech_version": f"{version_of(unit)} against {version_of(YatSpherical)}"}
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Compute means over seeds for every budget and estimator, in the order of the rows.
+    """Compute mean errors over seeds for every budget and estimator, in the order of the rows.
 
-    ``rel_l2_std`` is the sample standard deviation over seeds, and ``latency_ms`` is the median over seeds.
+    ``rel_l2_std`` is the sample standard deviation of ``rel_l2`` over seeds; ``latency_ms`` is the median over seeds.
     """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -216,7 +217,7 @@ def errors(out: Float[Tensor, "*batch dim"], expected: Float[Tensor, "*batch dim
 
 
 def estimators_of(budget: Budget, seed: int, device: torch.device) -> dict[str, Estimator]:
-    """Build the estimators by name: single approximations, limits of infinitely many features, and mechanisms."""
+    """Build the paper's other mechanisms, single approximations, and limits of infinitely many features, by name."""
     slay = cast("Slay", _mechanism("slay", budget, seed).to(device))
 
     def exponentials(x: Tensor) -> Tensor:
@@ -242,7 +243,12 @@ def estimators_of(budget: Budget, seed: int, device: torch.device) -> dict[str, 
 
 
 def _checked(mechanisms: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Check options of mechanisms, which must be attention by queries, keys and values."""
+    """Check mechanisms and their options.
+
+    Raises:
+        UnknownName: If a mechanism or an option does not exist.
+        UsageError: If a mechanism is not attention by queries, keys and values.
+    """
     for name in mechanisms:
         if not issubclass(MECHANISMS[name], Attention):
             raise UsageError(f"mechanism {name!r} has no kernel to compare; allowed: attention, such as 'slay'")
@@ -261,7 +267,7 @@ def _chosen(
 
 
 def running_mean(_q: Tensor, _k: Tensor, v: Tensor) -> Tensor:
-    """Average the values so far, whatever the query is: the content-blind reference for every error."""
+    """Average the values so far, ignoring queries and keys, as a reference for the errors of all estimators."""
     return v.cumsum(-2) / torch.arange(1, v.shape[-2] + 1, dtype=v.dtype, device=v.device).unsqueeze(-1)
 
 

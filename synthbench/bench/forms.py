@@ -1,8 +1,8 @@
 """Forms of a mechanism, that is, ways to compute it; and calls on random inputs with 8 heads of width 32.
 
-``layer`` is the whole mechanism with its projections. ``attend`` is the part between the projections, from q, k, v to
-the outputs of the heads. ``layer`` and ``attend`` use the algorithm that the mechanism chooses. The other forms compute
-the same outputs as ``attend``, each by a fixed algorithm:
+``layer`` is the whole mechanism with its projections. ``attend`` is the part between the projections: from queries,
+keys and values to the outputs of the heads. ``layer`` and ``attend`` use the algorithm that the mechanism chooses. The
+other forms compute the same outputs as ``attend``, each by a fixed algorithm:
 
 ===============  =====================================================================================================
 form             algorithm for attention by features
@@ -12,7 +12,7 @@ form             algorithm for attention by features
 ``chunked``      linear in the length, with the features of all tokens in memory
 ``streamed``     like ``chunked``, but features are computed block by block, and again in the backward pass
 ``kernel``       a Triton kernel, on a GPU
-``published``    as in the papers' code: prefix sums, or a loop over nodes and chunks
+``published``    as in the papers' code: prefix sums, or a loop over chunks and quadrature nodes
 ===============  =====================================================================================================
 
 Attention by scores has the forms ``dense``, ``blocked``, ``tiled`` and ``kernel``.
@@ -109,7 +109,7 @@ def forms_of(unit: Mechanism, setting: Setting) -> list[Form]:
 
 
 def built(name: str, arguments: Mapping[str, Any], setting: Setting) -> Mechanism:
-    """Build a mechanism of the measured width, for sequences of the setting's length."""
+    """Build a mechanism of width 256 with 8 heads, for sequences of the setting's length."""
     unit = MECHANISMS[name]
     given: dict[str, Any] = coerce("mechanism", unit, dict(arguments))
     mechanism = unit(

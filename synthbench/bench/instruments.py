@@ -1,4 +1,4 @@
-"""Instruments of benchmarks: the time of calls that take turns, peak memory, and the rates that a device reaches."""
+"""Instruments of benchmarks, for the times of calls, their peak memory, and the rates that a device reaches."""
 
 import ctypes
 import gc
@@ -38,7 +38,7 @@ COPIED = {"cpu": 2**25, "cuda": 2**28}
 def as_in_a_worker() -> Iterator[None]:
     """Measure under the conditions of a training worker: one thread, in a process that keeps freed memory for reuse.
 
-    Afterwards, the settings of the process are restored; those of glibc are not.
+    Afterwards, the settings of the process are restored, but not the settings of glibc (the C library).
     """
     keep_freed_memory()
     with settings_restored():
@@ -76,7 +76,7 @@ _GLIBC_OPTIONS = {-3: "MALLOC_MMAP_THRESHOLD_", -1: "MALLOC_TRIM_THRESHOLD_"}
 
 
 def interleaved(calls: Mapping[str, Call], num_repeats: int, device: torch.device) -> dict[str, list[float]]:
-    """Measure the seconds of several calls that take turns, so that a slow minute slows all of them."""
+    """Measure several calls in turn, so that a slow minute slows all of them; return the seconds of each repeat."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(num_repeats):
         for name, call in calls.items():
@@ -87,8 +87,8 @@ def interleaved(calls: Mapping[str, Call], num_repeats: int, device: torch.devic
 def seconds(call: Call, device: torch.device) -> float:
     """Measure the seconds of one call: by a GPU's own clock, or as the CPU time of this process.
 
-    On a GPU, a short call is queued several times while the GPU is held up, so that launches by the host are not timed.
-    A call that itself waits for the GPU cannot be queued, so the time includes its waiting.
+    On a GPU, a short call is queued several times while the GPU is made to wait, so that launches by the host are not
+    timed. A call that itself waits for the GPU cannot be queued, so its time includes this waiting.
 
     Python's garbage collector is off during the call, since its work grows with the number of objects in use.
     """
@@ -106,7 +106,7 @@ def seconds(call: Call, device: torch.device) -> float:
 
 
 def _queued(call: Call, count: int, device: torch.device, *, held_s: float) -> tuple[float, float]:
-    """Queue calls on a GPU that is held up for ``held_s`` seconds; return the host's and the GPU's seconds per call."""
+    """Queue calls on a GPU that first waits ``held_s`` seconds; return the host's and the GPU's seconds per call."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize(device)
     if held_s:
@@ -133,7 +133,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def peak_bytes(call: Call, device: torch.device) -> int:
-    """Return how many bytes more all tensors take at the peak of a call than before it."""
+    """Measure the peak memory of a call: the bytes of all tensors at the peak, less the bytes before the call."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
@@ -194,7 +194,7 @@ class Roof:
 
 
 def roof_of(device: torch.device, dtype: torch.dtype, num_repeats: int = 5) -> Roof:
-    """Measure the rates of a device for a number type."""
+    """Measure the rates that a device reaches in a large matrix product and a large copy, as medians of repeats."""
     side, count = SQUARE[device.type], COPIED[device.type]
     square = torch.randn(side, side).to(device, dtype)
     numbers = torch.zeros(count, device=device, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Attention as its authors published it: the reference for faster forms of the same function.
+"""Attention computed as in its authors' code, as a reference for faster algorithms for the same function.
 
 Source: the code of Luna et al. (2026) for :func:`per_node_chunks`; for :func:`prefix_sums`, the code of Katharopoulos
 et al. (2020) and the linear baselines of Luna et al. (2026). Both are rewritten from descriptions of that code.
@@ -21,10 +21,10 @@ CHUNK = 128
 
 
 def publish(model: nn.Module) -> bool:
-    """Switch the attention of a model to its published form; return whether any attention in it has such a form.
+    """Make a model compute attention as in its authors' code; return whether any layer has such a published form.
 
-    The published form is prefix sums or a loop over nodes for attention by features, and a full matrix of scores for
-    softmax attention.
+    The published form is a full matrix of scores for softmax attention. For attention by features it is prefix sums, or
+    for SLAY a loop over quadrature nodes.
     """
     has_published = False
     for module in model.modules():
@@ -36,7 +36,7 @@ def publish(model: nn.Module) -> bool:
 
 
 def published(unit: FeatureAttention | Softmax, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Compute the attention of a mechanism in its published form."""
+    """Compute the attention of a mechanism by the algorithm of its authors' code."""
     if isinstance(unit, Softmax):
         return scores.dense(unit.scores, unit.normaliser, q, k, v)
     if isinstance(unit, ProductAttention):
@@ -46,7 +46,7 @@ def published(unit: FeatureAttention | Softmax, q: Tensor, k: Tensor, v: Tensor)
 
 
 def per_node_chunks(mechanism: ProductAttention, q: KeyRows, k: KeyRows, v: ValueRows) -> ValueRows:
-    """Attend chunk by chunk, looping over quadrature nodes, so each token has P x D features at a time."""
+    """Attend chunk by chunk, looping over quadrature nodes, so that a token has only P x D features at a time."""
     polynomials = [mechanism.polynomial(unit_vectors(x)) for x in (q, k)]
     exponentials = [mechanism.exponential(unit_vectors(x)) for x in (q, k)]
     values = with_ones(v)

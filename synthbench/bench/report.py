@@ -44,7 +44,7 @@ class Panel(NamedTuple):
 
 
 def devices(folder: Path) -> list[Path]:
-    """List the subfolders of a folder that contain rows, in alphabetical order.
+    """List the subfolders of a folder that contain rows of measurements, in alphabetical order.
 
     Raises:
         StoreError: If no subfolder contains rows.
@@ -56,7 +56,7 @@ def devices(folder: Path) -> list[Path]:
 
 
 def build(folder: Path, *, has_figures: bool = True) -> dict[str, str | bytes]:
-    """Build a report on the rows in a folder (``scaling.parquet`` and so on); return file contents by file name."""
+    """Build a report on the measurements in a folder (``scaling.parquet`` ...); return file contents by file name."""
     tables = {name: load(folder / f"{name}.parquet") for name in _SECTIONS if (folder / f"{name}.parquet").exists()}
     names = sorted({row["device_name"] for rows in tables.values() for row in rows})
     blocks = [f"# {escape(', '.join(names))}"]
@@ -131,7 +131,7 @@ def _of_forms(rows: Sequence[Row], mechanism: str, direction: str, suffix: str) 
 def _drawing(
     rows: Sequence[Row], curves: Mapping[str, tuple[str, str]], name: str, title: str, caption: str
 ) -> Drawing | None:
-    """Draw curves over the length, each of the rows of a mechanism and form."""
+    """Draw time, memory and speed over the length; each curve shows the rows of one mechanism and form."""
     chosen = {label: [row for row in rows if (row["mechanism"], row["form"]) == of] for label, of in curves.items()}
     ordered = {label: sorted(found, key=lambda row: row["length"]) for label, found in chosen.items() if found}
     if not ordered:
@@ -141,7 +141,7 @@ def _drawing(
 
 
 def _panel(title: str, curves: Mapping[str, Sequence[Row]], x: str, y: str, y_label: str, factor: float = 1.0) -> Panel:
-    """Plot one column of the rows over another; at most one curve per colour."""
+    """Plot column ``y``, times ``factor``, over column ``x``; curves beyond the number of colours are left out."""
     points = {
         label: [(float(row[x]), factor * row[y]) for row in rows]
         for label, rows in itertools.islice(curves.items(), MOST_CURVES)
@@ -157,7 +157,7 @@ def _drawing_of(panels: Sequence[Panel], name: str, title: str, caption: str) ->
 
 
 def _draw(panels: Sequence[Panel]) -> Figure:
-    """Draw panels side by side over one legend; both axes are logarithmic."""
+    """Draw panels side by side, with one legend below; both axes are logarithmic."""
     look = looks(list(dict.fromkeys(label for panel in panels for label in panel.curves)))
     figure = Figure(figsize=(SINGLE if len(panels) == 1 else DOUBLE, 2.2), layout="constrained")
     handles = {}
@@ -258,7 +258,7 @@ def _with_ends(facts: Facts) -> Facts:
 
 
 def _side_by_side(facts: Facts, names: Sequence[str], across: str, shown: Sequence[str]) -> Facts:
-    """Put facts that differ only in ``across`` on one line, with a column for each shown fact and each such value."""
+    """Put facts with equal ``names`` on one line, with a column for each ``shown`` fact at each value of ``across``."""
     columns = [f"{name}, {value}" for name in shown for value in dict.fromkeys(fact[across] for fact in facts)]
     lines: dict[tuple[Any, ...], dict[str, Any]] = {}
     for fact in facts:

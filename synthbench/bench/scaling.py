@@ -1,10 +1,11 @@
 """Cost of attention by sequence length: time, memory, and a lower bound of the time for comparison.
 
-Time is the median of repeats in which all forms and lengths take turns. So a slow minute distorts neither the
-comparison of forms nor the growth with the length. On a CPU, time is the CPU time of the process. Memory is the peak
-memory of tensors, without the inputs. The lower bound is the time for a form's arithmetic, or for moving its inputs and
-outputs, whichever is longer. It assumes the rates that the device reaches in a large matrix product and a large copy.
-The operations of a Triton kernel cannot be counted, so those of the corresponding PyTorch form are used.
+A form is one way to compute a mechanism. Time is the median of repeats in which all forms and lengths take turns. So a
+slow minute distorts neither the comparison of forms nor the growth with the length. On a CPU, time is the CPU time of
+the process. Memory is the peak memory of tensors, without the inputs. The lower bound is the time for a form's
+arithmetic, or for moving its inputs and outputs, whichever is longer. It assumes the rates that the device reaches in a
+large matrix product and a large copy. The operations of a Triton kernel cannot be counted, so the operations of the
+corresponding PyTorch form are used.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -66,7 +67,7 @@ IDENTITY = ("mechanism", "form", "direction", "length", "batch_size", "dtype")
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a call; a form that is expected to exceed a limit is not measured."""
+    """Limits of a call; a form (way to compute a mechanism) that is expected to exceed a limit is not measured."""
 
     seconds: float
     """Limit on the time of one call, in seconds."""
@@ -89,7 +90,8 @@ def measure(
 ) -> Iterator[Row]:
     """Measure every mechanism, form, direction and length, except for rows that the table already has.
 
-    All rows of one mechanism and direction are yielded together, since forms and lengths take turns.
+    A form is one way to compute a mechanism; a direction is the forward pass alone or with the backward pass. All rows
+    of one mechanism and direction are yielded together, since forms and lengths take turns.
 
     A form that is expected to exceed a limit gets a row that says so, and no rows at longer lengths. The cost is
     expected to quadruple from one length to the next. A row of an older version of a mechanism is measured again.
@@ -136,9 +138,10 @@ def measure(
 
 
 def summary(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Summarise each mechanism, form and direction: longest length, its cost, and exponents of time and memory.
+    """Summarise each mechanism, form and direction: the longest length measured, its cost, and exponents of growth.
 
-    All rows must have the same device, batch size and number type.
+    The exponents are the powers of the length with which time and memory grow. All rows must have the same device,
+    batch size and number type.
     """
     groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -208,7 +211,10 @@ class _Course:
         self.latest: dict[str, Row] = {}
 
     def status(self, form: str) -> str | None:
-        """Return ``ok`` if a form may be measured, ``over budget`` if not, None if a shorter length was not ``ok``."""
+        """Return ``ok`` if a form may be measured, or ``over budget`` if it is expected to exceed a limit.
+
+        Return None if the latest row, of a shorter length, was not ``ok``.
+        """
         latest = self.latest.get(form)
         if latest is None:
             return "ok"
@@ -219,7 +225,7 @@ class _Course:
         return "over budget" if is_too_slow or 4 * latest["peak_bytes"] > self.limits.gigabytes * 2**30 else "ok"
 
     def has(self, row: Row) -> bool:
-        """Return whether the table has a row; if so, note it as the latest of its form."""
+        """Return whether the table has a usable row of the same measurement; if so, note it as the form's latest."""
         known = self.table.find(row)
         # A row that was over earlier limits may be within the present ones.
         if known is None or (known["status"] == "over budget" and row["status"] != known["status"]):
@@ -276,7 +282,7 @@ class _Trial:
 
 
 def _tried(forms: Sequence[Form], setting: Setting, about: Row, course: _Course) -> list[_Trial]:
-    """Call each form once at one length, if it may be measured and the table has no row of it."""
+    """Measure one call of each form at one length, if the form may be measured and the table has no row of it."""
     trials: list[_Trial] = []
     inputs: Inputs | None = None
     for form in forms:

@@ -1,7 +1,7 @@
-"""Speed of training: one run at a time, batched, replayed from a CUDA graph, in processes, and in published form.
+"""Speed of several ways to train: run by run, batched, replayed from a CUDA graph, in processes, and as published.
 
-All rates are in run-steps per second; a run-step is one gradient step of one run at the suite's batch size. Ratios
-compare rates of the same row.
+The published way computes attention as in its authors' code. All rates are in run-steps per second; a run-step is one
+gradient step of one run at the suite's batch size. Ratios compare rates of the same row.
 """
 
 import time
@@ -52,16 +52,16 @@ def measure(
     num_steps: int,
     num_repeats: int,
 ) -> Iterator[Row]:
-    """Measure the rates of every selected mechanism at every length, as medians of repeated timings.
+    """Measure the training rates of every selected mechanism at every length, as medians of repeated timings.
 
-    Worker processes are not timed on a GPU, since they would share its memory; steps are replayed only on a GPU. Rows
-    that the table already has, for the same version of a mechanism, are not measured again.
+    Worker processes are not timed on a GPU, since they would share its memory. Steps are replayed from a CUDA graph
+    only on a GPU. Rows that the table already has, for the same version of a mechanism, are not measured again.
 
     Args:
         expressions: Expressions that select mechanisms; if empty, all mechanisms of the suite.
         lengths: Sequence lengths, in tokens.
         table: Table to which rows are added; its device is measured.
-        num_runs: Numbers of runs in the batched program; each number gives one row.
+        num_runs: Numbers of runs that train as one program; each number gives one row.
         num_rates: Number of learning rates; each seed has one run per rate.
         num_steps: Training steps per timing.
         num_repeats: Number of timings, of which the median is reported.
@@ -104,13 +104,13 @@ def measure(
 
 
 def _runs(cell: Cell, count: int, num_rates: int) -> list[Run]:
-    """Make ``count`` runs; each seed has one run at the suite's rate, one at half of it, one at a quarter, ..."""
+    """Make ``count`` runs; each seed has one at the suite's first learning rate, one at half, one at a quarter, ..."""
     rate = cell.suite.training.learning_rates[0]
     return [Run(cell, index // num_rates, rate / 2 ** (index % num_rates)) for index in range(count)]
 
 
 def _rates(runs: Sequence[Run], num_steps: int, num_repeats: int, device: torch.device) -> dict[str, Any]:
-    """Measure the rate of each way to train in one process; None for a way that is not available."""
+    """Measure the run-steps per second of each way to train in one process; None for a way that is not available."""
     program = partial(Program, num_steps=num_steps, device=device)
     looped = runs[:LOOPED]
     rates: dict[str, Any] = {
@@ -139,12 +139,12 @@ def _ratios(rates: dict[str, Any]) -> dict[str, float | None]:
 
 
 def cells_of(suite: Suite, mechanisms: Selection, length: int, device_type: str) -> list[Cell]:
-    """Make one cell per mechanism: the mechanism on task ``reverse``."""
+    """Make one cell (task × mechanism) per mechanism, with task ``reverse``."""
     return make_cells(suite, {TASK: {"length": str(length)}}, mechanisms, device_type=device_type, is_full=False)
 
 
 def _rate(programs: Sequence["Program"], num_repeats: int) -> float:
-    """Measure the run-steps per second of programs that take turns."""
+    """Measure the run-steps per second of all programs together; they take turns, and the median repeat counts."""
     seconds = []
     for repeat in range(-programs[0].num_warm_ups, num_repeats):
         began = time.perf_counter()
@@ -156,13 +156,13 @@ def _rate(programs: Sequence["Program"], num_repeats: int) -> float:
 
 
 def _published_rate(programs: Sequence["Program"], num_repeats: int) -> float | None:
-    """Measure the rate with every mechanism in its published form; None if a mechanism has no such form."""
+    """Measure the rate with attention computed as in its authors' code; None if a mechanism has no such form."""
     is_published = [publish(program.trainer.model) for program in programs]
     return _rate(programs, num_repeats) if all(is_published) else None
 
 
 class Program:
-    """A trainer, with the batches on which it is timed."""
+    """A trainer of one or more runs, with the batches on which it is timed."""
 
     def __init__(self, runs: Sequence[Run], num_steps: int, device: torch.device, *, is_captured: bool = False) -> None:
         self.trainer = Trainer(runs, device, is_captured=is_captured)

@@ -40,7 +40,7 @@ COUNTED = tuple(column for group in _GROUPS for column in group)
 
 
 def contents(store: Store, rows: pa.Table) -> dict[str, Any]:
-    """Count the given rows and all files of a store, for ``store ls``.
+    """Count the given rows and all files of a store, for the command ``synthbench store ls``.
 
     Args:
         store: The store that the rows were read from.
@@ -81,7 +81,7 @@ def examine(store: Store, *, is_repairing: bool) -> list[Broken]:
     Args:
         store: The store; open for writing if it is to be repaired.
         is_repairing: Whether to move damaged files and rows to ``quarantine/``, so that a repeated ``run``
-            command makes the rows again. A row that lost its curve is moved too.
+            command makes the rows again. A row whose learning curve is lost is moved too.
     """
     rows = newest(collected(parts_of(store, _INDEX)), _INDEX)
     _, lost = curves_of(store, rows)
@@ -110,13 +110,13 @@ class Leftover:
 def collect(store: Store, *, is_dry: bool) -> list[Leftover]:
     """Delete and list the files that no reader needs: remains of killed writers, replaced rows, curves without a row.
 
-    Compact files are never deleted. A loose (not yet merged) file of rows is deleted only if its rows were
-    replaced or are in other files too. A file of curves is deleted only if it is over an hour old, since curves are
-    written before their rows.
+    Compact files (merged from the files of many jobs) are never deleted. A loose (not yet merged) file of rows is
+    deleted only if each of its rows was replaced or is in another file too. A file of curves is deleted only if it is
+    over an hour old, since curves are written before their rows.
 
     Args:
         store: The store; open for writing unless ``is_dry`` is set.
-        is_dry: Whether to only list what would be deleted.
+        is_dry: True to list the files without deleting them.
     """
     with contextlib.nullcontext() if is_dry else store.alone():
         partials, logs = store.stale_partials(), store.stale_logs()

@@ -1,8 +1,8 @@
 """Migration of rows to schema 5 from schemas 3 and 4, in which run ids also depended on the suite and its version.
 
-In schema 5, a row belongs to a protocol and not to a suite, so a task can enter or leave a suite without new training.
-The columns ``suite`` and ``suite_version`` are kept. :func:`migrated` gives rows their new ids. :func:`former`
-reconstructs the original of a migrated row, and checks its id and checksum.
+In schema 5, the id of a row depends on the settings that decide its result, not on the suite, so a task can enter or
+leave a suite without new training. The columns ``suite`` and ``suite_version`` are kept. :func:`migrated` gives rows
+their new ids. :func:`former` reconstructs the original of a migrated row, and checks its id and checksum.
 """
 
 import json
@@ -26,7 +26,7 @@ _FORMER = re.compile(r"([0-9]+):([0-9a-f]{16}):([0-9a-f]{64})(?: (.+))?")
 
 
 def is_older(table: pa.Table) -> bool:
-    """Return whether any row of a table has to be migrated."""
+    """Return whether any row of a table has a schema in which run ids depended on the suite."""
     oldest = pc.min(table["schema_version"]).as_py()
     return oldest is not None and bool(oldest <= LAST_BY_SUITE)
 
@@ -46,9 +46,10 @@ def migrated(table: pa.Table) -> pa.Table:
 
 
 def former(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Reconstruct the original of a migrated row exactly; None if ``migrated_from`` is absent or does not match.
+    """Reconstruct the original of a migrated row exactly; None if ``migrated_from`` is absent or states something else.
 
-    Anyone who can write a row can forge ``migrated_from``, so the old id and checksum are recomputed and compared.
+    Anyone who can write a row can forge ``migrated_from``, so the id and checksum of the original are recomputed and
+    compared with the values stated there.
     """
     stated = _FORMER.fullmatch(row["migrated_from"] or "")
     if stated is None:
@@ -68,7 +69,7 @@ def former(row: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def stated_name(migrated_from: str | None) -> tuple[str, str] | None:
-    """Return the id and checksum that ``migrated_from`` states for the original row; None if it states none."""
+    """Return the run id and checksum that ``migrated_from`` states for the original row; None if it states none."""
     stated = _FORMER.fullmatch(migrated_from or "")
     return None if stated is None else (stated[2], stated[3])
 

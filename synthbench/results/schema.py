@@ -4,8 +4,9 @@ Only nullable columns are ever added, so every version of this schema can read t
 
 To add a column:
 
-- raise ``SCHEMA_VERSION`` and add a nullable entry to ``RUN_COLUMNS`` with that number as ``since``. Its meaning says
-  when it is null. Use the helper that states what decides the value, such as ``result_or_null``;
+- raise ``SCHEMA_VERSION`` and add a nullable entry to ``RUN_COLUMNS`` with that number as ``since``. The text
+  ``meaning`` must say when the value is null. Use the helper that states what decides the value, such as
+  ``result_or_null``;
 - set the value in ``runner/rows.py``, or in ``runner/environment.py`` if it describes the machine or the software. A
   result is null in the row of a failed run;
 - add a limit to ``trust/audit.py`` if some values would be implausible;
@@ -265,12 +266,12 @@ VERIFICATION_COLUMNS = (
 
 
 def join_match(asked: str, term: str) -> str:
-    """Join the requested size and the original term into a value of column ``match``: ``state=4096 of slay:P=8``."""
+    """Join a requested size and a mechanism's original options for column ``match``: ``state=4096 of slay:P=8``."""
     return f"{asked} of {term}"
 
 
 def split_match(match: str) -> tuple[str, str]:
-    """Split a value made by :func:`join_match` into the requested size and the original term."""
+    """Split a value made by :func:`join_match` into the requested size and the mechanism with its original options."""
     asked, _, term = match.partition(" of ")
     return asked, term
 
@@ -294,7 +295,7 @@ def run_id(identity: dict[str, Any]) -> str:
 
 
 def skill(score: float | None, floor: float, ceiling: float) -> float | None:
-    """Rescale a score so that the floor becomes 0 and the ceiling 1; None if there is no score or both are equal."""
+    """Rescale a score so that the floor becomes 0 and the ceiling 1; None without a score or with equal bounds."""
     if score is None or floor == ceiling:
         return None
     return (score - floor) / (ceiling - floor)
@@ -311,7 +312,11 @@ def row_sha256(row: Mapping[str, Any]) -> str:
 
 
 def curve_sha256(curve: Mapping[str, Sequence[Any]]) -> str:
-    """Hash the points of one run in their order, given as one list of values per column; ``run_id`` is left out."""
+    """Hash the points of one run's learning curve in their order; ``run_id`` is left out.
+
+    Args:
+        curve: One list of values, one per point, for each column.
+    """
     points = list(zip(*(curve[column.name] for column in CURVE_COLUMNS if column.name != "run_id"), strict=True))
     return sha256(json.dumps(points, separators=(",", ":")))
 
@@ -335,7 +340,7 @@ def table_of(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> pa
 
 
 def check_values(columns: Iterable[Column], row: Mapping[str, Any]) -> None:
-    """Check what Arrow types cannot express: nulls, choices, names, strict JSON and the length of strings.
+    """Check properties that Arrow types cannot express: nulls, choices, names, strict JSON and the length of strings.
 
     Raises:
         UsageError: If a value is not allowed; the message names its column.

@@ -1,4 +1,4 @@
-"""The store: rows and learning curves in a folder. A row is complete and checksummed, or absent.
+"""The store: a folder with rows of results and learning curves. A row is complete and has a checksum, or is absent.
 
 ::
 
@@ -14,12 +14,12 @@ several rows, the row that finished last is used. Format 1 had one file per row,
 files are still read.
 
 A file of rows is *hash-named* if its name contains the hash of its bytes: it was written from valid rows, and no
-accident has changed it since. Readers of it therefore skip the checksums of its rows. The name does not tell who wrote
-the file, so the values are checked nevertheless. Before rows are copied to another file or verified, their checksums
-are computed too.
+accident has changed it since. By default, readers of the file therefore do not compute the checksums of its rows. The
+name does not tell who wrote the file, so the values are checked nevertheless. Before rows are copied to another file or
+verified, their checksums are computed too.
 
-Parts of this module, from top to bottom: the store; choosing rows and curves; validating rows; one Parquet file; the
-disk.
+Parts of this module, from top to bottom: the store; choosing rows and curves; validating rows; reading and writing one
+Parquet file; dealing with the disk.
 """
 
 import contextlib
@@ -147,7 +147,7 @@ class Store:
 
         Raises:
             StoreError: If the store is missing and ``create`` is False, or it is not writable and ``create`` is True.
-                Also if one of its folders is a link, or a newer synthbench made it.
+                Also if one of its folders is a link, or a newer synthbench made the store.
         """
         store = cls(root, is_writable=create, limits=limits)
         if not create and not root.is_dir():
@@ -171,12 +171,13 @@ class Store:
     def table(self, *, is_checked: bool = False, columns: Sequence[str] = RUNS.names) -> pa.Table:
         """Read one row per run, in an order that does not depend on the files; null and NaN stay distinct.
 
-        The column ``verified_by`` comes from the store's own table of verifications, never from a file of rows.
+        The column ``verified_by`` comes from the store's own table of verifications (records of rows confirmed by
+        running them again), never from a file of rows.
 
         Args:
             is_checked: Whether to compute the checksum of every row. By default, rows in hash-named files (whose names
                 contain the hash of their bytes) are not checked in this way, which is enough for the user's own store.
-            columns: Columns to return. In any store but the packaged one, all other columns are checked too.
+            columns: Columns to return. All other columns are checked too, unless the rows are those of the package.
 
         Raises:
             StoreError: If a newer synthbench wrote one of the rows.
@@ -208,11 +209,11 @@ class Store:
         return {row["run_id"]: row for row in only(rows, run_ids).to_pylist()}
 
     def loose(self, kind: str = "runs") -> list[Path]:
-        """List the files of ``runs``, or of ``curves``, that are not compacted yet; their content never changes."""
+        """List the files in the folder ``kind`` (``runs`` or ``curves``), which are not merged yet and never change."""
         return self._paths(kind)
 
     def rows_in(self, files: Iterable[Path]) -> list[dict[str, Any]]:
-        """Read the valid rows of some loose files; a file that no longer exists is skipped."""
+        """Read the valid rows of some loose (not yet merged) files; a file that no longer exists is skipped."""
         rows: list[dict[str, Any]] = plain(collected(parts_of(self, paths=files)), RUNS.names).to_pylist()
         return rows
 
@@ -240,7 +241,7 @@ class Store:
 
     @property
     def _skipped(self) -> "Skipped":
-        """Checks that hash-named files need not pass again: packaged rows have trusted values."""
+        """Checks to skip for files named by their hash: checksums, and for the packaged rows also values."""
         return "values" if self.root.resolve() == published().resolve() else "checksums"
 
     def has_curves(self) -> bool:
@@ -337,7 +338,8 @@ class Store:
         """Write valid rows and their curves into compact files, and check that the files read back the same.
 
         Raises:
-            StoreError: If a file cannot be written, or does not read back the same; files written before it stay.
+            StoreError: If a file cannot be written, or does not read back the same. Files that were written before
+                this file stay.
         """
         for start in range(0, rows.num_rows, self.limits.written_rows):
             piece = rows.slice(start, self.limits.written_rows)
@@ -355,9 +357,10 @@ class Store:
     # Compaction: the committed store is append-only, so compact files stay as they are unless they are repaired
 
     def compact(self) -> int:
-        """Merge the loose files into new compact files; return how many files were merged.
+        """Merge the loose files (one per job) into new compact files; return how many loose files were deleted.
 
-        Existing compact files stay as they are. A loose file is deleted only after its replacement was read back.
+        Files of rows and of curves count. Existing compact files stay as they are. A loose file is deleted only after
+        its replacement was read back.
 
         Raises:
             StoreError: If the store cannot be written or another process is compacting it.
@@ -368,7 +371,7 @@ class Store:
             return self._rewrite(self.loose())
 
     def tidy(self, most_loose: int = 200) -> int:
-        """Compact the store if it has more than ``most_loose`` loose files of rows; return how many were merged.
+        """Compact the store if it has more than ``most_loose`` loose files of rows; return how many files were merged.
 
         A failure to compact is ignored: the rows stay where they are, and a later command tries again.
         """
@@ -378,7 +381,7 @@ class Store:
         return 0
 
     def take_out(self, damaged: Collection[Path], checksums: Collection[str]) -> None:
-        """Move damaged files and some rows to ``quarantine/``; write all other rows of the same files to compact files.
+        """Move damaged files and the given rows to ``quarantine/``; write other rows of these files to compact files.
 
         Args:
             damaged: Damaged files of rows; their valid rows stay in the store.
@@ -391,7 +394,10 @@ class Store:
             self._rewrite(sorted({*damaged, *self._holding("row_sha256", checksums)}), checksums)
 
     def _rewrite(self, paths: Sequence[Path], without: Collection[str] = ()) -> int:
-        """Replace some files of rows by compact files, leaving out rows whose checksum is in ``without``."""
+        """Replace some files of rows by compact files, without the rows whose checksums are in ``without``.
+
+        Return how many files of rows and curves were deleted.
+        """
         others = [path for path in self._paths("compact", "runs") if path not in paths]
         known = collected(parts_of(self, ("row_sha256",), "values", others))
         known_or_without = pa.concat_arrays([*known["row_sha256"].chunks, pa.array(without, pa.string())])
@@ -539,7 +545,9 @@ class Store:
         self._left_out[Quarantined(path.relative_to(self.root).as_posix(), reason, is_moved)] = None
 
     def _paths(self, folder: str, kind: str = "") -> list[Path]:
-        """List the Parquet files of a folder whose names begin with ``kind``; only report links and foreign names.
+        """List the Parquet files of a folder whose names begin with ``kind``.
+
+        Links and files with names that the store does not use are reported, not listed.
 
         Raises:
             StoreError: If the folder cannot be read.
@@ -567,10 +575,10 @@ class Store:
         return paths
 
     def files_of(self, kind: str) -> Iterator[Path]:
-        """Yield every file of ``runs``, ``curves`` or ``verified``: loose, then compact, then new files.
+        """Yield every file of a kind (``runs``, ``curves`` or ``verified``): first loose, then compact, then new files.
 
         In this order, no row is missed if its file is merged during reading, since the compact file exists before the
-        loose one is deleted.
+        loose file is deleted.
         """
         seen = set[Path]()
         while new := [path for path in (*self._paths(kind), *self._paths("compact", kind)) if path not in seen]:
@@ -590,7 +598,7 @@ class Store:
                 yield found
 
     def stale_partials(self) -> list[Path]:
-        """Find files that killed writers left half-written: they are old, and no process is using them."""
+        """Find files that killed writers left behind: over an hour old, and not marked as in use by any process."""
         folders = [mark.parent for mark in (self.root / "_tmp").glob(f"*/{HELD}") if _is_left(mark)]
         held = [
             path
@@ -602,13 +610,13 @@ class Store:
         return [*filter(_is_left, sorted((self.root / "_tmp").glob("*.partial"))), *held]
 
     def stale_logs(self) -> list[Path]:
-        """Find logs of jobs killed before they printed anything: empty, old, and not open in any process."""
+        """Find logs of jobs killed before they printed anything: empty, over an hour old, and not marked as in use."""
         logs = filter(_is_left, sorted((self.root / "logs").glob("*.log")))
         return [path for path in logs if (status := status_of(path)) and not status.st_size]
 
 
 def _filled(row: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], pa.Table]:
-    """Add the columns that the store sets to a row, and convert its curve to a table.
+    """Add to a row the columns that the store itself sets, and convert the row's curve to a table.
 
     Raises:
         UsageError: If a key or a value does not fit the schema.
@@ -646,7 +654,7 @@ KEYS = ("run_id", "finished_at", "row_sha256")
 
 
 def rows_of(store: Store, names: Sequence[str] = RUNS.names, skipped: Skipped = "nothing") -> pa.Table:
-    """Read one row per run, sorted by suite, task, mechanism, seed and run id; see :func:`parts_of` for arguments."""
+    """Read one row per run, sorted by suite, task, mechanism, seed and run id; arguments as in :func:`parts_of`."""
     return newest(collected(parts_of(store, names, skipped)), names)
 
 
@@ -659,8 +667,8 @@ def parts_of(
         store: The store to read.
         names: Columns to read. ``KEYS``, the columns that reports sort by, ``is_migrated``, ``is_result`` and ``file``
             (path in the store) are always added. Most text columns are dictionary-encoded.
-        skipped: Checks that are skipped for hash-named files. With ``values``, only the needed columns of these files
-            are decoded.
+        skipped: Checks that are skipped for hash-named files (whose names contain the hash of their bytes). With
+            ``values``, only the needed columns of these files are decoded.
         paths: Files to read; None for all files of rows.
     """
     held = list(dict.fromkeys((*names, *KEYS, *_ORDER)))
@@ -694,7 +702,7 @@ def parts_of(
 
 
 def collected(parts: Iterator[pa.Table], most_rows: int | None = None) -> pa.Table:
-    """Join parts into one table until it has at least ``most_rows`` rows; later parts stay in the iterator."""
+    """Join tables into one until it has at least ``most_rows`` rows (None: all); later tables stay in the iterator."""
     tables, num_rows = list[pa.Table](), 0
     for part in parts:
         tables.append(part)
@@ -707,7 +715,7 @@ def collected(parts: Iterator[pa.Table], most_rows: int | None = None) -> pa.Tab
 
 
 def _folded(table: pa.Table, names: Sequence[str], path: Path) -> pa.Table:
-    """Dictionary-encode a file's text columns to save memory; add ``is_migrated``, ``is_result`` and ``file``."""
+    """Dictionary-encode a file's text columns to save memory; add columns ``is_migrated``, ``is_result``, ``file``."""
     columns = {
         name: table[name].dictionary_encode()
         if pa.types.is_string(table[name].type) and name not in ("run_id", "row_sha256")  # all different
@@ -734,10 +742,11 @@ def newest(table: pa.Table, names: Sequence[str] = RUNS.names) -> pa.Table:
 
 
 def newest_numbers(table: pa.Table) -> pa.Array:
-    """For each run, choose the row that finished last; return the row numbers in the order of a report.
+    """Choose for each run the row that finished last; return the row numbers (from 0) in the order of a report.
 
-    If two rows finished at the same time, the one with the larger checksum is chosen. Migration can give rows of
-    different runs the same id, so a migrated row of a failed run never replaces a row with status ``ok``.
+    If two rows finished at the same time, the row with the larger checksum is chosen. Migration (to run ids that do not
+    depend on the suite) can give rows of different runs the same id. So a migrated row of a failed run never replaces a
+    row with status ``ok``.
     """
     by_age = _sorted(table, ("run_id", "is_result", "finished_at", "row_sha256"))
     names = table["run_id"].take(by_age).combine_chunks()
@@ -747,7 +756,10 @@ def newest_numbers(table: pa.Table) -> pa.Array:
 
 
 def only_there(rows: pa.Table, numbers: pa.Array) -> pa.Table:
-    """Select the migrated rows whose numbers are not in ``numbers``; other rows with their run ids are used instead."""
+    """Select migrated rows that are neither chosen by ``numbers`` nor copies of chosen rows.
+
+    For their runs, other rows with the same run id are used.
+    """
     counting = rows["row_sha256"].take(numbers).combine_chunks()
     return rows.filter(pc.and_(rows["is_migrated"], pc.invert(pc.is_in(rows["row_sha256"], counting))))
 
@@ -763,7 +775,7 @@ def only(rows: pa.Table, values: Iterable[str], column: str = "run_id") -> pa.Ta
 
 
 def verifications_of(store: Store) -> dict[tuple[str, str], str]:
-    """Read who verified each row, by its run_id and checksum; the latest verification is used."""
+    """Read who confirmed each row by running it again, by the row's run id and checksum; the latest entry is used."""
 
     def look(file: File) -> list[dict[str, Any]]:
         table = file.table()
@@ -793,7 +805,7 @@ def curves_of(store: Store, rows: pa.Table, paths: Iterable[Path] | None = None)
     Args:
         store: The store to read.
         rows: Rows with the columns ``run_id``, ``migrated_from`` and ``curve_sha256``.
-        paths: Files to search; None for all files of curves. Lost curves are reported only in this case.
+        paths: Files to search; None for all files of curves. Lost curves are reported only if all files are searched.
     """
     wanted: dict[tuple[str, str], int] = {}
     columns = (rows[name].to_pylist() for name in ("run_id", "migrated_from", "curve_sha256"))
@@ -854,8 +866,8 @@ def _faults(table: pa.Table, *, is_hash_named: bool) -> dict[int, str]:
 
     Args:
         table: Rows.
-        is_hash_named: Whether the hash in the file's name is trusted. If so, only rows that fail a quick check are
-            checked one by one.
+        is_hash_named: Whether to trust the file's name, which contains the hash of its bytes. If so, only rows
+            that fail a quick check are checked one by one.
     """
     numbers = np.arange(table.num_rows)
     if is_hash_named:
@@ -876,7 +888,7 @@ def _fault_of(row: Mapping[str, Any]) -> str | None:
 
 
 def suspects(columns: Iterable[Column], table: pa.Table) -> Bool[np.ndarray, " rows"]:
-    """Mark the rows of a table that ``check_values`` might refuse: all that it refuses, and perhaps some valid rows."""
+    """Mark every row of a table that ``check_values`` refuses, and perhaps some valid rows."""
     is_suspect = np.zeros(table.num_rows, dtype=bool)
     for column in columns:
         values = table[column.name].combine_chunks()
@@ -908,8 +920,8 @@ def _refuse_unreadable(table: pa.Table) -> None:
     """Refuse rows or points with values that Python cannot represent, such as text that is not UTF-8.
 
     Raises:
-        Damaged: If there is such a value, a time outside the years 1 to 9999, or a row of a newer schema than the
-            footer of the file says.
+        Damaged: If there is such a value or a time outside the years 1 to 9999. Also if a row states a newer schema
+            than this version of synthbench has.
     """
     try:
         table.validate(full=True)
@@ -1066,7 +1078,11 @@ def _decoding() -> Iterator[None]:
 
 
 def _check_columns(present: pa.Schema, schema: pa.Schema) -> None:
-    """Refuse columns that are unknown, doubled, missing or of another type."""
+    """Refuse columns that are unknown, occur twice, are missing or have another type.
+
+    Raises:
+        Damaged: If there is such a column.
+    """
     types = {field.name: field.type for field in present}
     if unknown := types.keys() - set(schema.names):
         raise Damaged("it has unknown columns: " + ", ".join(sorted(unknown))[:200])
@@ -1095,11 +1111,11 @@ def _may_hold(held: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _refuse_newer(path: Path, metadata: pq.FileMetaData, *, is_hash_named: bool) -> None:
-    """Refuse a file of a newer schema: leaving out its rows instead would make results wrong without notice.
+    """Refuse a file of a newer schema, since leaving out its rows would make results wrong without notice.
 
     Raises:
-        StoreError: If the footer states a newer schema, and a hash in its name or an unknown column
-            shows that no bit flipped.
+        StoreError: If the footer states a newer schema, and the hash in the file's name or an unknown column shows that
+            this is no damage.
         Damaged: If the footer's schema version is no number, or is newer without such evidence.
     """
     stated = (metadata.metadata or {}).get(b"synthbench.schema_version")
@@ -1163,7 +1179,7 @@ def mark_in_use(file: BinaryIO) -> None:
 
 
 def _is_left(path: Path) -> bool:
-    """Return whether a file is old, and no process has it open."""
+    """Return whether a file is over an hour old, and no process marks it as in use by a lock."""
     if not is_old(path):
         return False
     try:

@@ -117,11 +117,11 @@ def _state_elements(mechanism: type[Mechanism], fields: tuple[tuple[str, Any], .
 def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
     """Find a variant of a cell whose model is within 5 % of the target size, by changing at most two numbers.
 
-    A cell whose model already has this size is returned unchanged. Otherwise, the mechanism's integer arguments (in order of declaration) and
-    the model's width are tried. For attention, the width stays a multiple of the number of heads. To match a state,
-    arguments are tried first, because they change only the mechanism. To match parameters, the width is tried first,
-    because a changed argument may make a different mechanism. If no single change reaches the target, a second number
-    of the nearest variant is changed too.
+    A cell whose model already has this size is returned unchanged. Otherwise, the mechanism's integer arguments (in
+    order of declaration) and the model's width are tried. For attention, the width stays a multiple of the number of
+    heads. To match the number of state elements, arguments are tried first, because they change only the mechanism. To
+    match the number of parameters, the width is tried first, because a changed argument may make a different mechanism.
+    If no single change reaches the target, a second number of the nearest variant is changed too.
 
     Raises:
         UsageError: If no variant is within 5 % of the target; the message gives the nearest size.

@@ -121,7 +121,7 @@ class Slurm(Executor):
         cluster: ``slurm``, or ``local`` to try out the executor with processes on this machine.
 
     Raises:
-        UsageError: If ``cluster`` is neither of these, or is ``slurm`` on a machine without SLURM.
+        UsageError: If ``cluster`` is neither ``slurm`` nor ``local``, or is ``slurm`` on a machine without SLURM.
     """
 
     name: ClassVar = "slurm"
