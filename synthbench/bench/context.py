@@ -43,7 +43,7 @@ def measure(
     batch_size: int,
     dtype: str,
 ) -> Iterator[Row]:
-    """Find the longest sequence that a layer of each mechanism can process, to within a sixteenth.
+    """Find the longest sequence that a layer of each mechanism can process, to within a sixteenth of its length.
 
     The length is found for the forward pass alone, and for the forward and backward pass together. Rows that the table
     already has, for the same version of the mechanism, are not measured again.

@@ -1,9 +1,9 @@
 """Errors of linear attention against the kernel that it approximates, compared with the mean of the values so far.
 
 This running mean ignores queries and keys. The protocol is that of the SLAY paper's Table 6. Inputs and projections are
-random and shared by all estimators; the error is measured on the layer's outputs. Three results are added to those of
-the paper: the running mean, the limits of infinitely many features, and the error of each of the three approximations
-alone.
+random and shared by all estimators; the error is measured on the layer's outputs. Three results are added to the
+paper's results: the running mean, the limits of infinitely many features, and the errors of single approximations.
+The single approximations are quadrature, and quadrature with either anchors or random features.
 
 The projections of the published protocol have biases. The biases add the same correct part to the outputs of every
 estimator, including the running mean, so all errors look smaller. Without biases, the error of the running mean is 0.79
@@ -115,7 +115,7 @@ def measure(
 def sweep(seeds: Sequence[int], table: Table, *, num_repeats: int, bias: bool = True) -> Iterator[Row]:
     """Measure ``slay`` at the smallest budget, and with one option changed at a time, against the running mean.
 
-    Arguments and errors are those of :func:`measure`.
+    Arguments and exceptions are the same as for :func:`measure`.
     """
     base = BUDGETS["small"]
     budgets = [
@@ -272,7 +272,7 @@ def running_mean(_q: Tensor, _k: Tensor, v: Tensor) -> Tensor:
 
 
 def _mechanism(name: str, budget: Budget, seed: int) -> Attention:
-    """Build a mechanism of the budget's size; a variant with a single number of features ``M`` gets ``M = D * P``."""
+    """Build a mechanism with the budget's numbers of features; a variant with one number ``M`` gets ``M = D * P``."""
     unit = MECHANISMS[name]
     sizes: dict[str, Any] = {"R": budget.nodes, "D": budget.features, "P": budget.polynomial, "epsilon": EPSILON}
     sizes["M"] = budget.features * budget.polynomial

@@ -15,7 +15,8 @@ form             algorithm for attention by features
 ``published``    as in the papers' code: prefix sums, or a loop over chunks and quadrature nodes
 ===============  =====================================================================================================
 
-Attention by scores has the forms ``dense``, ``blocked``, ``tiled`` and ``kernel``.
+Attention by features is linear attention. Attention by scores, one for each pair of tokens, has the forms ``dense``,
+``blocked``, ``tiled`` and ``kernel``.
 """
 
 from collections.abc import Callable, Mapping
@@ -135,7 +136,7 @@ def inputs_of(setting: Setting) -> Inputs:
 
 
 def call_of(form: Form, inputs: Inputs, setting: Setting) -> Call:
-    """Make a call of a form on some inputs: a forward pass, and a backward pass unless the direction is ``forward``."""
+    """Make a function that runs a form's forward pass, and its backward pass unless the direction is ``forward``."""
     given = inputs[form.takes]
 
     def forward() -> None:

@@ -46,7 +46,10 @@ def published(unit: FeatureAttention | Softmax, q: Tensor, k: Tensor, v: Tensor)
 
 
 def per_node_chunks(mechanism: ProductAttention, q: KeyRows, k: KeyRows, v: ValueRows) -> ValueRows:
-    """Attend chunk by chunk, looping over quadrature nodes, so that a token has only P x D features at a time."""
+    """Attend chunk by chunk, looping over quadrature nodes.
+
+    A token thus has only P x D features at a time: the products of P polynomial and D random features.
+    """
     polynomials = [mechanism.polynomial(unit_vectors(x)) for x in (q, k)]
     exponentials = [mechanism.exponential(unit_vectors(x)) for x in (q, k)]
     values = with_ones(v)

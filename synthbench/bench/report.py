@@ -56,7 +56,7 @@ def devices(folder: Path) -> list[Path]:
 
 
 def build(folder: Path, *, has_figures: bool = True) -> dict[str, str | bytes]:
-    """Build a report on the measurements in a folder (``scaling.parquet`` ...); return file contents by file name."""
+    """Build a report on the tables in a folder, such as ``scaling.parquet``; return file contents by file name."""
     tables = {name: load(folder / f"{name}.parquet") for name in _SECTIONS if (folder / f"{name}.parquet").exists()}
     names = sorted({row["device_name"] for rows in tables.values() for row in rows})
     blocks = [f"# {escape(', '.join(names))}"]
@@ -251,14 +251,17 @@ _OF_SCALING = ("longest", "ms", "peak_mb", "time_exponent", "memory_exponent")
 
 
 def _with_ends(facts: Facts) -> Facts:
-    """Write behind each longest length why the next one was not measured, if it was tried."""
+    """Add to the longest measured length the reason why the next length failed, such as ``oom``, if there is one."""
     return [
         fact if fact["ended"] == "ok" else {**fact, "longest": f"{fact['longest']} ({fact['ended']})"} for fact in facts
     ]
 
 
 def _side_by_side(facts: Facts, names: Sequence[str], across: str, shown: Sequence[str]) -> Facts:
-    """Put facts with equal ``names`` on one line, with a column for each ``shown`` fact at each value of ``across``."""
+    """Join the facts with the same values of ``names`` into one line of a table.
+
+    The line has a column for each name in ``shown`` at each value of ``across``.
+    """
     columns = [f"{name}, {value}" for name in shown for value in dict.fromkeys(fact[across] for fact in facts)]
     lines: dict[tuple[Any, ...], dict[str, Any]] = {}
     for fact in facts:

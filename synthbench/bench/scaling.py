@@ -180,9 +180,9 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def against_naive(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Compute the speed-up over the naive form at each length, and the memory divided by the naive form's memory.
 
-    The naive form is ``published`` or ``dense``. It is compared with ``attend``, and with ``tiled`` if the mechanism
-    has this form. Memory is compared at the longest length at which both forms were measured. All rows must have the
-    same device, batch size and number type.
+    A form is a way to compute a mechanism. The naive form is ``published`` or ``dense``. It is compared with
+    ``attend``, and with ``tiled`` if the mechanism has this form. Memory is compared at the longest length at which
+    both forms were measured. All rows must have the same device, batch size and number type.
     """
     measured = sorted((row for row in rows if row["status"] == "ok"), key=lambda row: row["length"])
     by_form = {(row["mechanism"], row["direction"], row["length"], row["form"]): row for row in measured}
@@ -234,7 +234,7 @@ class _Course:
         return True
 
     def take(self, trial: "_Trial") -> None:
-        """Note a trial as the latest row of its form."""
+        """Note a trial (a form at one length) as the latest row of its form."""
         cost = trial.cost
         spent = {} if cost is None else {"median_ms": 1e3 * cost.seconds, "peak_bytes": cost.peak_bytes}
         self.latest[trial.form.name] = {**trial.about, **spent}
@@ -252,7 +252,7 @@ class _Cost:
 
 @dataclass
 class _Trial:
-    """A form at one length in one direction."""
+    """A form (way to compute a mechanism) at one length, for the forward pass alone or with the backward pass."""
 
     form: Form
     setting: Setting

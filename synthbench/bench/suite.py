@@ -1,7 +1,8 @@
 """Speed of several ways to train: run by run, batched, replayed from a CUDA graph, in processes, and as published.
 
-The published way computes attention as in its authors' code. All rates are in run-steps per second; a run-step is one
-gradient step of one run at the suite's batch size. Ratios compare rates of the same row.
+Batched runs train as one program; published attention is computed as in its authors' code. All rates are in
+run-steps per second; a run-step is one gradient step of one run at the suite's batch size. Ratios compare rates of the
+same row.
 """
 
 import time

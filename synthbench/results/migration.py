@@ -1,8 +1,8 @@
 """Migration of rows to schema 5 from schemas 3 and 4, in which run ids also depended on the suite and its version.
 
-In schema 5, the id of a row depends on the settings that decide its result, not on the suite, so a task can enter or
-leave a suite without new training. The columns ``suite`` and ``suite_version`` are kept. :func:`migrated` gives rows
-their new ids. :func:`former` reconstructs the original of a migrated row, and checks its id and checksum.
+In schema 5, the id of a row depends only on the settings that decide its result. So a task can enter or leave a suite
+without new training. The columns ``suite`` and ``suite_version`` are kept. :func:`migrated` gives rows their new ids.
+:func:`former` reconstructs the original of a migrated row, and checks its id and checksum.
 """
 
 import json
@@ -32,7 +32,7 @@ def is_older(table: pa.Table) -> bool:
 
 
 def migrated(table: pa.Table) -> pa.Table:
-    """Return the rows with the ids of schema 5; a table without older rows is returned unchanged.
+    """Return the table with the run ids of schema 5, which do not depend on the suite.
 
     Args:
         table: Rows with the columns of ``RUNS`` and correct checksums.
@@ -46,7 +46,7 @@ def migrated(table: pa.Table) -> pa.Table:
 
 
 def former(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Reconstruct the original of a migrated row exactly; None if ``migrated_from`` is absent or states something else.
+    """Reconstruct a row as it was before migration to new run ids; None if ``migrated_from`` is null or contradicts it.
 
     Anyone who can write a row can forge ``migrated_from``, so the id and checksum of the original are recomputed and
     compared with the values stated there.

@@ -295,7 +295,7 @@ def run_id(identity: dict[str, Any]) -> str:
 
 
 def skill(score: float | None, floor: float, ceiling: float) -> float | None:
-    """Rescale a score so that the floor becomes 0 and the ceiling 1; None without a score or with equal bounds."""
+    """Rescale a score to 0 at the floor and 1 at the ceiling; None without a score or if floor equals ceiling."""
     if score is None or floor == ceiling:
         return None
     return (score - floor) / (ceiling - floor)

@@ -177,7 +177,8 @@ class Store:
         Args:
             is_checked: Whether to compute the checksum of every row. By default, rows in hash-named files (whose names
                 contain the hash of their bytes) are not checked in this way, which is enough for the user's own store.
-            columns: Columns to return. All other columns are checked too, unless the rows are those of the package.
+            columns: Columns to return. Except in the store that comes with synthbench, all other columns are checked
+                too.
 
         Raises:
             StoreError: If a newer synthbench wrote one of the rows.
@@ -241,7 +242,7 @@ class Store:
 
     @property
     def _skipped(self) -> "Skipped":
-        """Checks to skip for files named by their hash: checksums, and for the packaged rows also values."""
+        """Checks to skip for files named by the hash of their bytes: checksums; for the packaged rows, values too."""
         return "values" if self.root.resolve() == published().resolve() else "checksums"
 
     def has_curves(self) -> bool:
@@ -335,7 +336,7 @@ class Store:
         return int(rows.num_rows)
 
     def add(self, rows: pa.Table, curves: pa.Table | None = None) -> None:
-        """Write valid rows and their curves into compact files, and check that the files read back the same.
+        """Write valid rows and their curves into compact (large) files, and check that the files read back the same.
 
         Raises:
             StoreError: If a file cannot be written, or does not read back the same. Files that were written before
@@ -371,7 +372,7 @@ class Store:
             return self._rewrite(self.loose())
 
     def tidy(self, most_loose: int = 200) -> int:
-        """Compact the store if it has more than ``most_loose`` loose files of rows; return how many files were merged.
+        """Merge the loose files (one per job) if there are more than ``most_loose``; return how many were merged.
 
         A failure to compact is ignored: the rows stay where they are, and a later command tries again.
         """
@@ -666,7 +667,8 @@ def parts_of(
     Args:
         store: The store to read.
         names: Columns to read. ``KEYS``, the columns that reports sort by, ``is_migrated``, ``is_result`` and ``file``
-            (path in the store) are always added. Most text columns are dictionary-encoded.
+            (path in the store) are always added. A row is migrated if it has a new run id, and a result if its status
+            is ``ok`` or it is not migrated. Most text columns are dictionary-encoded.
         skipped: Checks that are skipped for hash-named files (whose names contain the hash of their bytes). With
             ``values``, only the needed columns of these files are decoded.
         paths: Files to read; None for all files of rows.
@@ -756,9 +758,9 @@ def newest_numbers(table: pa.Table) -> pa.Array:
 
 
 def only_there(rows: pa.Table, numbers: pa.Array) -> pa.Table:
-    """Select migrated rows that are neither chosen by ``numbers`` nor copies of chosen rows.
+    """Select migrated rows (with new run ids) that are neither chosen by ``numbers`` nor copies of chosen rows.
 
-    For their runs, other rows with the same run id are used.
+    Other rows with the same run ids are used instead.
     """
     counting = rows["row_sha256"].take(numbers).combine_chunks()
     return rows.filter(pc.and_(rows["is_migrated"], pc.invert(pc.is_in(rows["row_sha256"], counting))))
@@ -865,7 +867,7 @@ def _faults(table: pa.Table, *, is_hash_named: bool) -> dict[int, str]:
     """Explain why rows of a readable table cannot be trusted, by row number; valid rows are left out.
 
     Args:
-        table: Rows.
+        table: Rows to check.
         is_hash_named: Whether to trust the file's name, which contains the hash of its bytes. If so, only rows
             that fail a quick check are checked one by one.
     """
@@ -1017,7 +1019,7 @@ def open_file(path: Path, limits: Limits) -> File | None:
     """Open a file of a store; None if it no longer exists. Its rows are decoded later, to save memory.
 
     Raises:
-        Damaged: If the file cannot be trusted.
+        Damaged: If the content cannot be read as Parquet, or its size or its columns are not allowed.
         StoreError: If a newer synthbench wrote the file, or reading fails for a reason that may be temporary.
     """
     try:

@@ -78,7 +78,7 @@ def hardware(device: torch.device) -> dict[str, Any]:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Return the peak memory in bytes: of tensors since the last reset on a GPU, of this process on a CPU."""
+    """Return the peak memory in bytes: on a GPU, of tensors since the last reset; on a CPU, of the whole process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024

@@ -54,7 +54,7 @@ def work(columns: Mapping[str, Any] | pd.DataFrame) -> Any:
 
 
 class Estimates:
-    """Estimates the time of a run: its :func:`work` times the median seconds per unit of work in similar earlier rows.
+    """Estimates the seconds of a run: its :func:`work` times the median seconds per work in the most similar rows.
 
     Args:
         rows: Rows with the columns ``TIMED``, as :meth:`synthbench.results.Store.runs` returns them. Only rows with

@@ -80,7 +80,7 @@ class Result(NamedTuple):
 
 
 def questions_of(cell: Cell, salt: str) -> dict[int, Questions]:
-    """Draw the questions of a run's held-out tests (on new sequences with secret targets), by test number.
+    """Draw new sequences as questions of a run's held-out tests, and return the questions by test number.
 
     A ladder (a task's series of levels) has one test per level, numbered from 1. Without a ladder, there is only
     test 1.
@@ -172,7 +172,7 @@ def _answer(model: SequenceModel, runs: Sequence[Run], number: int, folder: Path
 
 
 def results_of(questions: Mapping[int, Questions], folder: Path, run_id: str) -> dict[int, Result] | None:
-    """Score a worker's answers and return the results by test number; None if answers are missing or do not fit."""
+    """Score a worker's answers and return the results by test number; None if answers are missing or malformed."""
     results = {}
     for number, some in questions.items():
         expected = _no_answers(len(some.places), some.num_probabilities)
@@ -260,35 +260,35 @@ def standard_error_of(row: Mapping[str, Any], results: Mapping[int, Result]) -> 
 
 
 def _refused(row: Mapping[str, Any], reason: str) -> dict[str, Any]:
-    """Return the row with status ``contract`` and without a score."""
+    """Return the row with status ``contract`` (a component broke a rule) and without a score."""
     nothing = dict.fromkeys(("score", "skill", "score_ood", "n_eval_examples", "n_correct", "eval_loss"))
     broken = {"status": "contract", "error_type": "ContractError", "error_message": reason, "metrics": "{}"}
     return {**row, **nothing, **broken}
 
 
 def is_foreign(cell: Cell) -> bool:
-    """Tell whether a component of a cell does not come with synthbench."""
+    """Tell whether a component of a cell (its task, mechanism, block or positions) does not come with synthbench."""
     return not all(map(is_built_in, cell.components))
 
 
 def needs_held_out_test(cell: Cell) -> bool:
-    """Tell whether a cell runs foreign code on a built-in task; the process of the command then measures its score.
+    """Tell whether a cell (task × mechanism) runs foreign (not built-in) code on a built-in task.
 
-    Foreign code is code that does not come with synthbench. A plugin's own task is not tested, because its author
-    decides the questions anyway.
+    If so, the process of the command measures the score on secret questions. A plugin's own task is not tested in this
+    way, because its author decides the questions anyway.
     """
     return is_foreign(cell) and TASKS.is_built_in(cell.task_name)
 
 
 def folder_of(job: Job, results: Path, driver: str) -> Path:
-    """Return the store's folder to which a job writes its rows; a job with foreign (not built-in) code gets its own."""
+    """Return the folder of the store for a job's rows; a job with foreign (not built-in) code has its own store."""
     if not any(map(is_foreign, job.cells)):
         return results
     return folder_named(results, driver, (*job.missing, *job.untuned)[0].run_id)
 
 
 def folder_named(results: Path, driver: str, run_id: str = "") -> Path:
-    """Return the temporary folder of a command, or the folder in it of the job whose first run has the given id."""
+    """Return the temporary folder of a command or, given the id of a job's first run, the job's folder inside it."""
     return results / "_tmp" / f"held-out-{driver}" / run_id
 
 

@@ -72,7 +72,10 @@ def all_matched(cells: Sequence[Cell], text: str) -> list[Cell]:
 
 
 def matched_as(cell: Cell, text: str) -> Cell:
-    """Resize a cell's model as ``--match`` asks, and record that size in the cell, so that its rows can be grouped."""
+    """Resize the model of a cell (task × mechanism) as ``--match`` asks, and record the request in the cell.
+
+    Rows with the same request can then be grouped.
+    """
     resized = matched(cell, *_target(cell, text))
     return replace(
         resized, match=join_match(text, term_of(cell.mechanism, cell.resolved_mechanism_arguments, is_complete=True))
@@ -80,9 +83,9 @@ def matched_as(cell: Cell, text: str) -> Cell:
 
 
 def misses(cell: Cell, suite: Suite) -> str:
-    """Describe the size of a cell's model if it is over 5 % off the target in ``cell.match``; else return no text.
+    """Describe the size of a cell's model if it misses the target in ``cell.match`` by more than 5 %.
 
-    A target without a number is the size of the first mechanism of ``suite``.
+    Otherwise, the text is empty. If the target has no number, it is the size of the first mechanism of ``suite``.
     """
     quantity, target = _target(replace(cell, suite=suite), split_match(cell.match or "")[0])
     size = size_of(cell, quantity)
@@ -97,7 +100,10 @@ def _target(cell: Cell, text: str) -> tuple[Quantity, int]:
 
 
 def size_of(cell: Cell, quantity: Quantity) -> int:
-    """Count the parameters of the model, or the state elements of one layer after it has read a training sequence."""
+    """Count a model's parameters, or the state elements of one layer after it has read a training sequence.
+
+    If layers differ, the mean over layers is taken.
+    """
     if quantity == "params":
         return num_parameters(cell.model(torch.Generator()))
     states = [
@@ -115,7 +121,7 @@ def _state_elements(mechanism: type[Mechanism], fields: tuple[tuple[str, Any], .
 
 
 def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
-    """Find a variant of a cell whose model is within 5 % of the target size, by changing at most two numbers.
+    """Return a cell (task × mechanism) with at most two numbers changed and a model within 5 % of the target size.
 
     A cell whose model already has this size is returned unchanged. Otherwise, the mechanism's integer arguments (in
     order of declaration) and the model's width are tried. For attention, the width stays a multiple of the number of
@@ -151,7 +157,7 @@ def reference_of(cell: Cell) -> Cell:
 
 
 class Number(NamedTuple):
-    """A number of a cell that can be changed: its present value, and a function that returns the changed cell."""
+    """A width or integer argument of a cell: its present value, and a function from a new value to the changed cell."""
 
     present: int
     changed: Callable[[int], Cell]

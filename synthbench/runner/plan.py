@@ -119,7 +119,7 @@ class Plan:
 
 
 class Selected(NamedTuple):
-    """The suite of a request, with the requested block and positions, and the selected tasks and mechanisms."""
+    """A request's tasks, mechanisms and suite, with the requested block (layer around the mechanism) and positions."""
 
     suite: Suite
     tasks: Selection
@@ -230,7 +230,7 @@ def cells_and_seeds(
 ) -> tuple[list[Cell], Sequence[int]]:
     """Return the cells (task × mechanism) of a request and the root seeds of their runs.
 
-    Number of steps, sizes of tests and models, and the part of the plan are as the request asks.
+    The request's limits on steps and test sequences, its model size and its part of the plan are applied.
 
     Raises:
         UsageError: If a name, argument or value is not allowed.
@@ -434,7 +434,11 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
 
 
 def _require_phases(cells: Sequence[Cell]) -> None:
-    """Refuse mechanisms that lack the several geometries that the suite's curriculum adds one after another."""
+    """Refuse mechanisms without several geometries, since the suite's curriculum adds geometries one after another.
+
+    Raises:
+        UsageError: If there is such a mechanism.
+    """
     for cell in cells:
         if not _has_phases(cell):
             built_in = [name for name in MECHANISMS if MECHANISMS.is_built_in(name)]
@@ -451,9 +455,9 @@ def _has_phases(cell: Cell) -> bool:
 
 
 def options_in(suite: Suite, mechanism: str) -> dict[str, Any]:
-    """Return a mechanism's options in a suite: those set by the suite's condition (such as ``bare``) or by its list.
+    """Return the options that a suite sets for a mechanism, by its condition or in its list of mechanisms.
 
-    If both set an option, the value in the list of mechanisms counts.
+    The condition (``stock``: as the authors build it, or ``bare``) is general; the list overrides it.
     """
     return condition_options(MECHANISMS[mechanism], suite.condition) | options_of(mechanism, suite.mechanisms)
 
@@ -532,7 +536,7 @@ def default_group_size(cell: Cell) -> int:
 
 
 def _sharing(ids: Mapping[Cell, Mapping[Run, str]], group_size: int | None) -> list[list[Cell]]:
-    """Group cells whose runs can train as one program; a cell that does not fit into a group begins a new group."""
+    """Group cells (task × mechanism) that can train as one program; a cell that no longer fits begins a new group."""
     groups: list[list[Cell]] = []
     open_groups: dict[str, tuple[list[Cell], int]] = {}
     for cell, runs in ids.items():

@@ -125,7 +125,7 @@ def row_and_curve(
 def with_remark(row: Mapping[str, Any]) -> dict[str, Any]:
     """Add a remark to a row's column ``note`` if a score is over five standard errors above its ceiling.
 
-    On a ladder (a task's series of levels), this is the score of a level.
+    On a ladder (a task's series of levels), the score on each level is compared with the level's ceiling.
     """
     levels = levels_in(json.loads(row["metrics"]))
     reached = [(level.score, level.ceiling) for level in levels] or [(row["score"], row["ceiling"])]
@@ -161,7 +161,10 @@ def failure_row(runs: Sequence[Run], index: int, failure: Failure, provenance: P
 
 
 def _counted(cell: Cell, score: Score) -> float:
-    """Return the number that a row states as its score: minus the bits per token, the accuracy or a ladder's score."""
+    """Return the number that a row states as its score: minus the bits per token, or the accuracy.
+
+    On a ladder (a task's series of levels), ``score.accuracy`` is the score from 0 to 1 over all levels.
+    """
     return -bits_of(score.loss) if cell.is_in_bits else score.accuracy
 
 
@@ -240,9 +243,9 @@ def _metrics_in_bits(run: RunResult) -> dict[str, float | None]:
 
 
 def _bounds_of(cell: Cell) -> tuple[Bound, Bound, Bound | None]:
-    """Return floor, ceiling and local ceiling (of the best rule that sees only a token and its position).
+    """Return floor, ceiling and local ceiling of a cell (task × mechanism), in the unit of the score.
 
-    All are in the unit of the score. The local ceiling is None for scores in bits.
+    The local ceiling is the accuracy of the best rule that sees only a token and its position; None for scores in bits.
     """
     if cell.ladder_schedule is not None:  # the ladder score already allows for the base of each level
         return Bound(0.0), Bound(1.0), Bound(0.0)

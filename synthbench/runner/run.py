@@ -205,7 +205,7 @@ def prepare(request: Request) -> Prepared:
 
 
 def _opened(prepared: Prepared) -> RunContext:
-    """Make the folders that a run needs, and return the settings shared by all of its jobs."""
+    """Make the folders that a request needs, and return the settings shared by all of its jobs."""
     request, checks = prepared.request, prepared.checks
     Store.open(request.results, create=True)
     if request.predictions is not None:

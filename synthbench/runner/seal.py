@@ -58,9 +58,10 @@ def _modules() -> Iterator[ModuleType]:
 
 
 def _code(value: Any) -> list[object]:
-    """Collect the objects that determine what a function does, to compare them by identity; none for other values.
+    """Collect the objects that determine what a function does, such as its code; the list is empty for other values.
 
-    This detects a function that was replaced or wrapped, or whose code or defaults were replaced.
+    Comparing these objects by identity detects a function that was replaced or wrapped, or whose code or defaults were
+    replaced.
     """
     parts: list[object] = []
     while value is not None:

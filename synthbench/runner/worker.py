@@ -116,12 +116,12 @@ def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
 
 
 def record_failure(job: Job, failure: Failure, context: RunContext, number: int) -> list[RunOutcome]:
-    """Write a row with the failure's status for every run in ``job.missing``."""
+    """Write a row with the failure's status, such as ``timeout``, for every run in ``job.missing``."""
     return _Worker(job, context, number, is_deterministic=context.is_deterministic).fail(job.runs, job, failure)
 
 
 def outcome_of(row: Mapping[str, Any]) -> RunOutcome:
-    """Return the outcome that the row of a run describes."""
+    """Make the outcome of a run from its row of results."""
     return RunOutcome(
         run_id=row["run_id"],
         task=row["task"],
@@ -154,7 +154,7 @@ class _Worker:
         )
 
     def tuned_rates(self, job: Job) -> dict[Cell, float]:
-        """Choose each cell's learning rate (cell: task × mechanism) by the highest mean skill on validation sequences.
+        """Choose the learning rate of each cell (task × mechanism) by the highest mean skill on validation sequences.
 
         A run without a score has skill 0 here. If rates tie, the smallest is chosen.
         """

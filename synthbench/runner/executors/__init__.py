@@ -104,7 +104,7 @@ def _check_choice(request: Request, device: torch.device) -> None:
 
 
 def _slots(request: Request, device: torch.device) -> list[Slot]:
-    """List one GPU slot (a GPU or a share of it) per worker process; none on CPUs, inline and on clusters."""
+    """List the GPU slots (one per worker process); none on CPUs, for the inline executor and for clusters."""
     if device.type != "cuda" or request.executor == "inline" or EXECUTORS[request.executor].is_elsewhere:
         return []
     return gpu_slots(

@@ -158,7 +158,7 @@ class WorkerExecutor(Executor, Generic[Handle]):
             TimeoutError: If the job reached its time limit.
             WorkerLost: If the worker of the job died.
             OutOfMemoryBesideOthers: If the job did not fit into memory beside other jobs.
-            SynthbenchError: If the worker raised it.
+            SynthbenchError: If the worker raised such an error.
         """
 
     def run(

@@ -180,7 +180,7 @@ class Slot(NamedTuple):
 def gpu_slots(
     device: torch.device, per_gpu: int, *, num_gpus: int, visible: str | None = None, num_workers: int | None = None
 ) -> list[Slot]:
-    """List the slots of a command, one per worker process, alternating between the GPUs.
+    """List the slots (GPUs or fractions of them) of a command, one per worker process, alternating between the GPUs.
 
     >>> [slot.gpu for slot in gpu_slots(torch.device("cuda"), 2, num_gpus=2)]
     ['0', '1', '0', '1']

@@ -248,7 +248,7 @@ class Slurm(Executor):
 
 
 def run_share(share: Share) -> SynthbenchError | None:
-    """Run the jobs of an element; return the error that ended the element, or None."""
+    """Run the jobs of one element of a job array; return the error that ended the element, or None."""
     pool = Pool(1, share.timeout_s, share.number)
     try:
         for job, log in zip(share.jobs, share.logs, strict=True):
