@@ -457,7 +457,8 @@ def _has_phases(cell: Cell) -> bool:
 def options_in(suite: Suite, mechanism: str) -> dict[str, Any]:
     """Return the options that a suite sets for a mechanism, by its condition or in its list of mechanisms.
 
-    The condition (``stock``: as the authors build it, or ``bare``) is general; the list overrides it.
+    The condition is ``stock`` (layers as their authors build them) or ``bare`` (only the recurrence or the attention
+    scores). Options in the list override the condition's options.
     """
     return condition_options(MECHANISMS[mechanism], suite.condition) | options_of(mechanism, suite.mechanisms)
 
