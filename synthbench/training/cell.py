@@ -1,4 +1,7 @@
-"""Cells and runs: all settings that decide a result, and the identity of its row."""
+"""Cells and runs: all settings that decide a result, and the identity of the result's row.
+
+A cell is a mechanism on a task of a suite; a run is a cell with a seed and a learning rate.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -23,9 +26,9 @@ from synthbench.training.ladder import LadderSchedule, beyond, ladder_schedule
 
 @dataclass(frozen=True)
 class Run:
-    """One training run: a cell with one seed and one learning rate. It makes one row of results.
+    """One training run: a cell (a mechanism on a task) with a seed and a learning rate. It makes one row of results.
 
-    If the suite tunes the learning rate, a reported run has the rate None until the tuning runs have chosen one.
+    If separate tuning runs choose the learning rate, the rate of a reported run is None until it is chosen.
     """
 
     cell: "Cell"
@@ -35,12 +38,12 @@ class Run:
 
     @property
     def run_id(self) -> str:
-        """The name of the row, 16 hex digits: the hash of :attr:`identity`."""
+        """The id of the run's row, 16 hex digits: the hash of :attr:`identity`."""
         return run_id_of({**self.cell.common_entries, **json_entries(self._own_identity)})
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The complete resolved configuration; its hash names the row."""
+        """The complete configuration, defaults included; its hash is the id of the run's row."""
         return {**self.cell.identity, **self._own_identity}
 
     @property
@@ -53,7 +56,7 @@ class Cell:
     """A combination of task, length, mechanism and suite: one cell of a table of results.
 
     ``task_arguments`` and ``mechanism_arguments`` hold the options that the suite or the command line sets; all other
-    options keep their defaults. ``is_full`` is False if ``--steps`` or ``--limit`` shortened the protocol.
+    options keep their defaults. ``is_full`` is False if ``--steps`` or ``--limit`` shortened the training or the test.
     """
 
     suite: Suite
@@ -68,12 +71,12 @@ class Cell:
     """The size that the mechanism was matched to, as in ``state=4096 of slay:P=8``; None if no match was asked for."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle names instead of classes: a worker process looks up the classes, and may first load a plugin."""
+        """Pickle names of classes, not classes: a worker process looks them up, perhaps after loading a plugin."""
         return {field.name: getattr(self, field.name) for field in fields(self)} | {"code": self.code}
 
     @cached_property
     def task(self) -> Task:
-        """The task with its options set; on a ladder, the task of the last level."""
+        """The task with its options set; if the suite trains on a ladder of levels, the task of the last level."""
         if self.levels:
             return self.levels[-1].task
         return TASKS[self.task_name](**self.task_arguments)
@@ -92,7 +95,11 @@ class Cell:
 
     @cached_property
     def tests(self) -> dict[int, tuple[Task, int]]:
-        """Task and length of each test: by level number on a ladder, else by multiple of the trained length or load."""
+        """The task and length of each test.
+
+        On a ladder, the keys are the numbers of the levels, from 1. Otherwise they are multiples of the trained length
+        or load.
+        """
         if self.levels:
             return {number: (level.task, level.length) for number, level in enumerate(self.levels, start=1)}
         stretches = {
@@ -102,7 +109,7 @@ class Cell:
 
     @cached_property
     def beyond(self) -> dict[int, Level]:
-        """Test levels by length, as a multiple of the longest trained length; empty in a suite without ladders.
+        """Test levels by factor: length divided by the longest trained length; empty in a suite without ladders.
 
         These levels affect neither a run's score nor its id.
         """
@@ -110,7 +117,7 @@ class Cell:
 
     @property
     def is_in_bits(self) -> bool:
-        """True if the score is the negative of bits per token; never on a ladder, which counts right answers."""
+        """True if the score is minus the bits per token; always False on a ladder, where right answers are counted."""
         return self.ladder_schedule is None and self.task.measure == "bits"
 
     @property
@@ -127,11 +134,14 @@ class Cell:
 
     @cached_property
     def code(self) -> dict[str, str]:
-        """Hash of each component's source in the process that made the cell; pickled with the cell."""
+        """Hash of the source code of each component (such as task or block), computed where the cell was made.
+
+        It is pickled with the cell, so that another process can compare it with its own :meth:`code_here`.
+        """
         return self.code_here()
 
     def code_here(self) -> dict[str, str]:
-        """Compute the hash of each component's source in this process."""
+        """Compute the hash of the source code of each component (such as task or block) in this process."""
         return dict(zip(("task", "mech", "block", "positions"), map(code_hash, self.components), strict=True))
 
     @property
@@ -152,7 +162,7 @@ class Cell:
 
     @property
     def layers(self) -> list[Layer]:
-        """The mechanism class of each layer, with its arguments except the generator."""
+        """The mechanism's class in each layer, with the arguments of the class except the generator."""
         return self.mechanism.layers_of(self.mechanism_fields(), self.num_layers)
 
     @property
@@ -163,11 +173,11 @@ class Cell:
     def model(self, generator: torch.Generator, factor: int = 1, shift: int = 0) -> SequenceModel:
         """Build the model of one run for the sequences of one test; all parameters are drawn from ``generator``.
 
-        ``factor`` is a key of :attr:`tests`. On a ladder, it is 1 for the model that serves all levels, or a key of
-        :attr:`beyond`. ``shift`` is added to every coordinate.
+        ``factor`` is a key of :attr:`tests`. On a ladder, it is instead 1 for the model that serves all levels, or a
+        key of :attr:`beyond`. ``shift`` is added to the coordinates (positions) of all tokens.
 
         Raises:
-            UsageError: If ``shift`` is not 0 and positions are a learned table, which ends with the sequence.
+            UsageError: If ``shift`` is not 0, but positions are a learned table, which ends with the sequence.
         """
         if shift and not self.positions[0].extends:
             raise UsageError(
@@ -190,7 +200,7 @@ class Cell:
 
     @cached_property
     def resolved_task_arguments(self) -> dict[str, Any]:
-        """Length and every option of the task, defaults included; on a ladder, its load unit and levels."""
+        """Length and every option of the task, defaults included; on a ladder, the task's unit of load and levels."""
         return identity.task_options(self.suite, TASKS[self.task_name], self.length, self.task_arguments)
 
     @cached_property
@@ -200,9 +210,10 @@ class Cell:
 
     @cached_property
     def block(self) -> tuple[type[Block], dict[str, Value]]:
-        """The block around the mechanism and its hyper-parameters, defaults included.
+        """The class of the block around the mechanism, and the block's hyper-parameters, defaults included.
 
-        The option ``layers`` is left at its default if it repeats the suite's number of layers, so ids do not change.
+        If the option ``layers`` repeats the suite's number of layers, it is replaced by its default, so that row ids do
+        not change.
         """
         unit, given = BLOCKS.configured(self.suite.model.block)
         if given.get("layers") == self.suite.model.num_layers:
@@ -211,7 +222,7 @@ class Cell:
 
     @cached_property
     def positions(self) -> tuple[type[PositionEncoding], dict[str, Value]]:
-        """The position encoding and its hyper-parameters, defaults included."""
+        """The class of the position encoding, and the encoding's hyper-parameters, defaults included."""
         unit, given = POSITIONS.configured(self._positions_term)
         return unit, with_defaults(unit, given)
 
@@ -227,7 +238,7 @@ class Cell:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """The configuration that decides the result of every run, except seed and learning rate."""
+        """The configuration that decides the results of the cell's runs, without seed and learning rate."""
         parts = (
             ("task", self.task_name, self.resolved_task_arguments),
             ("mech", self.mechanism_name, self.resolved_mechanism_arguments),
@@ -251,9 +262,11 @@ class Cell:
 
     @cached_property
     def program(self) -> str:
-        """Key shared by cells whose runs can train as one program: the whole identity except the contents of the task.
+        """Key that is equal for cells whose runs can be trained together, as one model.
 
-        A plugin's task never shares a program with another task, so its failure cannot affect rows of other tasks.
+        It holds the identity of the cell without the task, and the shapes of the task's sequences and batches.
+
+        A plugin's task is never trained together with another task, so its failure cannot affect rows of other tasks.
         """
         shape = [self.length, self.longest, self.task.readout, self.task.coordinates(self.length).tolist()]
         if self.ladder_schedule is not None:
@@ -263,13 +276,13 @@ class Cell:
         return canonical_json({**around, "shape": shape, "foreign": foreign})
 
     def runs(self, seeds: Sequence[int]) -> list[Run]:
-        """Make one run per seed and learning rate of the suite; one per seed if the suite tunes the rate."""
+        """Make one run per seed and learning rate of the suite; one per seed if separate tuning runs choose a rate."""
         if self.suite.tuning is not None:
             return [Run(self, seed, None) for seed in seeds]
         return [Run(self, seed, rate) for rate in self.suite.training.learning_rates for seed in seeds]
 
     def tuning_runs(self) -> list[Run]:
-        """Make one run per learning rate and tuning seed; an empty list if the suite does not tune the rate."""
+        """Make the runs that choose a learning rate, one per rate and tuning seed; none if the suite does not tune."""
         if self.suite.tuning is None:
             return []
         rates, seeds = self.suite.training.learning_rates, self.suite.tuning.seeds

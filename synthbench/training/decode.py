@@ -1,4 +1,4 @@
-"""Greedy decoding: the model reads its own earlier answers, token by token. It works with any mechanism."""
+"""Greedy decoding with any mechanism: the model reads its own predictions in place of the right answers."""
 
 from typing import Literal, NamedTuple
 
@@ -25,7 +25,7 @@ _AGREEMENT = 1e-3
 
 
 class Decoded(NamedTuple):
-    """Accuracy of a run that reads its own answers."""
+    """Accuracy of a run that reads its own predictions in place of the right answers."""
 
     tokens: float
     """Fraction of the tokens of all answers that are right."""
@@ -34,11 +34,11 @@ class Decoded(NamedTuple):
 
 
 def own_tokens(inputs: RunIds, targets: RunIds) -> Bool[Tensor, "runs batch length"]:
-    """Mark inputs within an answer that repeat the target of the position before: a decoding model writes them itself.
+    """Mark inputs that, in decoding, are the model's own predictions: they repeat the target of the position before.
 
-    An answer of several tokens is a stretch of scored positions. From its second position on, each input must be the
-    target of the position before. If any answer of a run breaks this rule, no input of the run is marked. A run with a
-    sequence that is scored at its first position, as in language modelling, has no marked inputs either.
+    An answer of several tokens is a stretch of scored positions. From the second position of the answer on, each input
+    must be the target of the position before. If any answer of a run breaks this rule, no input of the run is marked. A
+    run with a sequence that is scored at its first position, as in language modelling, has no marked inputs either.
 
     >>> inputs, targets = torch.tensor([[[7, 8, 1, 2, 7]]]), torch.tensor([[[IGNORE, 1, 2, 3, IGNORE]]])
     >>> own_tokens(inputs, targets).int().tolist()
@@ -57,12 +57,12 @@ def decode(
 ) -> RunIds:
     """Predict the most probable token at every position; the model reads its own predictions in place of some inputs.
 
-    Both forms return the same tokens, except for ties within rounding. The parallel form makes several passes over all
-    positions, until the inputs no longer change. Each pass settles at least one more input, since the model is causal.
-    The method is Jacobi iteration (Santilli et al., 2023, algorithm 1).
+    Both forms, token by token and parallel, return the same tokens, except for ties within rounding. The parallel form
+    makes several passes over all positions, until the inputs no longer change. Each pass settles at least one more
+    input, since the model is causal. The method is Jacobi iteration (Santilli et al., 2023, algorithm 1).
 
     Args:
-        model: The stacked model of all runs.
+        model: The model of all runs, with a leading run axis.
         inputs: The token sequences; inputs marked in ``is_own`` are not read.
         is_own: True where the model reads its own prediction from the position before; False at the first position.
         form: ``streamed`` or ``parallel``. Default: streamed if the model can stream (see :func:`streams`).
@@ -104,7 +104,7 @@ def streams(model: SequenceModel, inputs: RunIds) -> bool:
     """Test if a model can stream: read one token at a time and return the same logits as in a single pass.
 
     The result is False for mechanisms without a streaming form, which would compute all earlier tokens again at each
-    step. It is also False if a plugin's streaming form fails on stacked runs.
+    step. It is also False if a plugin's streaming form fails on several runs at once.
     """
     tokens, state, steps = inputs[:, :1, :_TRIED], State(), []
     try:
@@ -120,9 +120,9 @@ def streams(model: SequenceModel, inputs: RunIds) -> bool:
 
 
 def decoded_scores(model: SequenceModel, block: DeviceBlock) -> list[Decoded | None]:
-    """Decode the first :data:`SEQUENCES` sequences of a batch with every stacked run, and score the answers.
+    """Decode the first :data:`SEQUENCES` sequences of a batch with the model of every run, and score the answers.
 
-    The score is None for a run in which no answer has several tokens.
+    The score is None for a run without inputs that :func:`own_tokens` marks, as with answers of single tokens.
     """
     inputs = block.inputs[0, :, :SEQUENCES]
     targets = torch.full_like(inputs, IGNORE)
@@ -134,7 +134,7 @@ def decoded_scores(model: SequenceModel, block: DeviceBlock) -> list[Decoded | N
 
 
 def scores_of(decoded: RunIds, targets: RunIds, is_own: Bool[Tensor, "runs batch length"]) -> list[Decoded | None]:
-    """Score the decoded answers of each run by token and as a whole; an answer continues where ``is_own`` is True.
+    """Score each run's decoded tokens and whole answers; an answer continues where ``is_own`` is True.
 
     The score is None for a run in which ``is_own`` is False everywhere.
     """

@@ -1,12 +1,13 @@
 """The small model that is trained, and the program that computes the models of many runs as one.
 
-A mechanism is written for one run. Here its tensors get a leading run axis, by one of three strategies:
+A mechanism, the layer that mixes tokens, is written for one run. Here several runs are computed together, along a
+leading run axis, by one of three strategies:
 
-* ``fold``: the mechanism has no tensors except its projections, so the runs become further rows of the batch;
-* ``stack``: each tensor of the mechanism is stacked over the runs and broadcasts against the activations;
+* ``fold``: the run axis becomes part of the batch axis, if the mechanism has no tensors except its projections;
+* ``stack``: each tensor of the mechanism gets a run axis and broadcasts against the activations;
 * ``loop``: the runs are computed one after the other, if no other strategy reproduces the outputs of single runs.
 
-The strategy is found by trial.
+The strategy is found by comparing its outputs with the outputs of single runs.
 """
 
 import copy
@@ -48,7 +49,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 class ModelSize(NamedTuple):
-    """The size of one run's model, as recorded in its row."""
+    """The size of one run's model, as recorded in the run's row of results."""
 
     num_parameters: int
     num_parameters_mixer: int
@@ -58,9 +59,10 @@ class ModelSize(NamedTuple):
 
 
 class SequenceModel(nn.Module):
-    """Model of one run or, after :func:`stack_models`, of many: token embedding, position encoding, blocks and head.
+    """Model of one run or, if made by :func:`stack_models`, of many: embedding, position encoding, blocks and head.
 
-    The model has one block per entry of ``layers``, a list from the mechanism's ``layers_of``.
+    The model has one block per entry of ``layers``: a mechanism's class and its arguments (see
+    ``Mechanism.layers_of``).
     """
 
     def __init__(
@@ -122,7 +124,7 @@ class SequenceModel(nn.Module):
         return cast("list[Block]", list(self.blocks))
 
     def size(self, length: int) -> ModelSize:
-        """Count the parameters of the model, and the state of one layer after ``length`` tokens."""
+        """Count the parameters of the model, and the numbers in the state of one layer after ``length`` tokens."""
         mixing = [
             part
             for block in self.layers
@@ -141,10 +143,10 @@ class SequenceModel(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "*leading batch length"], columns: Int[Tensor, " columns"] | None = None
     ) -> Float[Tensor, "*leading batch columns classes"]:
-        """Compute logits at every position, or only at ``columns``, which saves work in the head.
+        """Compute logits at every position, or only at the positions ``columns``, which saves work in the head.
 
-        If ``columns`` has one entry, it must be the last position; the last block then computes only that position. A
-        bottleneck head always reads only the last position.
+        If ``columns`` has only one entry, this entry must be the last position; the last block then computes only this
+        position. A :class:`BottleneckHead` always reads only the last position.
         """
         x = self.position.embed(self.embedding(tokens))
         *blocks, last = self.layers
@@ -181,7 +183,7 @@ class SequenceModel(nn.Module):
 
 
 def _num_unused(mechanism: Mechanism, length: int) -> int:
-    """Count the numbers in a plugin mechanism's parameters that affect no output at a given length."""
+    """Count a mechanism's parameters that affect no output at a given length; 0 unless it comes from a plugin."""
     if is_built_in(type(mechanism)):
         return 0  # its tests check that it uses all of them
     x = torch.randn(1, length, mechanism.model_dim, generator=torch.Generator().manual_seed(length))
@@ -193,7 +195,7 @@ def _num_unused(mechanism: Mechanism, length: int) -> int:
 
 
 class BottleneckHead(nn.Module):
-    """A head that computes the logits at each position from the last vector and a code of the position.
+    """A head that computes the logits at position t from a learned code of t and the vector of the last position.
 
     Source: Poli et al. (2024), appendix B.1, the compression task. Here the hidden layer has twice the model's width.
     """
@@ -208,17 +210,17 @@ class BottleneckHead(nn.Module):
     def forward(
         self, x: Float[Tensor, "*leading batch 1 model_dim"], columns: Int[Tensor, " columns"]
     ) -> Float[Tensor, "*leading batch columns classes"]:
-        """Compute the logits at the positions in ``columns`` from the last vector."""
+        """Compute the logits at the positions in ``columns`` from ``x``, the vector of the last position."""
         codes = self.codes(columns.expand(*x.shape[:-3], 1, len(columns)))
         logits: Tensor = self.out(gelu(self.hidden(x + codes)))
         return logits
 
 
 class FoldedAttention(Mixer):
-    """Attention whose only tensors are its stacked projections: the runs become further rows of the batch."""
+    """Attention of several runs with the run axis folded into the batch axis; only the projections have run axes."""
 
     def __init__(self, stacked: Attention) -> None:
-        """Wrap a mechanism whose tensors are already stacked."""
+        """Wrap a mechanism whose tensors already have a leading run axis."""
         super().__init__()
         self.mechanism = stacked
 
@@ -231,15 +233,15 @@ class FoldedAttention(Mixer):
         return self._attend(x, is_last_only=True)
 
     def stream_step(self, x: RunVectors, state: State) -> tuple[RunVectors, State]:
-        """Compute the output at one token of every sequence; return it with the new state of all runs."""
+        """Compute the output at the next token of every sequence; return it with the new state of all runs."""
         return self.mechanism.stream_step(x, state)
 
     def enter_phase(self, phase: int) -> None:
-        """Pass a curriculum's phase on to the mechanism."""
+        """Tell the mechanism that a phase of the training curriculum begins; phases count from 1."""
         self.mechanism.enter_phase(phase)
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
-        """Return the metrics of all runs."""
+        """Return the mechanism's own metrics for all runs, by name."""
         return self.mechanism.metrics(x)
 
     def _attend(self, x: Tensor, *, is_last_only: bool) -> Tensor:
@@ -253,10 +255,10 @@ class FoldedAttention(Mixer):
 
 
 class LoopedMixer(Mixer):
-    """Mixer for any mechanism: tensors are stacked for one optimiser, but runs are computed one after the other."""
+    """Mixer for any mechanism: tensors have a run axis, for one optimiser, but runs are computed one by one."""
 
     def __init__(self, mechanisms: Sequence[Mechanism]) -> None:
-        """Take one mechanism per run and stack their tensors."""
+        """Take one mechanism per run and join their tensors along a leading run axis."""
         super().__init__()
         self._alone = list(mechanisms)  # a list hides their own tensors from PyTorch; copies would lose compiled code
         self._names: dict[str, list[str]] = {}
@@ -280,7 +282,7 @@ class LoopedMixer(Mixer):
         return self.forward(x)[..., -1:, :]
 
     def stream_step(self, x: RunVectors, state: State) -> tuple[RunVectors, State]:
-        """Compute the output at one token of every sequence, run by run; return it with the new states."""
+        """Compute the output at the next token of every sequence, run by run; return it with the runs' new state."""
         after, outs = state.copied(), []
         for name, (alone, rows) in enumerate(zip(self._current(), x, strict=True)):
             out, after.parts[str(name)] = alone.stream_step(rows, after.part(str(name)))
@@ -288,20 +290,20 @@ class LoopedMixer(Mixer):
         return torch.stack(outs), after
 
     def enter_phase(self, phase: int) -> None:
-        """Pass a curriculum's phase on to the mechanism of every run."""
+        """Tell the mechanism of every run that a phase of the training curriculum begins; phases count from 1."""
         for alone in self._alone:
             alone.enter_phase(phase)
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
-        """Return the metrics of all runs, one by one."""
+        """Return the mechanism's own metrics by name; they are computed run by run and joined along a run axis."""
         of_runs = [alone.metrics(rows) for alone, rows in zip(self._current(), x, strict=True)]
         return {name: torch.stack([metrics[name] for metrics in of_runs]) for name in of_runs[0]}
 
     def _current(self) -> list[Mechanism]:
-        """Put the trained tensors into the mechanisms and return the mechanisms.
+        """Put the current tensors of each run into the run's mechanism; return all mechanisms.
 
         The tensors stay in place until the next call, since an activation checkpoint calls the mechanism again in the
-        backward pass. A :func:`torch.func.functional_call` would restore the initial tensors before that.
+        backward pass. A :func:`torch.func.functional_call` would restore the initial tensors before the backward pass.
         """
         for run, alone in enumerate(self._alone):
             alone.train(self.training)
@@ -326,10 +328,10 @@ def _like(tensor: Tensor, values: Tensor) -> Tensor:
 
 
 def stack_modules(modules: Sequence[M], activation_axes: int) -> M:
-    """Build one module whose tensors carry a leading run axis.
+    """Build one module from the same module of several runs; its tensors get a leading run axis.
 
-    Tensors of a :class:`RunLayer` become [runs, m, n]. Other tensors become [runs, 1, ..., 1, m, n], to broadcast
-    against activations that have ``activation_axes`` axes, including the run axis.
+    A tensor of shape [m, n] becomes [runs, m, n] in a :class:`RunLayer`. Elsewhere it becomes [runs, 1, ..., 1, m, n],
+    to broadcast against activations that have ``activation_axes`` axes, including the run axis.
     """
     stacked = copy.deepcopy(modules[0])
     for path, module in stacked.named_modules():
@@ -344,7 +346,7 @@ def stack_modules(modules: Sequence[M], activation_axes: int) -> M:
 
 
 def stack_mixers(mechanisms: Sequence[Mechanism], strategy: Strategy) -> Mixer:
-    """Build a mixer that computes one mechanism per run by the given strategy."""
+    """Combine the mechanisms of several runs, one per run, into one mixer that uses the given strategy."""
     if strategy == "loop":
         return LoopedMixer(mechanisms)
     stacked = stack_modules(mechanisms, activation_axes=5 if isinstance(mechanisms[0], Attention) else 4)
@@ -353,9 +355,10 @@ def stack_mixers(mechanisms: Sequence[Mechanism], strategy: Strategy) -> Mixer:
 
 
 def strategy_of(mechanism: type[Mechanism], fields: dict[str, Any]) -> Strategy:
-    """Choose the fastest strategy with which a mechanism gives the same outputs as in single runs.
+    """Choose the fastest strategy that gives the same outputs for several runs together as for each run alone.
 
-    The outputs are compared on two runs, each with three short sequences, in float64.
+    The outputs are compared on two runs, each with three short sequences, in float64. ``fields`` are the arguments of
+    the mechanism.
     """
     return _strategy(mechanism, tuple(sorted(fields.items())))
 
@@ -384,11 +387,11 @@ def _is_close(actual: Tensor, expected: Tensor) -> bool:
 
 
 def copy_learned(model: nn.Module, trained: nn.Module, runs: Sequence[int] | None = None) -> None:
-    """Copy parameters and buffers of the stacked model ``trained`` into ``model``, for all runs or only for ``runs``.
+    """Copy parameters and buffers of ``trained``, a model of several runs, into ``model``.
 
-    If ``model`` is larger along an axis, its further values stay as they are. If ``model`` is smaller, the surplus of
-    ``trained`` is dropped. So a model for longer sequences has untrained values at further positions, and a model with
-    a smaller vocabulary drops the further tokens.
+    ``runs`` lists the indices of the runs to copy; None copies all. Along an axis whose sizes differ, only the common
+    part is copied. So a model for longer sequences has untrained values at the added positions, and a model with a
+    smaller vocabulary drops the other tokens.
     """
     tensors = model.state_dict()
     for name, learned in trained.state_dict().items():
@@ -419,10 +422,10 @@ def slowest(strategies: Sequence[Strategy]) -> Strategy:
 
 
 def stack_models(models: Sequence[SequenceModel], strategies: Strategy | Sequence[Strategy]) -> SequenceModel:
-    """Build one model for all runs, which reads tokens [runs, batch, length].
+    """Combine the models of several runs into one model, which reads tokens of shape [runs, batch, length].
 
-    All tensors are stacked over the runs. ``strategies`` is one strategy for the mixers of all layers, or one per
-    layer. If vocabularies differ in size, every run gets the largest.
+    All tensors get a leading run axis. ``strategies`` is one strategy for the mixers of all layers, or one per layer.
+    If vocabularies differ in size, every run gets the largest.
     """
     vocab_size = max(model.embedding.weight.shape[0] for model in models)
     models = [pad_vocabulary(model, vocab_size) for model in models]

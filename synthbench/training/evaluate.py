@@ -1,4 +1,4 @@
-"""Accuracy and loss of every run on fresh sequences."""
+"""Accuracy and loss of every run on sequences that were not used for training."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,12 +29,12 @@ class KindLoss(NamedTuple):
 
 @dataclass(frozen=True)
 class Score:
-    """The score of one run on its sequences.
+    """The accuracy and the loss of one run on its test or validation sequences.
 
-    ``accuracy`` is pooled over the scored positions of all sequences; ``loss`` is in nats per target.
-    ``std_over_sequences`` is the standard deviation of the accuracies of single sequences. ``kinds`` holds the loss at
-    each kind of position that the task marks, if the tasks were given. ``calibration_error`` is measured only for tasks
-    scored in bits, and None otherwise.
+    ``accuracy`` is the fraction of right answers at the scored positions of all sequences; ``loss`` is in nats per
+    target. ``std_over_sequences`` is the standard deviation of the accuracies of single sequences. ``kinds`` holds the
+    loss at each kind of position that the task marks, if :func:`evaluate` got the tasks. ``calibration_error`` is None
+    except for tasks scored in bits per token.
     """
 
     accuracy: float
@@ -70,10 +70,10 @@ def evaluate(
     tokens_at_once: int | None = None,
     tasks: Sequence[Task] = (),
 ) -> list[Score]:
-    """Score every run; the sequences are read in pieces.
+    """Score every run on the given sequences, which pass through the model in pieces.
 
     Args:
-        model: The stacked model of all runs.
+        model: The model of all runs, with a leading run axis.
         blocks: The sequences with their targets.
         predicted: List to which each piece's predicted tokens are appended, [runs, sequences, columns] on the CPU; None
             to discard them.
@@ -118,7 +118,7 @@ def _by_confidence(
     is_right: Bool[Tensor, "runs batch columns"],
     is_scored: Bool[Tensor, "runs batch columns"],
 ) -> Float[Tensor, "runs 3 bins"]:
-    """Number of scored predictions, number of right ones, and sum of their confidences, per bin of confidence."""
+    """Count all scored predictions and the right ones, and sum the confidences of all, in each bin of confidence."""
     confidence = (logits.amax(-1) - logits.logsumexp(-1)).exp()
     bins = (confidence * NUM_BINS).long().clamp(max=NUM_BINS - 1)
     values = torch.stack([is_scored, is_right & is_scored, confidence * is_scored], 1).flatten(2).double()
@@ -134,7 +134,8 @@ def calibration_errors(by_confidence: Float[Tensor, "runs 3 bins"]) -> list[floa
     Guo et al. (2017), eq. 3.
 
     Args:
-        by_confidence: Number of predictions, number of right ones, and sum of confidences, in each bin of each run.
+        by_confidence: Number of predictions, number of right predictions, and sum of the confidences of all, in each
+            bin of each run.
 
     >>> calibration_errors(torch.tensor([[[8.0, 8.0], [2.0, 7.0], [3.0, 6.0]]]))
     [0.125]
@@ -150,7 +151,7 @@ def _by_kind(
     losses: Float[Tensor, "batch columns"],
     columns: Int[Tensor, " columns"],
 ) -> Iterator[tuple[str, tuple[float, int]]]:
-    """Yield the name of each kind with the summed loss and the number of its scored positions."""
+    """Yield each kind of position by name, with the summed loss in nats and the number of its scored positions."""
     for name, mask in task.kinds(inputs.cpu().numpy()).items():
         is_kind = torch.from_numpy(mask).to(losses.device)[:, columns] & is_scored
         yield name, (float(losses[is_kind].double().sum()), int(is_kind.sum()))
@@ -170,7 +171,7 @@ METRIC_SEQUENCES = 16
 
 @torch.inference_mode()
 def layer_metrics(model: SequenceModel, block: DeviceBlock) -> list[dict[str, float]]:
-    """Measure the mechanisms' own metrics; return one dictionary per run, with keys like ``layer0.curvature.head2``.
+    """Measure the mechanisms' own metrics; return them for each run, by names like ``layer0.curvature.head2``.
 
     Each layer is measured on the inputs that it gets when the model reads the first batch of ``block``.
     """

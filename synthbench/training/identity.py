@@ -17,7 +17,7 @@ Version 1 is left out of row ids, since the first rows were written before this 
 
 
 def task_options(suite: Suite, task: type[Task], length: int, options: Mapping[str, Value]) -> dict[str, Any]:
-    """Describe a task for a row's id: its length and all options; on a ladder, its levels and the unit of load."""
+    """Describe a task for a row's id: length and options or, on a ladder, the levels and the unit of their load."""
     if suite.ladder is None:
         return {"length": length, **arguments_of(task(**options))}
     levels = task.ladder(suite.ladder.longest, is_extended=suite.ladder.extended)
@@ -25,10 +25,10 @@ def task_options(suite: Suite, task: type[Task], length: int, options: Mapping[s
 
 
 def of_suite(suite: Suite) -> dict[str, Any]:
-    """Collect the part of a suite that enters the ids of rows: its protocol.
+    """Collect the settings of a suite that enter the ids of rows: model, training, evaluation and ladder.
 
-    Settings that are None are left out, so that a new setting changes no existing id. ``shifts`` are left out too,
-    since they only add tests. Block, positions and learning rates enter ids elsewhere.
+    Settings that are None are left out, so that a setting added later changes no existing id. ``shifts`` are left out
+    too, since they only add tests. Block, positions and learning rates are added to ids by other functions.
     """
     return {
         "model": suite.model.model_dump(
@@ -41,12 +41,12 @@ def of_suite(suite: Suite) -> dict[str, Any]:
 
 
 def of_protocol(suite: Suite, *, device_type: str, match: str | None) -> dict[str, Any]:
-    """Collect what decides the result of a cell's runs besides its components, seed and learning rate.
+    """Collect what decides results besides components (task, mechanism, block, positions), seed and learning rate.
 
     Args:
-        suite: The suite with the protocol; its name and version are not used.
+        suite: The suite with the settings of training and evaluation; its name and version are not used.
         device_type: ``cpu``, ``cuda``, ...
-        match: The size that the mechanism was matched to; None if it was not matched.
+        match: The target size, such as ``state=4096``, to which the mechanism was scaled; None if it was not.
     """
     return {
         **of_suite(suite),
@@ -58,10 +58,10 @@ def of_protocol(suite: Suite, *, device_type: str, match: str | None) -> dict[st
 
 
 def of_run(suite: Suite, seed: int, learning_rate: float | None, *, is_tuning: bool = False) -> dict[str, Any]:
-    """Collect everything that decides the result of one run, in addition to its cell.
+    """Collect what decides the result of one run in addition to its cell (the mechanism on the task).
 
-    If the suite tunes the learning rate, a reported run is identified by its seed, the candidate rates and the tuning
-    seeds, not by the chosen rate.
+    If separate tuning runs choose the learning rate, a reported run is identified by its seed, the candidate rates and
+    the seeds of the tuning runs, not by the chosen rate.
     """
     if suite.tuning is None:
         return {"seed": seed, "learning_rate": learning_rate}

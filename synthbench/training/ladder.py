@@ -1,4 +1,4 @@
-"""Training on a ladder: the level of each step, its number of sequences, and test levels beyond the ladder."""
+"""Training on a ladder, the levels of a task: each step's level and number of sequences, and longer test levels."""
 
 import math
 from collections import Counter
@@ -22,10 +22,10 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def mixture(num_steps: int, num_levels: int) -> list[int]:
-    """Choose the level of each step; levels count from 0. The result is the same for every mechanism and seed.
+    """Choose the level to train on at each step, counted from 0; the choice is the same for every mechanism and seed.
 
     All levels are mixed from the first step to the last. Easy levels come more often, since harder levels build on
-    them. The easiest quarter of a ladder gets half of the steps.
+    them: the easiest quarter of the levels gets half of the steps.
 
     >>> mixture(12, 3)
     [1, 0, 2, 0, 0, 1, 0, 2, 0, 0, 1, 0]
@@ -42,12 +42,12 @@ def evenly(step: int) -> float:
 
 
 def sized_in(suite: Suite, name: str, arguments: Mapping[str, object]) -> Sized:
-    """Resolve the length and options of a task in a suite; on a ladder, the last level's length and no options.
+    """Find the length and the options of a task in a suite; on a ladder, return the last level's length and no options.
 
     Raises:
         UnknownName: If the task or an option does not exist.
-        UsageError: If a value is out of range. In a suite with a ladder, also if options are given or the task has no
-            ladder.
+        UsageError: If a value is out of range. In a suite with a ladder, also if options are given, or if the task has
+            no level that is short enough.
     """
     if suite.ladder is None:
         return sized(name, {**suite.tasks.get(name, {}), **arguments})
@@ -63,7 +63,7 @@ def sized_in(suite: Suite, name: str, arguments: Mapping[str, object]) -> Sized:
 
 @dataclass(frozen=True)
 class LadderSchedule:
-    """The plan of training on a ladder: its levels, their order over the steps, and the batch sizes."""
+    """The plan of training on a ladder: the levels of a task, their order over the steps, and their batch sizes."""
 
     levels: tuple[Level, ...]
     ladder: LadderSettings
@@ -102,12 +102,13 @@ class LadderSchedule:
 
 
 def beyond(levels: Sequence[Level]) -> dict[int, Level]:
-    """Find test levels that are 2 and 4 times as long as the longest level of a ladder, by this factor.
+    """Find test levels that are 2 and 4 times as long as the longest trained level; return them by this factor.
 
-    A level of that length that the task itself defines is preferred. Otherwise the last trained level is stretched.
-    Either kind must have no tokens beyond the trained levels; a factor is missing if no such level exists. The load of
-    a stretched level is unknown and set to 0. If the last trained level leaves its first positions unscored
-    (``first_new`` above 0), the stretched level scores only positions beyond the trained length.
+    ``levels`` are the trained levels, easiest first. A level of the longer length that the task itself defines is
+    preferred. Otherwise the last trained level is stretched to this length. Both kinds may use only tokens that occur
+    in the trained levels. A factor without such a level is missing in the result. The load of a stretched level is
+    unknown and set to 0. If the last trained level leaves its first positions unscored (``first_new`` above 0), the
+    stretched level scores only positions beyond the trained length.
 
     >>> {factor: level.load for factor, level in beyond(TASKS["parity_running"].ladder(longest=256)).items()}
     {2: 512, 4: 1024}
@@ -127,7 +128,7 @@ def beyond(levels: Sequence[Level]) -> dict[int, Level]:
 
 
 def own_levels(task: type[Task], length: int) -> list[Level]:
-    """List the levels of one length that a task itself defines, including its extended levels."""
+    """List the levels of one length that a task itself defines, including levels of its extended ladder."""
     longest = max(LENGTHS)
     every = [*task.ladder(longest), *(task.ladder(longest, is_extended=True) if task.extended_levels else ())]
     return [level for level in every if level.length == length]
@@ -155,7 +156,7 @@ def _tokens(level: Level) -> tuple[frozenset[int], frozenset[int]]:
 
 
 def ladder_schedule(suite: Suite, task: str) -> LadderSchedule:
-    """Plan the training on a task's ladder.
+    """Plan the training on the ladder (the levels) of a task in a suite.
 
     Raises:
         UnknownName: If there is no such task.

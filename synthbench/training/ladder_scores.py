@@ -1,7 +1,10 @@
-"""Ladder scores computed from the shortcut baselines in this version of the package, the committed baselines.
+"""Scores over a task's levels, recomputed with the committed baselines.
+
+The committed baselines are the shortcut baselines in this version of the package: what simple rules reach on each
+level.
 
 A row keeps the accuracy on each level and the baselines known when the row was made. If a better shortcut is found
-later, a baseline increases, and the score is computed again without new training.
+later, the baseline increases, and the score is recomputed without new training.
 """
 
 import json
@@ -23,10 +26,10 @@ USED = ["status", "metric_name", "task", "task_version", "task_args", "metrics",
 
 
 def with_committed_baselines(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """Recompute a row's score, skill and metrics from its accuracies per level and the committed baselines.
+    """Recompute a row's score, skill and metrics from its accuracies per level and the present shortcut baselines.
 
-    A row is returned unchanged if it has no ladder score, its task comes from a plugin, or the installed version of the
-    task differs.
+    The present baselines are those in this version of the package. A row is returned unchanged if it has no score over
+    levels, its task comes from a plugin, or the task's installed version differs from the row's.
     """
     has_levels = row["status"] == "ok" and row["metric_name"].endswith(LADDER_SCORE)
     trained, bounds = _levels_of(row["task"], row["task_version"], row["task_args"]) if has_levels else ([], [])
@@ -65,14 +68,16 @@ def rescored(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def metrics_beyond(trained: Sequence[Level], accuracies: Mapping[int, float | None]) -> dict[str, float | None]:
-    """Write the tests beyond the trained levels as metrics of a row: ``x2.length``, ``x2.score``, ``x2.skill`` ...
+    """Return the results at lengths beyond the trained levels as metrics of a row.
 
-    Skill is measured from the level's committed baseline or, if there is none, from the task's floor; ``x2.floor``
-    holds this value. The load is null if the task itself does not define the level.
+    ``x2.score`` is the accuracy at twice the longest trained length. ``x2.skill`` is 0 at ``x2.floor``: the level's
+    shortcut baseline or, if this version has none, the task's floor. ``x2.load`` is null if the task itself does not
+    define the level.
 
     Args:
         trained: The levels of the run, easiest first.
-        accuracies: Accuracy by factor; None if the model cannot read that many tokens.
+        accuracies: Accuracy by factor, the multiple of the longest trained length; None if the model cannot read that
+            many tokens.
     """
     tests = _tests_beyond(tuple(trained)) if accuracies else {}
     metrics: dict[str, float | None] = {}
@@ -104,7 +109,7 @@ def _bounds_beyond(level: Level) -> tuple[float, float]:
 
 @lru_cache(maxsize=4096)
 def _committed_beyond(longest: Level, factor: int, load: float | None) -> Level | None:
-    """Find the level of a test beyond the ladder by its load; None if no such level has a committed baseline."""
+    """Find the level of this load and ``factor`` times the longest trained length; None without a stored baseline."""
     own = own_levels(type(longest.task), factor * longest.length) if load else ()
     return next((level for level in own if level.load == load and committed_bounds(level) is not None), None)
 
@@ -114,9 +119,10 @@ _tests_beyond = lru_cache(maxsize=4096)(beyond)
 
 @lru_cache(maxsize=4096)
 def _levels_of(task: str, version: str, arguments: str) -> tuple[list[Level], list[LevelBounds]]:
-    """Rebuild the levels that a row names, and look up their committed bounds.
+    """Rebuild the levels that a row names, and look up their baselines and ceilings in this version of the package.
 
-    Both lists are empty unless the task is built in and of the installed version, and every level has committed bounds.
+    Both lists are empty unless the task is built in and of the installed version, and the package has bounds for every
+    level.
     """
     if task not in TASKS or not TASKS.is_built_in(task) or version_of(TASKS[task]) != version:
         return [], []

@@ -1,4 +1,4 @@
-"""AdamW for several runs: PyTorch's fused version if all share one rate, else the same update with a rate per run."""
+"""AdamW for runs trained together: PyTorch's fused version if possible, else the same update with a rate per run."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,14 +22,14 @@ Corrections = tuple[float, float] | tuple[Tensor, Tensor]
 class FlatParameters:
     """Parameters with the same precision and weight decay, joined in one tensor, with their AdamW moments.
 
-    Every parameter becomes a contiguous view of that tensor, so that one update serves all of them. If some have no
-    gradient, each stretch of neighbouring parameters between those is updated separately. The gaps
-    that align the parameters have rate 0 and gradient 0. A complex number is treated as two real numbers, as in
-    PyTorch's AdamW.
+    Every parameter becomes a contiguous view of the joined tensor, so that one update serves all parameters. If some
+    parameters have no gradient, each stretch of neighbouring parameters with gradients is updated separately. The gaps
+    that align the parameters have learning rate 0 and gradient 0. A complex number is treated as two real numbers, as
+    in PyTorch's AdamW.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rates: Sequence[float], decay: float) -> None:
-        """Move the parameters into one tensor; ``learning_rates`` has one rate per run. Moments begin at 0."""
+        """Move the parameters into one tensor; ``learning_rates`` has one rate per run. The moments begin at 0."""
         self.parameters, self.decay = list(parameters), decay
         parts = [_as_real(parameter.detach()) for parameter in self.parameters]
         first = parts[0]
@@ -50,7 +50,11 @@ class FlatParameters:
         self._initial_rates = self.rates.clone()
 
     def update(self, settings: TrainingSettings, corrections: Corrections) -> None:
-        """Decay the values, update the moments, and move against the bias-corrected gradient."""
+        """Decay the values, update both moments, and take the step that AdamW computes from them.
+
+        ``corrections`` are the bias corrections of the moments: 1 - beta1^t, and the square root of 1 - beta2^t, after
+        t steps.
+        """
         beta1, beta2 = settings.betas
         correction1, root_of_correction2 = corrections
         for run, pieces in self._runs():
@@ -67,17 +71,17 @@ class FlatParameters:
         torch.mul(self._initial_rates, share, out=self.rates)
 
     def freeze(self, run: int) -> None:
-        """Set a run's rates to 0 permanently."""
+        """Set the learning rates of the run with index ``run`` to 0 permanently."""
         for rates in (*self._views(self._initial_rates), *self._views(self.rates)):
             rates[run] = 0
 
     def _views(self, flat: Tensor) -> list[Tensor]:
-        """View each parameter's part of a flat tensor in its shape; complex parameters get a last axis of size 2."""
+        """View each parameter's part of a flat tensor in the parameter's shape, plus a last axis of 2 if complex."""
         places = zip(self._ends, self._shapes, strict=False)
         return [flat[start : start + shape.numel()].view(shape) for start, shape in places]
 
     def _runs(self) -> Iterator[tuple[slice, list[Tensor]]]:
-        """Yield the slice of each stretch of parameters with gradients, and its gradients and gaps in order."""
+        """Yield the slice of each stretch of parameters with gradients, and its gradients and gaps (zeros) in order."""
         entries = zip(self.parameters, self._gaps, pairwise(self._ends), strict=True)
         for has_gradient, neighbours in groupby(entries, lambda entry: entry[0].grad is not None):
             if has_gradient:
@@ -88,7 +92,7 @@ class FlatParameters:
 
 
 class RunAdamW:
-    """AdamW with one learning rate per run, that is per index of a parameter's first axis.
+    """AdamW with one learning rate per run; the first axis of every parameter is the run axis.
 
     With ``is_capturable``, values that change between steps are kept in tensors with fixed addresses, so that a CUDA
     graph of :meth:`update` can be replayed. The parameters are moved: each becomes a view of a larger tensor.
@@ -104,7 +108,7 @@ class RunAdamW:
         *,
         is_capturable: bool = False,
     ) -> None:
-        """Move the parameters, grouped by precision and weight decay; the moments begin at 0."""
+        """Move the parameters into one tensor per precision and weight decay; the moments begin at 0."""
         self.settings = settings
         self.num_steps = 0
         alike: dict[tuple[torch.dtype, float], list[nn.Parameter]] = {}
@@ -122,7 +126,7 @@ class RunAdamW:
         self.update()
 
     def advance(self) -> None:
-        """Count the step and compute the bias corrections of the moments."""
+        """Increase the step count, and compute the bias corrections of the moments."""
         beta1, beta2 = self.settings.betas
         self.num_steps += 1
         corrections = 1 - beta1**self.num_steps, (1 - beta2**self.num_steps) ** 0.5
@@ -144,7 +148,7 @@ class RunAdamW:
             part.set_rates(share)
 
     def freeze(self, run: int) -> None:
-        """Leave a run's parameters unchanged from now on."""
+        """Leave the parameters of the run with index ``run`` unchanged from now on."""
         for part in self.parts:
             part.freeze(run)
 
@@ -156,13 +160,13 @@ class RunAdamW:
 
 
 class FusedAdamW(torch.optim.AdamW):
-    """PyTorch's fused AdamW, for runs that share one rate."""
+    """PyTorch's fused AdamW, for runs that share one learning rate."""
 
     def advance(self) -> None:
         """Do nothing: no part of a fused step runs on the host."""
 
     def update(self) -> None:
-        """Do the part of a step that runs on the device."""
+        """Take the step, all of which runs on the device."""
         self.step()
 
     def set_rates(self, share: float) -> None:
@@ -184,7 +188,7 @@ def _as_real(x: Tensor) -> Tensor:
 
 
 def decay_of(parameter: nn.Parameter, settings: TrainingSettings) -> float:
-    """Return a parameter's weight decay: the suite's, or 0 if the authors of its mechanism use none."""
+    """Return a parameter's weight decay: 0 if the mechanism's authors do not decay it, else the suite's value."""
     return 0.0 if isinstance(parameter, UndecayedParameter) else settings.weight_decay
 
 
@@ -198,8 +202,9 @@ def make_optimiser(
     """Build AdamW for the trainable parameters, whose first axis is the run axis.
 
     ``learning_rates`` has one value per run. PyTorch's fused AdamW is used if all runs share one rate, no parameter is
-    complex, and all runs stop together: there is one run, or no ``stop_at``. With ``is_capturable``, values that change
-    between steps are kept in tensors, so that a CUDA graph can replay a step.
+    complex, and no run must stop before the others. The last holds if there is only one run, or no ``stop_at`` in the
+    settings. With ``is_capturable``, values that change between steps are kept in tensors, so that a CUDA graph can
+    replay a step.
     """
     parameters = [parameter for parameter in parameters if parameter.requires_grad]
     must_freeze = settings.stop_at is not None and len(learning_rates) > 1

@@ -1,4 +1,4 @@
-"""Schedules of the learning rate, and the curriculum that moves mechanisms from phase to phase."""
+"""Schedules of the learning rate, and a curriculum that adds the geometries of a mechanism phase by phase."""
 
 import math
 from typing import ClassVar
@@ -9,9 +9,9 @@ from synthbench.training.optimiser import Optimiser
 
 
 class Schedule:
-    """A schedule of the learning rate: at each step, all runs use the same fraction of their own rate.
+    """A schedule of the learning rate: at each step, every run uses the same fraction of its own full rate.
 
-    Here that is the full rate at every step; subclasses change :meth:`share`.
+    In this class the fraction is always 1; subclasses override :meth:`share`.
     """
 
     keeps_program: ClassVar[bool] = True
@@ -29,9 +29,9 @@ class Schedule:
 
 
 class WarmupCosine(Schedule):
-    """A linear increase to the run's rate, then a decrease to 0 along half a cosine.
+    """A linear increase to the run's full rate, then a decrease to 0 along half a cosine.
 
-    The first step uses the rate divided by ``warmup_steps``; the step after the last one would use 0.
+    The first step uses the full rate divided by ``warmup_steps``; the step after the last one would use 0.
 
     Source: Loshchilov & Hutter (2017), eq. 5, without restarts; warm-up as in Goyal et al. (2017), section 2.2.
     """
@@ -41,7 +41,7 @@ class WarmupCosine(Schedule):
         self.num_steps, self.warmup_steps = num_steps, warmup_steps
 
     def share(self, step: int) -> float:
-        """Return the fraction at a step: increasing in the warm-up, then decreasing."""
+        """Return the fraction of the full rate at a step (from 0): increasing in the warm-up, then decreasing."""
         if step < self.warmup_steps:
             return (step + 1) / self.warmup_steps
         progress = (step - self.warmup_steps) / (self.num_steps - self.warmup_steps)
@@ -49,26 +49,27 @@ class WarmupCosine(Schedule):
 
 
 class WarmupStableDecay(Schedule):
-    """A linear increase to the run's rate, a constant rate for most steps, then a linear decrease to 0.
+    """A linear increase to the run's full rate, a constant rate for most steps, then a linear decrease to 0.
 
-    The first step uses the rate divided by ``warmup_steps``; the step after the last one would use 0.
+    The first step uses the full rate divided by ``warmup_steps``; the step after the last one would use 0.
 
     Source: Hu et al. (2024), MiniCPM, section 4.
     """
 
     def __init__(self, num_steps: int, warmup_steps: int, decay_steps: int) -> None:
-        """Set the number of steps, and how many of them warm up and decay."""
+        """Set the number of all steps, of the first steps that warm up, and of the last steps that decay."""
         self.num_steps, self.warmup_steps, self.decay_steps = num_steps, warmup_steps, decay_steps
 
     def share(self, step: int) -> float:
-        """Return the fraction at a step: increasing, constant, then decreasing."""
+        """Return the fraction of the full rate at a step (from 0): increasing, constant, then decreasing."""
         return min(1.0, (step + 1) / self.warmup_steps, (self.num_steps - step) / self.decay_steps)
 
 
 class CurriculumRates(Schedule):
-    """The learning rates of :class:`GeometricCurriculum` as a control in which all geometries are always active.
+    """The learning rates of :class:`GeometricCurriculum` for its control, the model that always uses all geometries.
 
-    The rates in four phases of equal length are: full, a tenth, a tenth again, and linearly from a tenth to 0.
+    Training has four phases of equal length. The rate is full in the first phase, and a tenth of it in the second and
+    third. In the fourth, it falls linearly from a tenth to 0.
     """
 
     PHASES = ((1.0, 1.0), (0.1, 0.1), (0.1, 0.1), (0.1, 0.0))
@@ -79,24 +80,25 @@ class CurriculumRates(Schedule):
         self.num_steps = num_steps
 
     def share(self, step: int) -> float:
-        """Return the fraction at a step, interpolated linearly within its phase."""
+        """Return the fraction of the full rate at a step (from 0), interpolated linearly within the step's phase."""
         position = step * len(self.PHASES) / self.num_steps
         first, last = self.PHASES[int(position)]
         return first + (last - first) * (position - int(position))
 
 
 class GeometricCurriculum(CurriculumRates):
-    """Four phases of equal length: spherical geometry only, then Euclidean too, then hyperbolic too, then annealing.
+    """Training in four equal phases: spherical geometry only, then Euclidean too, then hyperbolic too, then annealing.
 
-    Source: the REWA paper, algorithm 7. The paper specifies no lengths of phases. It lowers the rate to a tenth for the
-    second phase. Here the third phase keeps that rate, and the fourth phase lowers it to 0. The paper's Riemannian
-    optimiser is not needed, since hyperbolic points are images of Euclidean parameters under the exponential map.
+    Source: the REWA paper, algorithm 7. The paper specifies no lengths of phases. It lowers the learning rate to a
+    tenth for the second phase. Here the third phase keeps this rate, and the fourth phase, annealing, lowers it to 0.
+    The paper's Riemannian optimiser is not needed, since hyperbolic points are images of Euclidean parameters under the
+    exponential map.
     """
 
     keeps_program = False
 
     def apply(self, step: int, optimiser: Optimiser, model: SequenceModel) -> float:
-        """Set the rates; at the first step of a phase, let every mechanism enter that phase."""
+        """Set the learning rates for a step; at the first step of a phase, also let every mechanism enter the phase."""
         index, before = (int(at * len(self.PHASES) / self.num_steps) for at in (step, step - 1))
         if step == 0 or before != index:
             for layer in model.layers:
@@ -105,7 +107,7 @@ class GeometricCurriculum(CurriculumRates):
 
 
 def make_schedule(settings: TrainingSettings) -> Schedule:
-    """Build the schedule that a suite names."""
+    """Build the schedule of the learning rate that a suite's training settings name."""
     if settings.warmup_steps is not None and settings.decay_steps is not None:
         return WarmupStableDecay(settings.steps, settings.warmup_steps, settings.decay_steps)
     if settings.warmup_steps is not None:

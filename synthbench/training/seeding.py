@@ -1,9 +1,9 @@
 """Random streams of a run, all derived from one root seed: ``init``, ``train``, ``validation``, ``test``.
 
-The data streams are keyed by task, task version, length, options, split and seed, never by mechanism or learning rate.
-So every mechanism sees the same batches, and a worker process can keep drawn blocks for the next mechanism. The
-``init`` stream is keyed by the seed alone, so all mechanisms begin with the same embeddings. The Philox generator is
-counter-based, so its streams are the same on every machine.
+``init`` gives the initial parameters; the other three give data. A data stream depends on task, task version, length,
+options, split and seed, never on mechanism or learning rate. So every mechanism sees the same batches, and a worker
+process can keep drawn batches for the next mechanism. The ``init`` stream depends on the seed alone, so all mechanisms
+begin with the same embeddings. The Philox generator is counter-based, so its streams are the same on every machine.
 """
 
 import hashlib
@@ -37,20 +37,23 @@ def _data_sequence(task: Task, length: int, split: Split, seed: int) -> np.rando
 
 
 def init_seed(seed: int) -> int:
-    """Derive the seed of a run's initialisation, below 2**63."""
+    """Derive the seed for a run's initial parameters, an integer below 2**63, from the run's root seed."""
     sequence = np.random.SeedSequence(seed, spawn_key=(_STREAMS["init"],))
     return int(sequence.generate_state(1, np.uint64)[0] >> 1)
 
 
 def data_seed(task: Task, length: int, seed: int) -> int:
-    """Derive a number below 2**63 that identifies a run's training stream; it is the same for all mechanisms."""
+    """Derive an integer below 2**63 that identifies a run's training data; it is the same for all mechanisms."""
     return int(_data_sequence(task, length, "train", seed).generate_state(1, np.uint64)[0] >> 1)
 
 
 def data_block(
     task: Task, length: int, split: Split, seed: int, index: int, *, num_steps: int, batch_size: int
 ) -> Batch:
-    """Draw block ``index`` of a stream: ``num_steps`` batches, at most ``BLOCK_STEPS``, as [batches, batch, length]."""
+    """Draw block ``index`` of a stream, counted from 0: up to ``BLOCK_STEPS`` batches, drawn at once.
+
+    The arrays have the shape [num_steps, batch_size, length].
+    """
     root = _data_sequence(task, length, split, seed)
     child = np.random.SeedSequence(root.entropy, spawn_key=(*root.spawn_key, index))  # as root.spawn makes it
     batch = task.of_split(split).sample(np.random.Generator(np.random.Philox(child)), num_steps * batch_size, length)
@@ -58,7 +61,7 @@ def data_block(
 
 
 class KeptBlocks:
-    """A cache of drawn blocks in memory, which drops the least recently read blocks first.
+    """A cache of drawn data in memory, in blocks of many batches; the least recently read blocks are dropped first.
 
     Args:
         most_bytes: Limit on the memory of all kept blocks, in bytes.
@@ -73,7 +76,7 @@ class KeptBlocks:
     def block(
         self, task: Task, length: int, split: Split, seed: int, index: int, *, num_steps: int, batch_size: int
     ) -> Batch:
-        """Return the block of :func:`data_block`, in the smallest integer types; draw it only if it is not kept."""
+        """Return the block of :func:`data_block`, in the smallest integer types; draw it only if it is not cached."""
         name = json.dumps([task.name, task.version, arguments_of(task)], sort_keys=True)  # as the stream is named
         key = (type(task), name, length, split, seed, index, num_steps, batch_size)
         with self._lock:
@@ -102,7 +105,7 @@ _of_command: dict[str, KeptBlocks] = {}
 
 
 def blocks_of(command: str, device_type: str) -> KeptBlocks:
-    """Return the cache of blocks for the command with this id; drop the caches of other commands."""
+    """Return this process's cache of data for the command (one call of synthbench) with this id; drop other caches."""
     blocks = _of_command.get(command)
     if blocks is None:
         forget_blocks()
@@ -111,7 +114,7 @@ def blocks_of(command: str, device_type: str) -> KeptBlocks:
 
 
 def forget_blocks() -> None:
-    """Drop all blocks that this process keeps."""
+    """Drop all data that this process keeps in memory."""
     _of_command.clear()
 
 
@@ -125,10 +128,10 @@ def data_blocks(
     batch_size: int,
     kept: KeptBlocks | None = None,
 ) -> Iterator[Batch]:
-    """Draw a stream in blocks of up to ``BLOCK_STEPS`` batches, each with arrays [batches, batch, length].
+    """Draw a stream in blocks of up to ``BLOCK_STEPS`` batches, each with arrays of shape [batches, batch, length].
 
     Block i depends only on the stream, on i and on the number of batches in the block. So a larger ``num_batches``
-    changes no full block. A block is drawn when it is requested, unless ``kept`` has it.
+    changes no full block. A block is drawn only when the iterator reaches it, and not if the cache ``kept`` has it.
     """
     draw = data_block if kept is None else kept.block
     for index in range(-(-num_batches // BLOCK_STEPS)):

@@ -26,7 +26,7 @@ MOST_TOKENS = 1 << 28
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """The sequences of one stream, in the order in which a run reads them, together with their task."""
+    """The sequences of one split (training, validation or test), in the order in which a run reads them."""
 
     task: Task
     length: int
@@ -39,7 +39,7 @@ class Sequences:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Task, options, bounds and stream. Floor and ceiling are accuracies in [0, 1], or negated bits per token."""
+        """Facts about task and stream. Floor and ceiling are accuracies in [0, 1], or minus the bits per token."""
         floor, ceiling = self.task.floor(self.length), self.task.ceiling(self.length)
         return {
             "task": self.task.name,

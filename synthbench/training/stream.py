@@ -1,4 +1,7 @@
-"""Data for runs, on the device: one stream per cell and seed, shared by runs with different learning rates."""
+"""Data of runs, moved to the training device.
+
+Each cell (a mechanism on a task) and seed has one stream of batches, which runs with different learning rates share.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -27,10 +30,10 @@ less time than the whole batch with ``slay``, and 60 % less with ``yat-spherical
 class DeviceBlock(NamedTuple):
     """Many batches of all runs, moved to the device at once.
 
-    ``inputs`` is [batches, runs, batch, length]; ``targets`` is [batches, runs, batch, columns], where ``columns`` are
-    the positions at which any sequence is scored. Inputs after the last of these positions are cut off, since
-    mechanisms are causal and no scored output depends on them. If the model reads its answers from the last token,
-    nothing is cut off.
+    ``inputs`` has the shape [batches, runs, batch, length] and ``targets`` [batches, runs, batch, columns]. ``columns``
+    lists the positions at which any sequence is scored. Inputs after the last of these positions are cut off, since
+    mechanisms are causal and no scored output depends on later inputs. If the model computes all answers from its last
+    output, nothing is cut off.
     """
 
     inputs: Tensor
@@ -52,9 +55,10 @@ def device_blocks(
     """Draw the runs' streams block by block and move each block to the device.
 
     On a GPU, the next block is drawn while the device works on the current block. ``factor`` selects the task and
-    length. It is a key of :attr:`Cell.tests` or, with ``is_beyond``, of :attr:`Cell.beyond`. The length must be the
-    same for all runs. A block that ``kept`` holds is not drawn again. On a ladder, the training split has all targets
-    of a level, and other splits have the targets from the level's position ``first_new`` on.
+    length: it is a key of :attr:`Cell.tests` or, with ``is_beyond``, of :attr:`Cell.beyond`. The length must be the
+    same for all runs. A block in the cache ``kept`` is not drawn again. On a ladder (levels of increasing difficulty),
+    the training split has all targets of a level. The other splits have only the targets from the level's position
+    ``first_new`` on.
     """
 
     def test_of(cell: Cell) -> tuple[Task, int]:
@@ -94,10 +98,10 @@ def in_pieces(
     targets: Shaped[Tensor, "runs batch columns"],
     tokens_at_once: int | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut a batch into nearly equal pieces of up to ``tokens_at_once`` tokens, but at least one sequence per run.
+    """Cut a batch into nearly equal pieces of up to ``tokens_at_once`` tokens over all runs.
 
-    ``targets`` may hold any values per sequence. If ``tokens_at_once`` is None, the device's ``TOKENS_AT_ONCE`` is
-    used.
+    A piece has at least one sequence per run. ``targets`` may be any tensor with the same runs and sequences. If
+    ``tokens_at_once`` is None, the device's ``TOKENS_AT_ONCE`` is used.
     """
     most = max(1, (tokens_at_once or TOKENS_AT_ONCE[inputs.device.type]) // (inputs.shape[0] * inputs.shape[-1]))
     num_pieces = math.ceil(inputs.shape[1] / most)

@@ -1,4 +1,7 @@
-"""Training of several runs as one program: runs of one cell, or of cells whose sequences have the same shape."""
+"""Training of several runs together, as one model.
+
+The runs belong to one cell (a mechanism on a task), or to cells whose sequences have the same shape.
+"""
 
 import math
 import os
@@ -47,7 +50,7 @@ GPU it is lower, since attention scores of 1,024 tokens take more memory.
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One number of a learning curve."""
+    """One number of a learning curve, measured after ``step`` steps, ``wall_s`` seconds after training began."""
 
     step: int
     split: str
@@ -60,8 +63,9 @@ class CurvePoint:
 class RunResult:
     """The result of one run.
 
-    ``score`` is the score of the test, or the last validation score of a tuning run; None if the run diverged.
-    ``stretched`` holds the scores of tests on sequences that are longer or have a higher load, by factor.
+    ``score`` is the test score or, for a run that only serves to choose the learning rate, the last validation score.
+    It is None if the run diverged. ``stretched`` holds the scores of tests at a larger length or load, by the factor of
+    length or load.
     """
 
     run: Run
@@ -87,13 +91,13 @@ class RunResult:
 
     @property
     def is_done(self) -> bool:
-        """True if the run has diverged or was stopped as solved."""
+        """True if training of the run has ended early: it diverged, or was stopped since its task was solved."""
         return self.diverged_at is not None or self.stopped_at is not None
 
 
 @dataclass
 class GroupResult:
-    """The results of batched runs, and the cost of their training."""
+    """The results of runs that were trained together, and the cost of training them."""
 
     runs: list[RunResult]
     strategy: Strategy
@@ -107,17 +111,17 @@ class GroupResult:
 
 
 def init_generator(seed: int) -> torch.Generator:
-    """Make the generator from which a run's parameters and frozen features are drawn."""
+    """Make the generator that draws a run's parameters and frozen random features; ``seed`` is the run's root seed."""
     return torch.Generator().manual_seed(init_seed(seed))
 
 
 def build_models(runs: Sequence[Run], factor: int = 1, shift: int = 0) -> list[SequenceModel]:
-    """Build one model per run from the run's ``init`` stream; ``factor`` and ``shift`` are as in :meth:`Cell.model`."""
+    """Build one untrained model per run, from the run's seed; ``factor`` and ``shift`` are as in :meth:`Cell.model`."""
     return [run.cell.model(init_generator(run.seed), factor, shift) for run in runs]
 
 
 class Trainer:
-    """The training program of some runs: their stacked model, optimiser and data streams."""
+    """The training of several runs together: one model with a leading run axis, its optimiser, and the runs' data."""
 
     def __init__(
         self,
@@ -128,15 +132,16 @@ class Trainer:
         kept: KeptBlocks | None = None,
         tokens_at_once: int | None = None,
     ) -> None:
-        """Build the runs' models and stack them.
+        """Build the models of all runs, and join them into one model with a leading run axis.
 
         Args:
-            runs: Runs with a learning rate, of one cell or of cells that share a :attr:`Cell.program`.
+            runs: Runs whose learning rate is set, of one cell (a mechanism on a task) or of cells with equal
+                :attr:`Cell.program`.
             device: Device to train on.
             is_captured: True to replay steps from a CUDA graph where possible. This needs a CUDA device and a schedule
                 that never changes what is computed; ``SYNTHBENCH_GRAPHS=off`` in the environment forbids it.
             kept: Cache of data blocks; None to keep none.
-            tokens_at_once: Limit on the tokens of a piece of a step, see :func:`in_pieces`.
+            tokens_at_once: Limit on the tokens that pass through the model at once, see :func:`in_pieces`.
         """
         self.runs, self.device, self.kept = list(runs), device, kept
         cell = runs[0].cell
@@ -163,8 +168,9 @@ class Trainer:
     def step(self, inputs: torch.Tensor, targets: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
         """Take one gradient step of every run; return the runs' losses [runs], in nats per target.
 
-        The losses of all runs are summed. No gradient passes between runs, so a diverging run harms no other run. The
-        gradient is that of the whole batch, summed over the pieces in which the batch passes through the model.
+        The losses of all runs are summed for the backward pass. No gradient passes between runs, so a diverging run
+        harms no other run. A batch passes through the model in pieces, whose gradients are summed to the gradient of
+        the whole batch.
         """
         self.optimiser.advance()
         return (self.captured or self._step)(inputs, targets, columns)
@@ -207,7 +213,7 @@ class Trainer:
                 yield block._replace(inputs=inputs, targets=targets)
 
     def training_batches(self) -> Iterator[DeviceBlock]:
-        """Yield the batch of every step; on a ladder, it comes from the stream of the step's level."""
+        """Yield the batch of every step; on a ladder (the levels of a task), it is drawn from the step's level."""
         plan, training = self.runs[0].cell.ladder_schedule, self.suite.training
         if plan is None:
             yield from self.batches("train", training.steps, training.batch_size)
@@ -249,15 +255,16 @@ def train_group(
     kept: KeptBlocks | None = None,
     on_trained: Callable[[SequenceModel], None] = lambda _model: None,
 ) -> GroupResult:
-    """Train batched runs and evaluate each; the test stream is opened once, at the end.
+    """Train several runs together and evaluate each; test sequences are read only after training.
 
     Args:
-        runs: Runs with a learning rate, either all reported or all tuning. They belong to one cell, or to cells that
-            share a :attr:`Cell.program`.
+        runs: Runs whose learning rate is set. Either all are reported, or all are tuning runs, which only serve to
+            choose a learning rate. They belong to one cell (a mechanism on a task), or to cells with equal
+            :attr:`Cell.program`.
         device: Device to train on.
         keeps_predictions: True to keep the tokens that reported runs predict in the test.
         kept: Cache of data blocks, to which newly drawn blocks are added; None to keep none.
-        on_trained: Function that is called with the stacked model of reported runs, after their test.
+        on_trained: Function that is called after the test of reported runs, with the model of all runs.
     """
     trainer = Trainer(runs, device, kept=kept)
     result = GroupResult(
@@ -279,7 +286,7 @@ def train_group(
 
 
 def _train(trainer: Trainer, result: GroupResult) -> None:
-    """Take every step, with a point of the learning curve at the end of each interval."""
+    """Take all training steps; add a point to the learning curves every ``curve_every`` steps and after the last."""
     settings, evaluation = trainer.suite.training, trainer.suite.evaluation
     began = time.perf_counter()
     points = trainer.validation_batches()
@@ -313,7 +320,7 @@ def _train(trainer: Trainer, result: GroupResult) -> None:
 
 
 def _timed(batches: Iterator[DeviceBlock], result: GroupResult) -> Iterator[DeviceBlock]:
-    """Yield the same batches; add the time spent waiting for them to ``data_s``."""
+    """Yield the same batches; add the time spent waiting for batches to ``result.data_s``."""
     while True:
         began = time.perf_counter()
         batch = next(batches, None)
@@ -348,7 +355,7 @@ def _record(result: RunResult, step: int, losses: np.ndarray, score: Score | Non
 
 
 def _has_reached(score: Score, cell: Cell, skill: float) -> bool:
-    """Return whether a validation score reaches a skill; False for tasks scored in bits or if floor equals ceiling."""
+    """Return whether a score reaches a skill (0 at the floor, 1 at the ceiling); False for tasks scored in bits."""
     if cell.task.measure == "bits":
         return False
     floor, ceiling = (bound.value for bound in floor_and_ceiling(cell.task, cell.length))
@@ -356,7 +363,7 @@ def _has_reached(score: Score, cell: Cell, skill: float) -> bool:
 
 
 def _stop_solved(trainer: Trainer, result: GroupResult) -> None:
-    """Stop training the runs whose latest validation score reaches the suite's ``stop_at``."""
+    """Stop training the runs whose latest validation score reaches the skill ``stop_at`` of the suite."""
     stop_at = trainer.suite.training.stop_at
     if stop_at is None:
         return
@@ -439,7 +446,10 @@ def _test_on_levels(trainer: Trainer, result: GroupResult) -> list[Score]:
 
 
 def on_levels(trainer: Trainer, split: Literal["validation", "test"]) -> list[tuple[Score, list[LevelScore]]]:
-    """Score every run on all levels; return its total (whose accuracy is the ladder score) and its scores by level."""
+    """Score every run on all levels; return each run's total and its scores by level.
+
+    The accuracy in the total is the ladder score: the fraction of levels mastered, from 0 to 1.
+    """
     evaluation = trainer.suite.evaluation
     num_sequences = evaluation.test_sequences if split == "test" else evaluation.validation_sequences or 0
     by_level = [
@@ -485,7 +495,7 @@ def _decoded(trainer: Trainer) -> list[dict[str, float]]:
 
 
 def _test_stretched(trainer: Trainer, results: Sequence[RunResult]) -> None:
-    """Score a cell's runs on sequences that are longer or have a higher load."""
+    """Score the runs of a cell (a mechanism on a task) on sequences that are longer or have a higher load."""
     runs = [result.run for result in results]
     cell = runs[0].cell
     for factor in list(cell.tests)[1:]:
@@ -498,9 +508,9 @@ def _test_stretched(trainer: Trainer, results: Sequence[RunResult]) -> None:
 
 
 def _test_shifted(trainer: Trainer, results: Sequence[RunResult]) -> None:
-    """Repeat the test of a cell's runs with shifted coordinates; measure the irreducibility of learned rotations.
+    """Repeat the test of a cell's runs with shifted token positions; measure the irreducibility of learned rotations.
 
-    Scores are None if positions are a learned table, which has no entries for shifted coordinates.
+    Scores are None if positions are a learned table, which has no entries for shifted positions.
     """
     kept = [result for result in results if result.diverged_at is None]
     cell = results[0].run.cell
@@ -522,7 +532,7 @@ def _test_shifted(trainer: Trainer, results: Sequence[RunResult]) -> None:
 
 
 def _test_beyond(trainer: Trainer, results: Sequence[RunResult]) -> None:
-    """Score a cell's runs on levels longer than any that they were trained on."""
+    """Score the runs of a cell (a mechanism on a task) on levels that are longer than all trained levels."""
     runs = [result.run for result in results]
     cell = runs[0].cell
     for factor in cell.beyond:
@@ -534,10 +544,10 @@ def _test_beyond(trainer: Trainer, results: Sequence[RunResult]) -> None:
 
 
 def _scores_beyond(trainer: Trainer, runs: Sequence[Run], factor: int, num_sequences: int) -> list[Score] | None:
-    """Score a cell's runs on one level beyond the ladder; None if the mechanism cannot read that many tokens.
+    """Score runs on one level longer than all trained levels; None if the mechanism cannot read that many tokens.
 
-    In that case a built-in mechanism raises a :class:`UsageError`, and a plugin may raise any exception. Both give
-    None, but a lack of memory is raised.
+    A built-in mechanism that cannot read them raises a :class:`UsageError`, and a plugin may raise any exception. In
+    both cases the result is None, but a lack of memory is always raised.
     """
     batches = trainer.batches("test", 1, num_sequences, runs=runs, factor=factor, is_beyond=True)
     try:

@@ -1,1 +1,1 @@
-"""Rows made by others: audit, bundles, verification, submission and merging."""
+"""Result rows made by others: audit, bundles, verification, submission and merging."""

@@ -1,4 +1,4 @@
-"""The user's own rows, joined with the packaged rows and with rows of another named store. No store is changed."""
+"""The user's own rows, joined with the rows that come with synthbench and those of another store, all unchanged."""
 
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -44,8 +44,10 @@ class Joined:
         """Return the suite and the version that a report shows.
 
         Args:
-            suite: Name of the suite. None means the suite of the newest own row, or else the main suite.
-            version: Version of the suite. None means the newest with full runs among the own rows, or else the newest.
+            suite: Name of the suite. None means the suite of the user's newest own row or, without own rows, the main
+                suite.
+            version: Version of the suite. None means the newest version with full runs (not shortened ones) among the
+                user's own rows, or else the newest of all.
 
         Raises:
             UnknownName: If there is no full run of the suite or of its version.
@@ -60,11 +62,11 @@ class Joined:
         return suite, version
 
     def seen_from(self, suite: str | None) -> "Joined":
-        """Return the rows as a suite shows them, and add rows made in other suites that also fit this suite.
+        """Return the rows as reports of a suite show them, and add rows of other suites that also fit this suite.
 
         Args:
-            suite: Name of the suite; None is interpreted as in :meth:`shown`. If the suite is not installed,
-                nothing changes.
+            suite: Name of the suite; None is interpreted as in :meth:`shown`. If the suite is not installed, nothing
+                changes.
         """
         suite = suite or default_suite(self.rows, self.is_own)
         rows = view.seen_from(self.rows.assign(is_own=self.is_own), suite)
@@ -74,10 +76,11 @@ class Joined:
 
 
 def join(results: Path, other: str | None = None, *, has_packaged: bool = True, has_curves: bool = False) -> Joined:
-    """Read the user's own rows, those of another store and the packaged rows, with one row per run and suite.
+    """Read the user's own rows, another store's rows and the packaged rows; keep one row per run and suite.
 
-    For the same run, the user's own row takes precedence, then the named store's. Scores of ladders are computed with
-    the committed baselines (:mod:`synthbench.training.ladder_scores`).
+    Packaged rows come with synthbench. If several stores have a row of the same run, the user's own row is kept, or
+    else the other store's. Scores over levels are recomputed with the shortcut baselines in this version
+    (:mod:`synthbench.training.ladder_scores`).
 
     Args:
         results: Folder of the user's own store. The default folder may be missing if packaged rows are included.
@@ -122,7 +125,7 @@ def join(results: Path, other: str | None = None, *, has_packaged: bool = True, 
 
 
 def _read(store: Store, left_out: list[Quarantined], *, has_curves: bool = False, is_checked: bool = False) -> _Frames:
-    """Read the rows and curves of a store."""
+    """Read the rows of a store and, if wanted, the learning curves; note unreadable files and rows in ``left_out``."""
     frames = (
         store.read(is_checked=is_checked)
         if has_curves
@@ -156,13 +159,16 @@ def _stacked(frames: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _of_their_rows(curves: pd.DataFrame, origins: "pd.Series[str]") -> pd.DataFrame:
-    """Select the points of each run from the store that ``origins`` states by run id."""
+    """Keep the points of each run's learning curve that come from the same store as the run's row.
+
+    ``origins`` has the name of the row's store by run id.
+    """
     is_of_row = curves["run_id"].map(origins) == curves["store"]
     return curves[is_of_row].drop(columns="store").reset_index(drop=True)
 
 
 def _require(other: str, rows: pd.DataFrame, suite: str, version: str) -> None:
-    """Refuse a store that has no full runs of the suite and version that are shown."""
+    """Raise an error if a store has no full runs (not shortened ones) of the suite and version that are shown."""
     full = full_runs(rows)
     versions = sorted(set(full.loc[full["suite"] == suite, "suite_version"]))
     if version in versions:

@@ -1,4 +1,4 @@
-"""Compares a run with its re-run: bit by bit or, where not every bit can agree, within a tolerance."""
+"""Compare a run with its re-run: bit by bit or, where not every bit can agree, within a tolerance."""
 
 import json
 import math
@@ -53,11 +53,11 @@ def tolerance_of(row: Row, deviation: float, standard_error: float | None = None
     """Compute the allowed difference of a score on another device or with other versions, in units of the score.
 
     Different rounding changes the course of training as another seed would. The re-run may therefore differ as much as
-    runs with two seeds of the cell, or as scores on two test sets of this size, whichever is more.
+    two runs with different seeds, or as the scores of one model on two test sets of this size, whichever is more.
 
     Args:
         row: The row as recorded.
-        deviation: Standard deviation of the cell's scores over seeds.
+        deviation: Standard deviation over seeds of the scores of the row's mechanism on the row's task.
         standard_error: Standard error of the re-run's score if it was measured on a new test set; None if both runs had
             the same test.
     """
@@ -88,7 +88,7 @@ def judged(
         curves: Learning curves of the row and of the re-run; None for a missing curve.
         tolerance: Allowed difference of the scores where bitwise equality cannot be expected.
         is_asked: Whether the two scores were measured on different test sets. If so, only the scores are compared, and
-            the facts that are equal on every device.
+            columns that are equal on every device, such as the number of parameters.
     """
     if again is None:
         return "not run", "it made no row"
@@ -111,7 +111,7 @@ def judged(
 
 
 def _judged_elsewhere(row: Row, again: Row, changed: list[str], reason: str, tolerance: float) -> tuple[Verdict, str]:
-    """Return the verdict where bits may differ; ``reason`` says why they may."""
+    """Return the verdict where the last bits may differ; ``reason`` says why, and ``changed`` lists what differs."""
     if certain := [name for name in changed if name in EVERYWHERE]:
         return "differs", ", ".join(f"{name} is {row[name]} and now {again[name]}" for name in certain)
     distance = 0.0 if row["score"] is None or again["score"] is None else abs(row["score"] - again["score"])

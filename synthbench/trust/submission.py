@@ -1,4 +1,4 @@
-"""Submissions: all rows that a suite requires of some mechanisms, and what is needed to run them again."""
+"""Submissions: all result rows that a suite requires of some mechanisms, and what is needed to run them again."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -48,11 +48,11 @@ class Submission:
 
 
 def submit(request: Request, target: Path, *, plugin: Path | None = None, package: str | None = None) -> Submission:
-    """Bundle the rows of a suite for some mechanisms, if no row is missing.
+    """Write a bundle with all rows of some mechanisms in a suite, if no row is missing.
 
     Args:
-        request: The suite, the mechanisms as they were run, the type of device (``auto``: the one that made the rows),
-            and the store with the rows.
+        request: The suite, the mechanisms as they were run, the type of device (``auto`` means the type that made the
+            rows), and the store with the rows.
         target: Folder or ``.tar.gz`` file to write.
         plugin: File that defines the mechanisms, if no package does.
         package: Distribution that defines the mechanisms, pinned: ``name==version``.
@@ -198,14 +198,14 @@ def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> l
 
 
 def asked_for(request: Request, device_type: str) -> tuple[dict[str, str], list[str]]:
-    """Plan a submission in a process that has its code; return descriptions of rows by run id, and failed checks."""
+    """Plan a submission in a process that has its code; return its rows, described by run id, and failed checks."""
     components = foreign_components(select_components(request))
     broken = [f"checks: {said}" for component in components if (said := first_failure(examine(component)))]
     return _wanted(_whole(request, device_type)), broken
 
 
 def _may_be_foreign(manifest: Manifest) -> bool:
-    """Return whether a manifest names a component that is not built in."""
+    """Return whether a manifest names a mechanism, block or position encoding that does not come with synthbench."""
     around: list[tuple[Registry[Any], str | None]] = [(BLOCKS, manifest.block), (POSITIONS, manifest.positions)]
     terms = [*around, *((MECHANISMS, term) for term in manifest.mechanisms)]
     names = ((registry, term.partition(":")[0]) for registry, term in terms if term)
@@ -226,7 +226,7 @@ def _whole(request: Request, device_type: str) -> Plan:
 
 
 def _wanted(plan: Plan) -> dict[str, str]:
-    """Describe every row of a plan, including tuning runs, by run id."""
+    """Describe every row of a plan, by run id; rows of runs that only choose a learning rate are included."""
     return {
         run.run_id: f"{run.cell.task_name} / {run.cell.mechanism_name} / seed {run.seed}"
         + (f" / tuning at {run.learning_rate:g}" if run.is_tuning else "")

@@ -1,10 +1,11 @@
-"""Reruns a sample of rows made by others, with the configurations in the rows, and compares the results.
+"""Rerun a sample of result rows made by others, with the configurations in the rows, and compare the results.
 
 A row is looked up in the plan of its suite by its id, the hash of ``config_json``. If the suite has changed, the id is
 not found, and the row is not rerun. The re-run is an ordinary job that writes to a temporary store.
 
-Foreign code runs only in other processes, which take no part in the comparison. If a row
-names foreign code, this process computes its score from the model's answers (:mod:`synthbench.runner.held_out`).
+Foreign code, which does not come with synthbench, runs only in other processes, which take no part in the comparison.
+If a row names a foreign mechanism, this process computes the score of the re-run from the model's answers
+(:mod:`synthbench.runner.held_out`).
 """
 
 import json
@@ -45,7 +46,7 @@ AGAIN = "again"
 
 @dataclass(frozen=True)
 class Rerun:
-    """A row that was sampled, or was batched with a sampled row, and the result of running it again."""
+    """A row that was run again, since it was sampled or trained together with a sampled row, and the result."""
 
     run_id: str
     row_sha256: str
@@ -67,7 +68,7 @@ class Rerun:
 
     @property
     def is_confirmed(self) -> bool:
-        """True if the re-run agrees with the row."""
+        """True if the re-run agrees with the row, to the last bit or within the tolerance."""
         return self.verdict in ("bitwise", "tolerance")
 
 
@@ -129,8 +130,8 @@ class Verification:
 class Sampling:
     """Choice of the rows to run again, and settings of the re-runs.
 
-    With each sampled row, all rows that were batched with it are run again. This takes no longer, and the last
-    bits of a result depend on the group.
+    With each sampled row, all rows that were trained together with it are run again. This takes no longer, and the last
+    bits of a result depend on the runs that train together.
     """
 
     fraction: float = 0.05
@@ -176,7 +177,7 @@ class Sampling:
 def verify(
     store: Store, sampling: Sampling, *, on_plan: Callable[[int], None] = lambda _num_rows: None
 ) -> Verification:
-    """Check every row of a store, then run a sample again and compare.
+    """Check every row of a store, then run a sample of the rows again and compare the results.
 
     Args:
         store: The store with the rows.
@@ -206,7 +207,7 @@ def verify(
 
 
 def _checked_apart(rows: Sequence[Row], sampling: Sampling) -> Checked:
-    """Check rows that name foreign code in a separate process, whose answers cannot be trusted."""
+    """Check, in a separate process whose answers cannot be trusted, the rows that name foreign code."""
     with IsolatedProcess(sampling.plugins, sampling.timeout_s) as isolated:
         try:
             found = isolated.attempt("a plan", replan.check, rows)
@@ -245,7 +246,7 @@ class Made:
     """Reason why the row was not made again; None if it was."""
 
     def judged(self, deviation: float) -> tuple[Verdict, str]:
-        """Return the verdict and its reason; ``deviation`` is the standard deviation of scores over seeds."""
+        """Return the verdict and its reason; ``deviation`` is the standard deviation of the score over seeds."""
         row = with_committed_baselines(self.row)
         tolerance = tolerance_of(self.row, deviation, self.standard_error)
         if self.problem is not None:
@@ -263,12 +264,15 @@ class Made:
 
     @property
     def is_doubtful(self) -> bool:
-        """True if the verdict depends on how far the scores of the cell scatter over seeds."""
+        """True if the verdict depends on how far the scores of the same mechanism and task scatter over seeds."""
         return self.judged(0.0)[0] == "differs" != self.judged(math.inf)[0]
 
 
 def _run_again(batches: Sequence[list[Row]], groups: Groups, store: Store, sampling: Sampling) -> list[Rerun]:
-    """Run groups again and judge their rows; if a score is far off, also run other seeds to measure their scatter."""
+    """Run batches of rows again and judge each row.
+
+    If a score is far off, other seeds are run too, to measure how far scores scatter over seeds.
+    """
     made = _made_again(batches, groups, store, sampling)
     sampled = list(made)
     doubtful = [name for name in sampled if made[name].is_doubtful]
@@ -285,7 +289,10 @@ def _run_again(batches: Sequence[list[Row]], groups: Groups, store: Store, sampl
 
 
 def _made_again(batches: Sequence[list[Row]], groups: Groups, store: Store, sampling: Sampling) -> dict[str, Made]:
-    """Make rows again, by run id; rows of built-in components come first, while no foreign code runs."""
+    """Run batches of rows again; return the results by run id.
+
+    Rows without foreign code, which does not come with synthbench, are run first, before any foreign code.
+    """
     made: dict[str, Made] = {}
     tuning = [row for row in groups.rows.values() if row["role"] is not None]
     for foreign in (False, True):
@@ -306,7 +313,7 @@ def _attempt_here(_what: str, function: Callable[..., None], *arguments: Any) ->
 def _made_apart(
     tuning: Sequence[Row], store: Store, sampling: Sampling, attempt: Callable[..., None], batch: Sequence[Row]
 ) -> dict[str, Made]:
-    """Make the rows of one group again in a separate temporary store, and read back only these rows."""
+    """Run one batch of rows again into a temporary store of its own, and read back only these rows."""
     first, run_ids = batch[0], [row["run_id"] for row in batch]
     has_others = is_foreign(first)
     is_asked = has_others and first["role"] is None and not is_foreign(first, ("task",))
