@@ -72,7 +72,7 @@ def describe_leak(
         before: Outputs for the original inputs.
         after: Outputs for the altered inputs.
         is_known: True at positions where neither the input nor an earlier input of the sequence was altered.
-        is_training: Whether the outputs are those of training mode.
+        is_training: True if the mechanism was in training mode, False if in evaluation mode.
 
     Returns:
         A clause without a subject; None if all these outputs stayed the same, up to rounding.
@@ -102,7 +102,10 @@ def describe_leak(
 
 
 def cuts_of(length: int) -> list[int]:
-    """List positions from which to alter a sequence: at one third, the second, the last, and at and after block ends.
+    """List the positions (from 0) from which on sequences are altered.
+
+    They are one third of the length, 1, the last position, and the first two ends of blocks of each size in ``BLOCKS``,
+    each with the position after it.
 
     >>> cuts_of(40)
     [13, 1, 39, 16, 17, 32, 33]
@@ -115,7 +118,7 @@ def cuts_of(length: int) -> list[int]:
 
 
 def alterations(batch_size: int, length: int) -> Int[Tensor, " batch"]:
-    """Choose the position from which each sequence is altered; every second sequence gets ``length`` (not altered)."""
+    """Choose the position from which each sequence is altered; every second gets ``length``: unaltered."""
     cuts = torch.tensor(cuts_of(length))
     number = torch.arange(batch_size)
     return torch.where(number % 2 == 0, cuts[number // 2 % len(cuts)], length)

@@ -1,7 +1,7 @@
-"""Find the likely cause of a failed check: of a leak from later inputs, or of random draws without a seed.
+"""Find the likely cause of a failed check: why outputs depend on later inputs (a leak), or why two calls differ.
 
-A leak is shown by replacing the second half of a sequence and comparing the outputs of the first half. If no known
-cause fits, none is named.
+A leak is found by replacing the second half of a sequence and comparing the outputs of the first half. If no known
+cause fits, no cause is named.
 """
 
 import random
@@ -65,11 +65,11 @@ def draws_noted() -> Iterator[set[str]]:
 
 
 def cause_of_difference(drawn: set[str], dropouts: Sequence[str] = ()) -> str:
-    """Explain why two calls differ, as a clause that ends with a semicolon; empty if nothing is known.
+    """Explain why two equal calls give different results, as a clause with a semicolon; empty if no cause is known.
 
     Args:
         drawn: Names of the global random generators from which the calls drew.
-        dropouts: Dropout layers, which explain the difference alone.
+        dropouts: Descriptions of dropout layers; if there are any, only they are named.
     """
     if dropouts:
         return f"{', '.join(dropouts)} drops values in training: set it to 0, since the suite sets the regularisation; "

@@ -1,4 +1,4 @@
-"""Checks of a component and their results; a failed check does not stop the others."""
+"""Checks of a component (a task, mechanism, position encoding or block) and their results."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class CheckWarning(Exception):  # noqa: N818 - it is no error: the component is 
 
 
 class Check(NamedTuple):
-    """One requirement on every component of a kind."""
+    """One requirement that every component of a kind, such as every task, must meet."""
 
     name: str
     meaning: str

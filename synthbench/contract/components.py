@@ -1,7 +1,8 @@
 """Check components of plugins in a separate process, where they may hang, exit or crash without harm.
 
-A component is loaded and built, then all its checks run. The results are kept in the results folder under a hash of the
-component's code and options, so that each version of it is checked only once.
+A component (a task, mechanism, position encoding or block) is loaded and built, then all its checks run. The results
+are kept in the results folder under a hash of the component's code and options, so that each version of it is checked
+only once.
 """
 
 import dataclasses
@@ -60,7 +61,7 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """A component to check, with its options."""
+    """A component to check (a task, mechanism, position encoding or block), with its options."""
 
     kind: str
     name: str
@@ -83,19 +84,19 @@ class Component:
 def check_foreign(
     components: Sequence[Component], isolated: IsolatedProcess, cache: Path | None = None, devices: Devices = ("cpu",)
 ) -> dict[Component, list[CheckResult]]:
-    """Run all checks of some components; return the results by component.
+    """Run all checks of some components from plugins; return the results by component.
 
     Args:
         components: Components that are not built in.
         isolated: Process to check them in. Components defined in a notebook or script are checked in this process.
         cache: Folder with earlier results, which is only read; None if there is none.
-        devices: Devices in order of preference; a mechanism is checked on the first on which it runs.
+        devices: Devices in order of preference; a mechanism is checked on the first device on which it runs.
     """
     return {component: _check_foreign(component, isolated, cache, devices) for component in components}
 
 
 def record(checks: Mapping[Component, list[CheckResult]], cache: Path, devices: Devices = ("cpu",)) -> None:
-    """Save results, one file per component, for later calls of :func:`check_foreign` with the same devices."""
+    """Save the results of checks, one file per component, for calls of :func:`check_foreign` with the same devices."""
     cache.mkdir(parents=True, exist_ok=True)
     for component, results in checks.items():
         path = cache / f"{_key(component, devices)}.json"
@@ -173,7 +174,7 @@ def _checks(component: Component, devices: Devices = ("cpu",)) -> list[Check]:
 
 
 def _placed(check: Check, unit: type[Any]) -> Check:
-    """Add to a check's message the line of code that raised, or else the first line of the class."""
+    """Make a check whose error message also names the line of code that failed, or else the first line of the class."""
 
     def make() -> None:
         try:

@@ -1,6 +1,7 @@
 """Separate processes for the code of plugins, where it may hang, exit or crash without harm.
 
-This module imports nothing slow, so that such a process can start while its driver still imports torch.
+This module imports nothing slow, so that such a process can start while the process that needs it still imports
+PyTorch.
 """
 
 import importlib

@@ -2,7 +2,7 @@
 
 Causality is tested by replacing the end of a sequence with noise and looking for changed outputs before the cut:
 
-* in float64, so that rounding does not look like a leak;
+* in float64, so that rounding does not look like a leak (an output that depends on later inputs);
 * with noise up to a thousand times the input's size, since a maximum or a small constant can hide a leak at scale 1;
 * with finite noise, since NaN times a masked zero is NaN even without a leak;
 * with parameters away from their initial values, since a gate or projection that begins at zero hides a leak.
@@ -65,7 +65,7 @@ OF_A_GPU = ("cuda", "gpu", "triton", "cpu", "nvidia", "driver")
 
 @dataclass(frozen=True)
 class Probe:
-    """A mechanism that is checked, with the setting of the check."""
+    """A mechanism that is checked, with the device and precision of the check."""
 
     unit: type[Mechanism]
     arguments: Mapping[str, Any]
@@ -96,7 +96,7 @@ class Probe:
         return in_precision(built, self.setting.dtype).to(self.setting.device).eval()
 
     def noting_draws(self, seed: int) -> tuple[Mechanism, bytes]:
-        """Build the mechanism; return it and the state of PyTorch's global generator after initialisation.
+        """Build the mechanism; return it with the state that PyTorch's global generator has after initialisation.
 
         :class:`Mechanism` seeds the global generator from the mechanism's own generator.
         """
@@ -131,10 +131,10 @@ class Probe:
 
     @contextmanager
     def blamed(self, x: Tensor) -> Iterator[None]:
-        """Turn an exception in the block into a one-line error that names the mechanism and the input ``x``.
+        """Turn an exception in the ``with`` block into a one-line error that names the mechanism and the input ``x``.
 
         Raises:
-            ContractError: If the block raises any exception that is not a :class:`SynthbenchError`.
+            ContractError: If the ``with`` block raises any exception that is not a :class:`SynthbenchError`.
         """
         try:
             yield
@@ -395,7 +395,7 @@ def _check_determinism(probe: Probe) -> None:
 
 
 def _plain_values(mechanism: Mechanism) -> dict[str, str]:
-    """Write out the numbers and texts that the mechanism and its submodules hold, by attribute path."""
+    """Return the numbers and texts that the mechanism and its submodules hold, as text, by attribute path."""
     return {
         f"{path}.{name}".removeprefix("."): repr(value)
         for path, module in mechanism.named_modules()

@@ -77,7 +77,7 @@ def sees_places(unit: type[Mechanism], options: Mapping[str, Any], positions: st
 
 
 def _move(mechanism: Mechanism, later: int, positions: str) -> None:
-    """Make a mechanism's positions begin at ``later``."""
+    """Make a mechanism's positions begin at ``later`` instead of 0."""
     if isinstance(mechanism, FeatureAttention):
         mechanism.factors = _later_factors(mechanism, later)  # type: ignore[method-assign]
     if isinstance(mechanism, Attention) and positions != "none":

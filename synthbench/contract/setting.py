@@ -10,7 +10,7 @@ from synthbench.mechanisms import Mechanism
 
 
 class Setting(NamedTuple):
-    """The device and the precision of a check: float64 unless the mechanism does not run in it."""
+    """The device and the precision of a check: float64 unless the mechanism does not run in float64."""
 
     device: str = "cpu"
     dtype: torch.dtype = torch.float64

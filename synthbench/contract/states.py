@@ -1,4 +1,4 @@
-"""Count the numbers that a mechanism keeps of past inputs, by derivatives of outputs and in its streaming form."""
+"""Count the numbers that a mechanism keeps of past inputs, in its streaming form (token by token) or by derivatives."""
 
 from typing import cast
 
@@ -35,7 +35,7 @@ def numbers_carried(mechanism: Mechanism, past: int, most: int, setting: Setting
 
     If a mechanism keeps n numbers of the past inputs, later outputs depend on these inputs only through the n numbers.
     The derivatives of later outputs with respect to the past inputs then span at most n dimensions. The derivatives are
-    taken along random directions of the outputs. A decay can hide numbers, so the count is a lower bound.
+    computed for random weighted sums of the outputs. A decay can hide numbers, so the count is a lower bound.
 
     Args:
         mechanism: A mechanism that can read ``2 * past`` tokens.
@@ -110,7 +110,7 @@ def check_stream(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
 
 
 def parts_of(mechanism: Mechanism) -> list[Mechanism]:
-    """List the mechanisms in the layers of a hybrid; for any other mechanism, list only the mechanism itself."""
+    """List the mechanisms that a hybrid combines, one per layer; for any other mechanism, list only the mechanism."""
     return cast("list[Mechanism]", [*mechanism.layers] if isinstance(mechanism, Hybrid) else [mechanism])
 
 

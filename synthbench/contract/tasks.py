@@ -41,7 +41,7 @@ def checks_of(task: Task, length: int | None = None) -> list[Check]:
     """List the checks of a task at one length, in order.
 
     Args:
-        task: An instance; its options are varied around their values.
+        task: An instance of the task's class; a check of its options tries other values.
         length: Tokens in a sequence; the task's published length if None.
 
     Raises:
@@ -75,7 +75,7 @@ def check_task(task: Task, length: int | None = None) -> None:
     """Run all checks of a task at one length.
 
     Args:
-        task: An instance; its options are varied around their values.
+        task: An instance of the task's class; a check of its options tries other values.
         length: Tokens in a sequence; the task's published length if None.
 
     Raises:
@@ -152,7 +152,7 @@ def check_global_generator(task: Task, length: int) -> None:
 
 
 def check_splits(task: Task, length: int) -> None:
-    """Splits must share name, options, ids and coordinates; if the task divides its data, sequences must differ."""
+    """Splits must share name, options, vocabulary and coordinates; if the task divides data, sequences must differ."""
     drawn: dict[Split, Batch] = {}
     for split in SPLITS:
         of_split = task.of_split(split)
@@ -202,8 +202,8 @@ def check_lengths(task: Task) -> None:
 def check_bounds(task: Task, length: int) -> None:
     """The floor must not exceed the ceiling; floor, ceiling and references must be in the allowed range.
 
-    Floor and ceiling are accuracies in [0, 1], or negated bits per token in [-64, 0]. References are bits per token in
-    [0, 64].
+    Floor and ceiling are accuracies in [0, 1], or negated bits per token in [-64, 0]. References, the scores of simple
+    predictors, are bits per token in [0, 64].
     """
     floor, ceiling = task.floor(length), task.ceiling(length)
     least, most = (-MOST_BITS, 0) if task.measure == "bits" else (0, 1)
@@ -245,7 +245,7 @@ def check_floor(task: Task, length: int) -> None:
 
 
 def _score_of_frequencies(task: Task, length: int, num_sequences: int) -> Bound:
-    """Measure the training split's token frequencies on the test split, in negated bits."""
+    """Score the token frequencies of the training split as predictions on the test split, in minus bits per token."""
     fit, fresh = (
         _sample(task.of_split(split), length, num_sequences, seed=seed).targets
         for seed, split in ((0, SPLITS[0]), (1, SPLITS[-1]))
@@ -298,7 +298,7 @@ def _tried_in_vain(task: Task, length: int, name: str, option: Option) -> list[V
 
 
 def check_levels(task: Task) -> None:
-    """Each level must have more load than the level below, the same ids, new targets, and room above its baseline."""
+    """Every level needs more load than the level below, equal token ids, new targets, and room above its baseline."""
     for is_extended in (False, *([True] if task.extended_levels else [])):
         levels = _levels(task, is_extended=is_extended)
         _check_levels(levels)
@@ -338,7 +338,7 @@ def _check_room(levels: Sequence[Level]) -> None:
 
 
 def _check_rules(levels: Sequence[Level]) -> None:
-    """Search for rules outside the baseline that solve the first, middle or last level."""
+    """Raise an error if a simple rule that is not in the baseline solves the first, middle or last level."""
     searched = [level for level in levels if level.length <= MOST_SEARCHED]
     for place in sorted({0, len(searched) // 2, len(searched) - 1} if searched else ()):
         found = search_level(searched[place], scale=QUICK)
@@ -353,7 +353,7 @@ def _check_rules(levels: Sequence[Level]) -> None:
 
 
 def _check_no_shortcuts(task: Task, levels: Sequence[Level]) -> None:
-    """Check that each pattern in ``no_shortcuts`` matches a rule, and that at least half of all rules remain."""
+    """Check that each pattern in ``no_shortcuts`` matches a rule, and that at least half of all rules match none."""
     if not levels or not task.no_shortcuts:
         return
     names = rule_names(min(levels[-1].length, MOST_SEARCHED))
@@ -374,7 +374,7 @@ def _levels(task: Task, *, is_extended: bool = False) -> list[Level]:
 
 
 def _check_step(below: Level, level: Level) -> None:
-    """Compare load, length, vocabulary and coordinates of a level with those of the level below."""
+    """Compare a level with the level below in load, length, vocabulary and coordinates."""
     if level.load <= below.load:
         raise _broken_level(level, f"stands above that of load {below.load}; allowed: increasing loads")
     if level.length < below.length:

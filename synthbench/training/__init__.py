@@ -1,1 +1,1 @@
-"""Training of a cell: model, data, optimiser and evaluation, without a store or worker processes."""
+"""Training of a mechanism on a task: model, data, optimiser and evaluation, without a store or worker processes."""

@@ -83,7 +83,7 @@ class Cell:
 
     @cached_property
     def ladder_schedule(self) -> LadderSchedule | None:
-        """The levels, order and batch sizes of training on the task's ladder; None in a suite without ladders."""
+        """The levels of the task's ladder, their order and batch sizes in training; None in a suite without ladders."""
         if self.suite.ladder is None:
             return None
         return ladder_schedule(self.suite, self.task_name)

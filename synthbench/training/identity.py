@@ -46,7 +46,7 @@ def of_protocol(suite: Suite, *, device_type: str, match: str | None) -> dict[st
     Args:
         suite: The suite with the settings of training and evaluation; its name and version are not used.
         device_type: ``cpu``, ``cuda``, ...
-        match: The target size, such as ``state=4096``, to which the mechanism was scaled; None if it was not.
+        match: The target size, such as ``state=4096``, to which the model was scaled; None if it was not.
     """
     return {
         **of_suite(suite),
@@ -61,7 +61,7 @@ def of_run(suite: Suite, seed: int, learning_rate: float | None, *, is_tuning: b
     """Collect what decides the result of one run in addition to its cell (the mechanism on the task).
 
     If separate tuning runs choose the learning rate, a reported run is identified by its seed, the candidate rates and
-    the seeds of the tuning runs, not by the chosen rate.
+    the tuning seeds, not by the chosen rate.
     """
     if suite.tuning is None:
         return {"seed": seed, "learning_rate": learning_rate}

@@ -109,7 +109,7 @@ def _bounds_beyond(level: Level) -> tuple[float, float]:
 
 @lru_cache(maxsize=4096)
 def _committed_beyond(longest: Level, factor: int, load: float | None) -> Level | None:
-    """Find the level of this load and ``factor`` times the longest trained length; None without a stored baseline."""
+    """Find a test level by its load and its length, ``factor`` times the longest; None if it has no stored baseline."""
     own = own_levels(type(longest.task), factor * longest.length) if load else ()
     return next((level for level in own if level.load == load and committed_bounds(level) is not None), None)
 

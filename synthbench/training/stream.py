@@ -32,8 +32,8 @@ class DeviceBlock(NamedTuple):
 
     ``inputs`` has the shape [batches, runs, batch, length] and ``targets`` [batches, runs, batch, columns]. ``columns``
     lists the positions at which any sequence is scored. Inputs after the last of these positions are cut off, since
-    mechanisms are causal and no scored output depends on later inputs. If the model computes all answers from its last
-    output, nothing is cut off.
+    mechanisms are causal and no scored output depends on later inputs. If the model computes all answers from its
+    output at the last position, nothing is cut off.
     """
 
     inputs: Tensor

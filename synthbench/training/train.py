@@ -197,7 +197,7 @@ class Trainer:
         factor: int = 1,
         is_beyond: bool = False,
     ) -> Iterator[DeviceBlock]:
-        """Yield the batches of a stream one by one, each as a block of one batch; for all runs by default."""
+        """Yield the batches of a split, each as a block of one batch; for all runs unless ``runs`` selects some."""
         blocks = device_blocks(
             self.runs if runs is None else runs,
             split,
@@ -228,7 +228,7 @@ class Trainer:
             yield next(streams[level])
 
     def validation_batches(self) -> Iterator[DeviceBlock]:
-        """Yield the validation batch of every point of the learning curve; nothing on a ladder."""
+        """Yield the validation batch of every point of the learning curve; nothing on a ladder (levels of a task)."""
         training, evaluation = self.suite.training, self.suite.evaluation
         if evaluation.curve_sequences is None:
             return
@@ -236,7 +236,7 @@ class Trainer:
         yield from self.batches("validation", num_points, evaluation.curve_sequences)
 
     def stretched(self, runs: Sequence[Run], factor: int, shift: int = 0) -> SequenceModel:
-        """Rebuild trained models of a cell's runs for a test at a larger length or load, or with shifted positions."""
+        """Rebuild the trained model of a cell's runs for a test at a larger length or load, or with later positions."""
         trained = self.model
         if len(runs) < len(self.runs):
             # First drop the tokens of other tasks: the task of a longer test may have more tokens of its own.
@@ -478,7 +478,7 @@ def _score_of_levels(levels: Sequence[Level], reached: Sequence[Score]) -> tuple
 
 
 def _decoded(trainer: Trainer) -> list[dict[str, float]]:
-    """Measure accuracy when a run reads its own answers: ``decoded.tokens`` or, by level, ``rung1.decoded.tokens``.
+    """Measure accuracy when a run reads its own predictions: ``decoded.tokens``, or ``rung1.decoded.tokens`` by level.
 
     A run has no such metrics if :func:`synthbench.training.decode.own_tokens` marks none of its inputs, as with answers
     of single tokens.

@@ -1,7 +1,7 @@
-"""Finds contradictions within a row, without the code that made the row and without a re-run.
+"""Find contradictions within a result row, without the code that made the row and without a re-run.
 
-A row has already passed the schema and its own checksum, but a forged row passes both. The checks here test that its
-id is the hash of its configuration, that its numbers are consistent, and that no value is harmfully large. Only a
+A row has already passed the schema and its own checksum, but a forged row passes both. The checks here test that the
+row's id is the hash of its configuration, that its numbers are consistent, and that no value is harmfully large. Only a
 re-run can show that the numbers are true.
 """
 
@@ -58,7 +58,8 @@ _MEASURED = ("score", "n_correct", "n_eval_examples", "eval_loss")
 def digest(rows: Iterable[Mapping[str, Any]]) -> str:
     """Hash the ids and checksums of some rows to 64 hex digits; the order of the rows has no effect.
 
-    For a migrated row, its original id and checksum are hashed, so migration does not change the digest.
+    For a row migrated from an older schema, the original id and checksum are hashed, so migration does not change the
+    digest.
     """
     written = (former(row) or row for row in rows)
     names = sorted(f"{row['run_id']}:{row['row_sha256']}" for row in written)
@@ -68,8 +69,8 @@ def digest(rows: Iterable[Mapping[str, Any]]) -> str:
 def sample(rows: Sequence[Mapping[str, Any]], fraction: float, salt: str = "") -> list[str]:
     """Draw a sample of run ids that depends only on the rows and the salt.
 
-    A change to any row changes the sample. With patience, somebody could change rows until the sample suits them. A
-    salt that is chosen after the rows were handed in prevents this.
+    A change to any row changes the sample, so a patient forger could change rows until the sample suits them. A salt
+    that is chosen after the rows were handed in prevents this.
 
     Args:
         rows: All rows, in any order.

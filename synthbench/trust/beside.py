@@ -1,4 +1,7 @@
-"""The user's own rows, joined with the rows that come with synthbench and those of another store, all unchanged."""
+"""The user's own result rows, joined with packaged rows and with rows of another named store.
+
+Packaged rows come with synthbench. No store is changed.
+"""
 
 from dataclasses import dataclass, replace
 from difflib import get_close_matches

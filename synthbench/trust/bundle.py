@@ -1,6 +1,7 @@
 """Rows in transit between stores, as a folder, a Parquet file or a ``.tar.gz``, all read as untrusted input.
 
-A bundle is a small store with a ``manifest.json``, and the file of a plugin if the rows need one::
+A bundle is a small store (a folder of result rows) with a ``manifest.json``, and the file of a plugin if the rows need
+one::
 
     manifest.json                       counts and hashes of the content
     store.json  compact/runs-<hash>.parquet  compact/curves-<hash>.parquet

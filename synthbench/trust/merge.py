@@ -1,4 +1,4 @@
-"""Merges the rows of one store into another, which keeps its own row if both stores have a row of the same run."""
+"""Merge the result rows of one store into another, which keeps its own row if both have a row of the same run."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -56,9 +56,10 @@ class Merged:
 def merge(store: Store, source: Path) -> Merged:
     """Copy rows and curves into a store, from another store, a Parquet file of rows or a bundle.
 
-    If both have a row of the same run, the row in ``store`` is kept, even if the other row is newer; different
-    checksums are reported as a conflict. Rows that fail the schema, their checksum or the audit, or that lost their
-    curve, are left out and reported. Verifications are not copied, and ``source`` is not changed.
+    If both stores have a row of the same run, the row in ``store`` is kept, even if the other row is newer; different
+    checksums are reported as a conflict. Rows that fail the schema, their checksum or the audit (a search for
+    contradictions), or that lost their learning curve, are left out and reported. Records of verification are not
+    copied, and ``source`` is not changed.
 
     Raises:
         UsageError: If ``source`` is ``store`` itself.

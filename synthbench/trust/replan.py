@@ -1,4 +1,4 @@
-"""Plans rows again with the installed suites: finds the run with a row's id, and the job that makes the row again."""
+"""Find the planned run of an installed suite that has a row's id, and the job that makes the row again."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -58,11 +58,11 @@ class Checked(NamedTuple):
 
 
 def is_foreign(row: Row, keys: Iterable[str] = COMPONENTS) -> bool:
-    """Tell whether a component that a row names does not come with synthbench; imports no package.
+    """Return True if a row names a component that does not come with synthbench; no package is imported.
 
     Args:
         row: A row in which the audit has found no faults.
-        keys: Kinds of components to look at.
+        keys: Kinds of components to look at; all four (task, mechanism, block, positions) by default.
     """
     config = json.loads(row["config_json"])
     return not all(COMPONENTS[key].is_built_in(part) for key in keys for part in str(config.get(key)).split("+"))
@@ -81,7 +81,7 @@ def check(rows: Sequence[Row]) -> Checked:
 
 
 def run_again(rows: Sequence[Row], run_ids: Sequence[str], context: RunContext) -> None:
-    """Make batched rows again, in a process that has the code of their components.
+    """Run again rows that were trained together, in a process that has the code of their components.
 
     Args:
         rows: The rows to make again, and the tuning rows that chose their learning rates.
@@ -95,7 +95,7 @@ def run_again(rows: Sequence[Row], run_ids: Sequence[str], context: RunContext) 
 
 
 class Groups:
-    """Rows grouped by their cell, and by their batch."""
+    """Rows grouped by cell (same mechanism, task and suite), and by batch (trained together)."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         """Group rows in which the audit has found no faults."""
@@ -120,7 +120,7 @@ class Groups:
                     self._batches |= {row["run_id"]: batch for row in batch}
 
     def run(self, row: Row) -> Run:
-        """Find the planned run that has the id of a row.
+        """Find the planned run that has a row's id.
 
         Raises:
             CannotVerify: If no run of the installed suites and components has this id.
@@ -139,12 +139,12 @@ class Groups:
             return _run(cell, config, row)
 
     def group(self, row: Row) -> list[Row]:
-        """Return a row and all rows batched with it; if some are missing or do not fit, only the row."""
+        """Return a row and all rows trained together with it; if some rows are missing or do not fit, only the row."""
         batch = self._batches.get(row["run_id"], [row])
         return batch if self._is_one_program(batch) else [row]
 
     def _is_one_program(self, rows: Sequence[Row]) -> bool:
-        """Return whether the cells of these rows can be batched, whatever the rows claim."""
+        """Return whether runs with the configurations of these rows can train together, whatever the rows claim."""
         if len({self._cell_key(row) for row in rows}) == 1:
             return True
         if any(map(is_foreign, rows)):
@@ -155,11 +155,11 @@ class Groups:
             return False
 
     def siblings(self, row: Row) -> list[str]:
-        """Return the ids of all runs with the cell and learning rate of a row, including the row's own id."""
+        """Return the ids of all rows with the configuration of a row except the seed, including the row's own id."""
         return [other["run_id"] for other in self._of_cell[self._cell_key(row)] if other["lr"] == row["lr"]]
 
     def batches(self, run_ids: Iterable[str]) -> list[list[Row]]:
-        """Return the groups that contain any of these rows, each group once."""
+        """Return the groups of rows trained together that contain any of the given rows, each group once."""
         groups, seen = [], set()
         for name in run_ids:
             if name not in seen:
@@ -186,7 +186,10 @@ class Groups:
         return json.dumps([of_cell, row["role"], *(row[name] for name in SIZES)])
 
     def _traits(self, row: Row) -> tuple[tuple[Any, ...], ...]:
-        """Return keys that batched rows have in common: by starting time, by cell, and by program."""
+        """Return three keys that rows trained together have in common, from strict to loose.
+
+        All three hold mechanism, suite and number of runs; the first adds host and starting time, the second the cell.
+        """
         config = self._configs[row["run_id"]]
         mechanism = json.dumps([config.get(name) for name in ("mech", "mech_args", "role")])
         program = (mechanism, row["suite"], row["ensemble_size"])
@@ -207,7 +210,7 @@ def _what_is_not_here() -> Iterator[None]:
 
 
 def tested_by(row: Row) -> Cell:
-    """Return a cell from which to make the tests of a row: it has the row's suite and task, and no mechanism options.
+    """Return a cell for making the tests of a row, with the row's suite and task and without mechanism options.
 
     Raises:
         CannotVerify: If the suite or the task is not installed in the version of the row.
@@ -237,7 +240,7 @@ def _of_task(suite: Suite, config: Mapping[str, Any], row: Row) -> Cell:
 
 
 def _cell(config: Mapping[str, Any], row: Row) -> Cell:
-    """Return the planned cell that a row names; the row's id is not compared yet with the ids of the cell's runs."""
+    """Build the cell (mechanism and task in a suite) that a row names; the row's id is not compared yet."""
     for key in COMPONENTS:
         _require_version(key, config)
     suite = with_block_and_positions(
@@ -255,7 +258,7 @@ def _cell(config: Mapping[str, Any], row: Row) -> Cell:
 
 
 def _matched(cell: Cell, row: Row) -> Cell:
-    """Return the cell with the width that a row states, if its size meets the row's ``match``."""
+    """Return the cell with the model width that a row states, if the size meets the target in the row's ``match``."""
     widened = replace(with_width(cell, row["d_model"]), match=row["match"])
     try:
         missed = misses(widened, cell.suite)
@@ -267,7 +270,7 @@ def _matched(cell: Cell, row: Row) -> Cell:
 
 
 def _suite(config: Mapping[str, Any], row: Row) -> Suite:
-    """Return the installed suite of a row, shortened if the row is not full."""
+    """Return the installed suite of a row, with fewer steps or test sequences if the row's run was shortened."""
     if (trained_by := config.get("training_version", 1)) != identity.TRAINING_VERSION:
         raise _other_version("training", trained_by, identity.TRAINING_VERSION)
     _require_version("task", config)
@@ -320,7 +323,7 @@ def _run(cell: Cell, config: Mapping[str, Any], row: Row) -> Run:
 
 
 def _against_the_plan(row: Row, run: Run) -> list[str]:
-    """List differences between a row and its plan: above all the floor and ceiling of its skill."""
+    """List differences between a row and its plan in values known before training, above all floor and ceiling."""
     nowhere = Provenance(torch.device("cpu"), executor="", number=1)  # only values that need no training are compared
     with _what_is_not_here():
         planned = failure_row([run], 0, Failure("", "", ""), nowhere) | {"device_type": run.cell.device_type}

@@ -4,7 +4,7 @@ A row is looked up in the plan of its suite by its id, the hash of ``config_json
 not found, and the row is not rerun. The re-run is an ordinary job that writes to a temporary store.
 
 Foreign code, which does not come with synthbench, runs only in other processes, which take no part in the comparison.
-If a row names a foreign mechanism, this process computes the score of the re-run from the model's answers
+If a row names foreign code but a built-in task, this process computes the score of the re-run from the model's answers
 (:mod:`synthbench.runner.held_out`).
 """
 
@@ -90,7 +90,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """True if there are no faults, no row is unverifiable, some row was run again, and all re-runs agree."""
+        """True if there are no faults, no row is unverifiable, at least one row was run again, and re-runs agree."""
         is_sound = bool(self.reruns) and not self.faults and not self.unverifiable
         return is_sound and all(rerun.is_confirmed for rerun in self.reruns)
 

@@ -1,4 +1,4 @@
-"""Labels rows as a suite shows them, including rows made in another suite with the same protocol."""
+"""Label result rows for the reports of a suite, including rows made in another suite with the same protocol."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ _OF_MECHANISM = ("mech", "mech_version", "mech_args", "positions", "positions_ve
 
 
 def seen_from(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
-    """Return rows as a suite shows them, and add rows of other suites that also fit this suite.
+    """Label rows for the reports of a suite, and add rows of other suites that also fit this suite.
 
     If the suite is not installed, the rows are returned unchanged.
     """
@@ -38,8 +38,9 @@ def seen_from(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
 def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
     """Return the rows of other suites that also fit a suite, labelled as rows of that suite.
 
-    A row fits a suite if its protocol is that of the suite, and the suite lists its task. If the protocol agrees but
-    the task is not listed, the row fits ``suite.extra``.
+    A row fits a suite if both have the same protocol (settings of model, training and evaluation) and the suite lists
+    the row's task. If the protocol agrees but the task is not listed, the row fits the suite's name with the suffix
+    ``.extra``.
     """
     made = load_suite(name.removesuffix(EXTRA))
     may_agree = (rows["suite"] != name) & (rows["steps_planned"] == made.training.steps)
@@ -51,9 +52,10 @@ def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def as_listed(rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Move rows between a suite and ``suite.extra`` to match the tasks that the suite lists now.
+    """Move rows between a suite and ``suite.extra``, for tasks outside the suite, to match the tasks listed now.
 
-    Rows on levels that the tasks no longer have are left out. If the suite is neither stock nor bare, nothing changes.
+    Rows on levels that the tasks no longer have are left out. Nothing changes if the suite's condition is neither
+    ``stock`` (layers as their authors build them) nor ``bare`` (only the recurrence or the attention scores).
     """
     base = name.removesuffix(EXTRA)
     made = load_suite(base)
@@ -68,7 +70,7 @@ def as_listed(rows: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def _of_its_size(rows: pd.DataFrame, suite: Suite) -> pd.DataFrame:
-    """Return the rows whose task has the same size as in a suite or, on a ladder, the same levels."""
+    """Return the rows whose task has the same length and options as in a suite or, on a ladder, the same levels."""
     names = [task for task in rows["task"].unique() if task in (suite.tasks if suite.ladder is None else TASKS)]
     sizes = {task: identity.task_options(suite, TASKS[task], *sized_in(suite, task, {})) for task in names}
     sizes = json.loads(json.dumps(sizes))
@@ -79,11 +81,15 @@ def _of_its_size(rows: pd.DataFrame, suite: Suite) -> pd.DataFrame:
 def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
     """Add columns for the leaderboard to the rows of a suite: ``condition``, ``sees_places`` and ``is_variant``.
 
-    A row made before conditions were introduced gets the condition in which a run has the same configuration. A bare
-    recurrence with an added rotation (``rope``) stays ``bare`` if the rotation reveals only offsets between positions.
-    ``sees_places`` tells whether the layer sees absolute positions. It is null if the mechanism is not installed, or if
-    the row's options or positions are not those of a condition. A row is a variant if its layer is in no condition of
-    the suite. A packaged row is also a variant if it was made with other options than the mechanism's name alone gives.
+    The condition of a layer is ``stock`` (as its authors build it) or ``bare`` (only the recurrence or the attention
+    scores). A row made before conditions were introduced gets the condition whose configuration it has. A bare layer
+    with rotations of queries and keys (``rope``) also counts as ``bare``, if the rotations reveal only offsets between
+    positions.
+
+    ``sees_places`` is True if the layer sees absolute positions. It is null if the mechanism is not installed, or if
+    the row's options or positions are not those of a condition. ``is_variant`` is True if the layer is in no condition
+    of the suite. It is also True for a row from another store than the user's own whose options differ from those of a
+    condition.
     """
     made = load_suite(suite.removesuffix(EXTRA))
     is_shown = rows["suite"] == suite
@@ -111,7 +117,7 @@ def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
 
 @cache
 def recorded_layers() -> Mapping[str, Mapping[str, tuple[str, bool]]]:
-    """Read recorded results of :func:`conditions_of` for built-in mechanisms in the main suite, without PyTorch."""
+    """Read stored results of :func:`conditions_of` for built-in mechanisms in the main suite, without PyTorch."""
     of_name: dict[str, dict[str, tuple[str, bool]]] = json.loads(
         resources.files(__package__).joinpath("layers.json").read_text()
     )
@@ -121,9 +127,9 @@ def recorded_layers() -> Mapping[str, Mapping[str, tuple[str, bool]]]:
 def conditions_of(
     suite: Suite, mechanism: str, known: Mapping[str, tuple[str, bool]] = MappingProxyType({})
 ) -> dict[str, tuple[str, bool]]:
-    """Find the configurations of a mechanism in each condition of a suite.
+    """Find the configurations of a mechanism in a suite's conditions, ``stock`` (as published) and ``bare`` (reduced).
 
-    The result maps each configuration to its condition and to True if its layer sees absolute positions.
+    The result maps each configuration to a pair: the condition, and True if the layer sees absolute positions.
     Configurations in ``known`` are not measured again.
     """
     from synthbench.contract.places import sees_places  # noqa: PLC0415 - PyTorch
