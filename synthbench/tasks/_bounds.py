@@ -30,15 +30,19 @@ def binomial(num_draws: int, probability: float) -> Float[np.ndarray, " counts"]
 
 
 def at_least(num_draws: int, num_symbols: int) -> Float[np.ndarray, "symbols counts"]:
-    """Compute the probability that at least k of ``num_draws`` uniform symbols are at most v, for each v and k."""
+    """Compute, for each symbol v and count k, the probability that at least k of ``num_draws`` symbols are at most v.
+
+    Symbols are uniform. Rows are the symbols 0..num_symbols-1, columns the counts 0..num_draws.
+    """
     counts = binomials(num_draws, np.arange(1, num_symbols + 1) / num_symbols)
     return counts[:, ::-1].cumsum(axis=1)[:, ::-1]
 
 
 def sampled(right: Float[np.ndarray, " batch"], scored: Num[np.ndarray, " batch"]) -> Bound:
-    """Estimate a bound from the number of right answers and of scored positions of each sequence of a sample.
+    """Estimate an accuracy from a sample: from each sequence's number of right answers and of scored positions.
 
-    Positions of a sequence are not independent, so the standard error is that of a ratio of two sums over sequences.
+    Positions of a sequence are not independent. So the standard error treats the accuracy as a ratio of two sums over
+    independent sequences.
     """
     value = right.sum() / scored.sum()
     standard_error = np.sqrt(((right - value * scored) ** 2).sum()) / scored.sum()
@@ -46,13 +50,13 @@ def sampled(right: Float[np.ndarray, " batch"], scored: Num[np.ndarray, " batch"
 
 
 def clip_counts(probabilities: Float[np.ndarray, " counts"], largest: int) -> Float[np.ndarray, " clipped"]:
-    """Compute the distribution of ``min(count, largest)``."""
+    """Compute the distribution of ``min(count, largest)`` from the probabilities of the counts 0, 1, ..."""
     # Rounding may lift a sum of probabilities above 1.
     return np.append(probabilities[:largest], min(1.0, probabilities[largest:].sum()))
 
 
 def poisson(rate: float, largest: int) -> Float[np.ndarray, " counts"]:
-    """Compute the Poisson probability of each count 0..largest."""
+    """Compute the Poisson probability of each count 0..largest; ``rate`` is the mean count."""
     chances: Float[np.ndarray, " counts"] = np.exp(
         np.arange(largest + 1) * np.log(rate) - rate - _log_factorials(largest)
     )
@@ -60,10 +64,11 @@ def poisson(rate: float, largest: int) -> Float[np.ndarray, " counts"]:
 
 
 def capped_totals(num_symbols: int, rate: float, cap: int, largest: int) -> Float[np.ndarray, " totals"]:
-    """Compute, for each n in 0..largest, the probability that independent Poisson counts sum to n, none above ``cap``.
+    """Compute, for each n in 0..largest, the probability that Poisson counts sum to n while none is above ``cap``.
 
-    Hence ``result[n] / poisson(num_symbols * rate, largest)[n]`` is the probability that no symbol occurs more than
-    ``cap`` times in n uniform draws.
+    There are ``num_symbols`` independent counts with mean ``rate``. Hence
+    ``result[n] / poisson(num_symbols * rate, largest)[n]`` is the probability that no symbol occurs more than ``cap``
+    times in n uniform draws of symbols.
     """
     base = poisson(rate, largest)
     base[cap + 1 :] = 0

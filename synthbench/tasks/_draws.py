@@ -16,7 +16,9 @@ def previous(symbols: Int[np.ndarray, "batch items"]) -> Int[np.ndarray, "batch 
 def distinct(
     rng: np.random.Generator, batch_size: int, num_draws: int, num_symbols: int
 ) -> Int[np.ndarray, "batch draws"]:
-    """Draw distinct symbols in random order for each row, without a table of all symbols.
+    """Draw ``num_draws`` distinct symbols of 0..num_symbols-1 in random order for each row.
+
+    The algorithm needs no table of all symbols.
 
     Source: Bentley & Floyd (1987).
     """

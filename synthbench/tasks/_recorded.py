@@ -1,6 +1,7 @@
-"""Bounds of the suites' tasks and of all levels, read from a file because measuring them takes seconds.
+"""Floors, ceilings and shortcut baselines, read from ``bounds.json`` because measuring them takes seconds.
 
-Missing entries are measured on demand; ``python docs/generate.py`` adds them to the file.
+The file covers the tasks of all suites and all levels. Missing entries are measured on demand;
+``python docs/generate.py`` adds them to the file.
 """
 
 import json
@@ -20,13 +21,16 @@ Entry = Mapping[str, Any]
 
 
 def key_of(task: Task, length: int) -> str:
-    """Build the key of a task's entry in the file from the task's name, version and options and the length."""
+    """Build the key of an entry in ``bounds.json`` from the task's name, version and options, and the length."""
     options = {"length": length, **arguments_of(task)}
     return f"{task.name} {task.version} " + ",".join(f"{name}={options[name]}" for name in sorted(options))
 
 
 def measured(task: Task, length: int, *, is_stretched: bool = False) -> dict[str, Any]:
-    """Compute the file's entry for a task at a length; ``is_stretched`` omits the local ceiling and the shortcuts."""
+    """Compute the entry of ``bounds.json`` for a task at a length in tokens.
+
+    With ``is_stretched``, for tests beyond the training range, the entry has no local ceiling and no shortcuts.
+    """
     entry: dict[str, Any] = {"floor": task.floor(length), "ceiling": task.ceiling(length)}
     if found := task.references(length):
         entry["references"] = found
@@ -37,7 +41,10 @@ def measured(task: Task, length: int, *, is_stretched: bool = False) -> dict[str
 
 @cache
 def entries() -> Mapping[str, Entry]:
-    """Return the entries of the file, read at the first call; :func:`key_of` and :func:`level_key` build their keys."""
+    """Return the entries of ``bounds.json`` by key, read at the first call.
+
+    :func:`key_of` and :func:`level_key` build the keys.
+    """
     read: dict[str, Entry] = json.loads(FILE.read_text(encoding="utf-8"))
     return read
 
@@ -53,7 +60,7 @@ def _recorded(task: Task, length: int) -> Entry:
 
 
 def floor_and_ceiling(task: Task, length: int) -> tuple[Bound, Bound]:
-    """Look up ``task.floor(length)`` and ``task.ceiling(length)`` in the file, or compute them."""
+    """Look up ``task.floor(length)`` and ``task.ceiling(length)`` in ``bounds.json``, or compute them."""
     if entry := _recorded(task, length):
         return Bound(*entry["floor"]), Bound(*entry["ceiling"])
     return task.floor(length), task.ceiling(length)
@@ -61,12 +68,13 @@ def floor_and_ceiling(task: Task, length: int) -> tuple[Bound, Bound]:
 
 @lru_cache(maxsize=4096)
 def local_ceiling(task: Task, length: int) -> Bound:
-    """Return the accuracy of the best rule that sees only the current token and position; not for tasks in bits.
+    """Return the accuracy of the best rule that sees only the current token and position.
 
-    A model needs to mix positions only for accuracies above this ceiling. The rule answers each pair of position and
-    token with the pair's most frequent target, learned from one fixed sample and scored on another. The result is at
-    least the floor. For tasks whose answers are all read from the last position, it equals the floor. With many pairs,
-    the true ceiling may be slightly higher than the result.
+    A model needs information from other positions only for accuracies above this ceiling. The rule answers each pair of
+    position and token with the pair's most frequent target, learned from one fixed sample and scored on another sample.
+    The result is at least the floor, and equals the floor for tasks whose answers are all read from the last position.
+    With many pairs, the true ceiling may be slightly higher than the result. Tasks scored in bits have no local
+    ceiling.
     """
     found = _recorded(task, length).get("local_ceiling")
     return measured_local_ceiling(task, length) if found is None else Bound(*found)
@@ -74,20 +82,20 @@ def local_ceiling(task: Task, length: int) -> Bound:
 
 @lru_cache(maxsize=4096)
 def shortcut_accuracies(task: Task, length: int) -> dict[str, Bound]:
-    """Return the accuracy of each of the task's shortcuts, by name, on one fixed sample."""
+    """Return the accuracy on one fixed sample of each shortcut of ``task.shortcuts``, by the shortcut's name."""
     found = _recorded(task, length).get("shortcuts")
     return measured_shortcuts(task, length) if found is None else {rule: Bound(*of) for rule, of in found.items()}
 
 
 @lru_cache(maxsize=64)
 def references(task: Task, length: int) -> dict[str, float]:
-    """Look up ``task.references(length)`` in the file, or compute it."""
+    """Look up ``task.references(length)``, the scores of simple predictors, in ``bounds.json``, or compute it."""
     found: dict[str, float] | None = _recorded(task, length).get("references")
     return task.references(length) if found is None else found
 
 
 class LevelBounds(NamedTuple):
-    """The shortcut baseline of a level, its ceiling and its number of answers; accuracies are in [0, 1]."""
+    """The shortcut baseline, the ceiling and the number of answers of a level; accuracies are in [0, 1]."""
 
     base: float
     """The shortcut baseline: the highest accuracy of a shortcut."""
@@ -99,12 +107,12 @@ class LevelBounds(NamedTuple):
 
 
 def level_key(level: Level) -> str:
-    """Build the key of a level's entry in the file."""
+    """Build the key of a level's entry in ``bounds.json``."""
     return f"{key_of(level.task, level.length)} from {level.first_new}"
 
 
 def measured_level(level: Level) -> dict[str, Any]:
-    """Compute the file's entry for a level."""
+    """Compute the entry of ``bounds.json`` for a level."""
     return {
         "bases": measured_bases(level),
         "ceiling": level.task.ceiling(level.length).value,
@@ -114,12 +122,15 @@ def measured_level(level: Level) -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)
 def level_bounds(level: Level) -> LevelBounds:
-    """Return the baseline, ceiling and number of answers of a level, from ``bounds.json`` or newly measured."""
+    """Return the shortcut baseline, ceiling and number of answers of a level, from ``bounds.json`` or measured now."""
     return committed_bounds(level) or _bounds_in(measured_level(level))
 
 
 def committed_bounds(level: Level) -> LevelBounds | None:
-    """Look up the baseline, ceiling and number of answers of a level in the file; None if the file lacks the level."""
+    """Look up the shortcut baseline, ceiling and number of answers of a level in ``bounds.json``.
+
+    Return None if the file lacks the level.
+    """
     entry = _entry(level.task, level_key(level))
     return _bounds_in(entry) if entry else None
 

@@ -1,7 +1,8 @@
-"""A wider search for rules that beat a level's shortcut baseline; any such rule should be added to the baseline.
+"""A search for simple rules that beat a level's shortcut baseline, the highest accuracy of the rules known so far.
 
-The search draws sequences that the baselines have not used, and also tries rules that no baseline includes. The file
-``shortcuts.csv`` holds the results for all levels; ``synthbench shortcuts --write`` recreates it.
+A rule that clearly beats the baseline should be added to the baseline. The search draws sequences that the baselines
+have not used, and also tries rules that no baseline includes. The file ``shortcuts.csv`` holds the results for all
+levels; ``synthbench shortcuts --write`` recreates the file.
 """
 
 import csv
@@ -34,7 +35,7 @@ TREES, LEAF, NUM_LEARNED, NUM_TESTED = 60, 5, 2**14, 2**13
 
 @dataclass(frozen=True)
 class Found:
-    """The best rule found on a level, together with the level's baseline."""
+    """The result of a search on one level: the best rule found, and the level's shortcut baseline."""
 
     task: str
     version: int
@@ -49,7 +50,7 @@ class Found:
 
     @property
     def skill(self) -> float:
-        """Skill of the rule: its gain over the baseline, as a fraction of the distance from baseline to ceiling."""
+        """Skill of the rule: its gain in accuracy over the baseline, as a fraction of ceiling minus baseline."""
         return (self.best - self.baseline) / (self.ceiling - self.baseline)
 
     @property
@@ -58,7 +59,7 @@ class Found:
         return self.skill > MOST_SKILL
 
     def facts(self) -> dict[str, Any]:
-        """Return all fields together with ``skill`` and ``is_beaten``, with fractions rounded as they are stored."""
+        """Return all fields, ``skill`` and ``is_beaten`` by name, with fractions rounded as in ``shortcuts.csv``."""
         rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(self).items()}
         return {**rounded, "skill": round(self.skill, 3), "is_beaten": self.is_beaten}
 
@@ -67,8 +68,8 @@ class Found:
 def digest_of(unit: type[Task], *, has_forest: bool = False) -> str:
     """Hash everything that determines the result of a search for a task.
 
-    The hash covers the task's version, levels, code and left-out rules, the code of all rules, the seeds and
-    ``has_forest``. It ignores comments and docstrings.
+    The hash covers the task's version, levels, code and ``no_shortcuts``, the code of all rules, the seeds and
+    ``has_forest``. Comments and docstrings do not change the hash.
     """
     levels = [str(dict(level)) for level in (*unit.levels, *unit.extended_levels)]
     text = [f"{unit.name} {unit.version} {has_forest} {SEEDS}", *levels, str(dict(unit.no_shortcuts))]
@@ -85,11 +86,11 @@ def _source_of(unit: type[Task]) -> str:
 
 
 def search_level(level: Level, *, scale: float = 1.0, has_forest: bool = False) -> Found:
-    """Find the best rule of the wider search on one level.
+    """Find the rule with the highest accuracy on one level, among more rules than the shortcut baseline tries.
 
     Args:
         level: The level.
-        scale: Number of examined positions, as a multiple of the number that a baseline examines.
+        scale: Number of scored positions examined, as a multiple of the number that a baseline examines.
         has_forest: Also try a random forest on hand-made features.
 
     Raises:
@@ -126,20 +127,23 @@ def search_level(level: Level, *, scale: float = 1.0, has_forest: bool = False) 
 
 
 def levels_of(unit: type[Task], longest: int = LONGEST) -> list[Level]:
-    """List the levels of a task's ladder, then the levels that only the extended ladder has."""
+    """List the levels of a task's ladder, then the levels that only its second, extended ladder has.
+
+    Levels of more than ``longest`` tokens are omitted.
+    """
     levels = unit.ladder(longest)
     return levels + [level for level in unit.ladder(longest, is_extended=True) if level not in levels]
 
 
 def search_tasks(units: Sequence[type[Task]], longest: int, *, has_forest: bool = False) -> Iterator[Found]:
-    """Search all levels of the given tasks."""
+    """Find the best rule on each level, of at most ``longest`` tokens, of the given tasks."""
     for unit in units:
         for level in levels_of(unit, longest):
             yield search_level(level, has_forest=has_forest)
 
 
 def read_found(file: Path = FILE) -> list[Found]:
-    """Read the results of a search from a file."""
+    """Read the results of a search from a CSV file."""
     with file.open(encoding="utf-8", newline="") as lines:
         return [Found(**{name: kind(line[name]) for name, kind in _kinds().items()}) for line in csv.DictReader(lines)]
 
@@ -149,7 +153,7 @@ def write_found(found: Sequence[Found], file: Path = FILE) -> None:
 
     Args:
         found: Results of all levels of one or more tasks.
-        file: The file to write to.
+        file: The CSV file to write to.
     """
     names = {level.task for level in found}
     known = [level for level in read_found(file) if level.task not in names] if file.is_file() else []
@@ -165,10 +169,11 @@ def _kinds() -> dict[str, Any]:
 
 
 def features(batch: Batch, vocab_size: int, most: int) -> tuple[Int[np.ndarray, "scored features"], Any]:
-    """Compute hand-made features of scored positions, and the answers there.
+    """Return hand-made features of at most ``most`` scored positions, and the answers at these positions.
 
-    The features are the position, the first scored position, the last and first tokens, and the count of each id.
-    Further features are the distances to the latest copies of the present token, and the tokens beside those copies.
+    The features are the position, the number of tokens up to the first scored position, the last 10 tokens, and the
+    first 3 tokens. Further features are the distances back to the 3 latest copies of the current token, and the tokens
+    on either side of each copy. If there are at most 64 token ids, the count of each id is a feature, too.
     """
     view = _rules.View.of(batch, vocab_size, most)
     scored, length = np.arange(len(view.places)), batch.inputs.shape[1]

@@ -1,6 +1,7 @@
 """The base class of tasks: seeded generators of token sequences with scored targets.
 
-A task also states a floor, the best score without the input, and a ceiling, the best score of a causal predictor.
+A task also states a floor, the best score of a predictor that ignores the input, and a ceiling, the best score of a
+causal predictor.
 """
 
 from abc import ABC, abstractmethod
@@ -49,10 +50,11 @@ class Batch(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A floor or a ceiling of the score: a fraction in [0, 1] for accuracy, at most 0 for bits.
+    """A floor or a ceiling of a task's score, as a number with its kind and standard error.
 
-    An ``exact`` value is correct up to rounding, or up to ``standard_error`` if it averages exact probabilities over
-    sampled inputs. A ``bound`` is one-sided: the true floor may be higher, or the true ceiling lower.
+    The score is an accuracy in [0, 1] or, for a task scored in bits, minus the mean bits per token (at most 0). A value
+    of the kind ``exact`` is correct up to rounding, or up to ``standard_error`` if it averages exact probabilities over
+    sampled inputs. A value of the kind ``bound`` is one-sided: the true floor may be higher, or the true ceiling lower.
     """
 
     value: float
@@ -61,7 +63,10 @@ class Bound(NamedTuple):
 
 
 class Level(NamedTuple):
-    """One level of a task's ladder: the task with its options, the sequence length, and the first scored position."""
+    """One level of a ladder, a task's list of settings of increasing difficulty.
+
+    A level consists of the task with its options, the sequence length, the difficulty, and the first scored position.
+    """
 
     task: "Task"
     length: int
@@ -72,7 +77,7 @@ class Level(NamedTuple):
     """First scored position. Earlier targets are easier, so they are trained on but not scored."""
 
     def new_targets(self, targets: Integer[np.ndarray, "*leading length"]) -> Int[np.ndarray, "*leading length"]:
-        """Keep the targets that this level scores; replace the others by ``IGNORE``."""
+        """Return a copy of ``targets`` in which targets that this level does not score are ``IGNORE``."""
         kept: Int[np.ndarray, "*leading length"] = targets.astype(np.int64)
         kept[..., : self.first_new] = IGNORE
         return kept
@@ -82,8 +87,8 @@ class Level(NamedTuple):
 class Task(ABC):
     """A seeded generator of token sequences with scored targets.
 
-    Class variables state fixed facts about the task; fields are its options. ``length`` always means the number of
-    tokens that the model reads.
+    Class variables state fixed facts about the task; dataclass fields are its options. ``length`` always means the
+    number of tokens that the model reads.
     """
 
     kind: ClassVar = "task"
@@ -122,7 +127,7 @@ class Task(ABC):
     """One sentence on what a high score does *not* show; empty if none is needed."""
 
     def __post_init__(self) -> None:
-        """Check the options.
+        """Check that each option lies in its range.
 
         Raises:
             UsageError: If an option lies outside its range.
@@ -138,7 +143,7 @@ class Task(ABC):
 
     @classmethod
     def category(cls) -> str:
-        """Return the category: the folder of a built-in task's file; for a plugin, ``plugin`` by default."""
+        """Return the category: the folder name of a built-in task's file; for another task, by default ``plugin``."""
         package, _, _ = cls.__module__.rpartition(".")
         return package.rpartition(".")[2] if package.startswith("synthbench.tasks.") else "plugin"
 
@@ -147,7 +152,7 @@ class Task(ABC):
         """Number of token ids, which is also the number of output classes; by default the option ``vocabulary``.
 
         Raises:
-            ContractError: If the task has no such option and does not define this property.
+            ContractError: If the task neither has the option ``vocabulary`` nor defines this property.
         """
         size = getattr(self, "vocabulary", None)
         if not isinstance(size, int):
@@ -175,7 +180,8 @@ class Task(ABC):
     def floor(self, length: int) -> Bound:
         """Return the expected score of the best predictor that ignores the input: one constant answer per position.
 
-        For a task in bits, that predictor is one distribution for all positions, learned from the training split.
+        For a task scored in bits, that predictor is one distribution over tokens for all positions, learned from the
+        training split.
         """
 
     def ceiling(self, length: int) -> Bound:
@@ -187,30 +193,31 @@ class Task(ABC):
         return Bound(1.0)
 
     def of_split(self, split: Split) -> "Task":
-        """Return the task that draws the sequences of one split: by default, the task itself.
+        """Return the task that draws the sequences of one split, such as ``test``: by default, the task itself.
 
-        A task with finite data returns a copy for the split, with the same options, ids and coordinates. Without this
-        call, :meth:`sample` draws training sequences.
+        A task with finite data returns a copy for the split, with the same options, token ids and coordinates. Until
+        :meth:`of_split` is called, :meth:`sample` draws training sequences.
         """
         return self
 
     def references(self, length: int) -> dict[str, float]:
         """Return the test scores of simple predictors, by name; the predictors learn from the training split.
 
-        The scores are accuracies or, for a task in bits, bits per token.
+        The scores are accuracies or, for a task scored in bits, mean bits per token.
         """
         return {}
 
     def kinds(self, inputs: Tokens) -> dict[str, Bool[np.ndarray, "batch length"]]:
-        """Return a mask for each kind of position, by name; rows report the loss of each kind separately.
+        """Return masks of the positions of each named kind, by name; result rows report the loss of each kind.
 
-        The inputs up to a position must determine its kinds.
+        The task chooses the kinds, such as positions whose last tokens occurred before. The inputs up to a position
+        must determine to which kinds the position belongs.
         """
         return {}
 
     @classmethod
     def arguments_of_level(cls, number: object) -> dict[str, Value]:
-        """Return the length and options of a level, counted from 1.
+        """Return the length and options of a level, by name; levels are numbered from 1.
 
         Raises:
             UsageError: If the task has no such level.
@@ -241,9 +248,10 @@ class Task(ABC):
         return found
 
     def stretched(self, length: int, factor: int) -> "tuple[Task, int]":
-        """Return the task and length for tests beyond the training range: ``factor`` times the length or the load.
+        """Return a task and a length in tokens for tests beyond the training range.
 
-        Token ids keep their meaning. By default only the length grows.
+        By default, the length is ``factor`` times the trained length; a task may multiply its load (the difficulty)
+        instead. Token ids keep their meaning.
 
         Args:
             length: The length that was trained on, in tokens.
@@ -252,19 +260,20 @@ class Task(ABC):
         return self, factor * length
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the predictions of rules that avoid what the task tests, by the rule's name.
+        """Return the predictions of shortcuts, rules that avoid what the task tests, by the rule's name.
 
         A rule may use all tokens up to a position, but must not do what the task asks for. For example, it may
-        answer with the result of a shorter chain, or the latest value of any key. Predictions at unscored positions are
-        arbitrary.
+        answer with the result of too few hops, or with the latest value of any key. Predictions at unscored positions
+        are arbitrary.
         """
         return {}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the predictions of rules for the shortcut baseline of a level: by default :meth:`shortcuts`.
+        """Return the predictions of the task's own rules for the shortcut baseline of a level, by the rule's name.
 
-        Add a newly found rule here. A new rule in :meth:`shortcuts` requires a new version of the task, because rows
-        store the accuracies of :meth:`shortcuts`.
+        The shortcut baseline is the highest accuracy of a simple rule. By default, the task's own rules are the rules
+        of :meth:`shortcuts`. Add a newly found rule here. A new rule in :meth:`shortcuts` requires a new version of the
+        task, because result rows store the accuracies of :meth:`shortcuts`.
         """
         return self.shortcuts(inputs)
 
@@ -293,14 +302,14 @@ TASKS: Registry[Task] = Registry("task", room="synthbench.tasks")
 
 
 def running_levels(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...]:
-    """Build a ladder of growing lengths for a task in which longer sequences begin like shorter ones.
+    """Build a ladder, a list of levels of growing length, for a task whose longer sequences begin like shorter ones.
 
     >>> running_levels(768, num_inputs=4)[0]
     {'load': 768, 'length': 768, 'first_new': 512, 'num_inputs': 4}
 
     Args:
-        shortest: Length of the first level, in tokens, one of :data:`LENGTHS`. On each level, positions within the
-            next smaller length are not scored.
+        shortest: Length of the first level, in tokens, one of :data:`LENGTHS`. Each level scores only the positions
+            beyond the next smaller length of :data:`LENGTHS`.
         shared: Options that all levels have.
     """
     return tuple(
@@ -324,11 +333,12 @@ class Sized(NamedTuple):
 
 
 def sized(name: str, arguments: Mapping[str, object]) -> Sized:
-    """Resolve ``level``, ``length`` and options; values given explicitly override those of the level.
+    """Resolve a task's arguments into a length and options; a ``level`` sets both, but explicit values override it.
 
     Args:
         name: The task's registered name.
-        arguments: Values by name; texts are converted to the option's type. ``rung`` is the former name of ``level``.
+        arguments: Values of ``level``, ``length`` and options, by name; texts are converted to the option's type.
+            ``rung`` is the former name of ``level``.
 
     Raises:
         UnknownName: If the task or an argument does not exist.

@@ -19,20 +19,20 @@ PLUS, END = 2, 3
 class BinaryAddition(Transduction):
     """Read two binary numbers, lowest digit first, then write their sum and an end token.
 
-    The sum has one digit more than the longer number. The plus sign is 2, the end token 3, the separator 4, the blank 5
-    and the padding 6. With ``chain=2``, for 7 + 3 = 10::
+    The sum has one digit more than the longer number. The plus sign is 2, the end token 3, the separator 4 and the
+    padding 6. At the positions of the answer, the model reads a blank, 5. With ``chain=2``, for 7 + 3 = 10::
 
         inputs    1 1 1 2 1 1 4 5 5 5 5 5 6 6
         targets   . . . . . . . 0 1 0 1 3 . .
 
-    Tests an algorithm: match digits of equal place across a varying distance, and propagate carries. A carry passes
+    Tests an algorithm: match digits of the same place across a varying distance, and propagate carries. A carry passes
     through every place where the two digits differ. Above the lowest place, the digits differ with probability
     ``1 - 1 / chain``. Recurrences must store the first number; attention must find the place where the carry began.
 
-    Source: Delétang et al. (2023), context-sensitive tasks. The separator is ours. They divide the digits uniformly
-    between the numbers, so one number is often much longer. They also drop zeros at the end of the sum. In ours, each
-    number has at least a third of the digits, and the two lowest digits are equal. So half of the later pairs of digits
-    receive a carry.
+    Source: Delétang et al. (2023), one of their context-sensitive tasks; the separator is our addition. They divide the
+    digits uniformly between the numbers, so one number is often much longer. They also drop zeros at the end of the
+    sum. Here, each number has at least a third of the digits, and the two lowest digits are equal. So half of the later
+    pairs of digits receive a carry.
     """
 
     name: ClassVar = "binary_addition"
@@ -52,7 +52,7 @@ class BinaryAddition(Transduction):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the digits, the plus sign, the end token, the separator, the blank and the padding."""
+        """Number of token ids: the digits, the plus sign, the end token, the separator, the blank and the padding."""
         return 7
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -73,11 +73,14 @@ class BinaryAddition(Transduction):
         return self.lay_out(strings, string_lengths, answers, longer + 2, length)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of the likeliest digit or end token at each position, over all number lengths."""
+        """Return the accuracy of the likeliest constant at each position, a digit or the end token.
+
+        The lengths of the numbers vary as in :meth:`sample`.
+        """
         return Bound(_floor(self.shortest, self.longest(length)))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add without carries, or only with carries that begin in the place just before."""
+        """Add the numbers without carries, or with only the carries that begin in the place just before."""
         first, second = self._digits(inputs)
         one_place = first ^ second
         one_place[:, 1:] ^= first[:, :-1] & second[:, :-1]
@@ -87,7 +90,7 @@ class BinaryAddition(Transduction):
         }
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add to :meth:`shortcuts` a rule that adds the carry of the lowest place at every later place."""
+        """Extend :meth:`shortcuts` by a rule that adds the carry of the lowest place at every later place."""
         first, second = self._digits(inputs)
         lowest = first ^ second
         lowest[:, 1:] ^= first[:, :1]  # lowest digits are equal
@@ -106,7 +109,7 @@ class BinaryAddition(Transduction):
         return inputs * (places < first_lengths), shifted * (places < second_lengths)
 
     def _in_slots(self, inputs: Tokens, digits: Tokens) -> Tokens:
-        """Place digits and the end token at the positions that ask for the sum."""
+        """Return predictions that have the digits and the end token at the positions that ask for the sum."""
         slots = (np.arange(inputs.shape[1]) - self.string_lengths(inputs) - 1).clip(0)
         is_end = slots > np.maximum(*self._number_lengths(inputs))
         return np.where(is_end, END, np.take_along_axis(digits, slots, axis=1))

@@ -17,7 +17,7 @@ from synthbench.tasks.base import Batch, Bound, Tokens, task
 @task
 @dataclass(frozen=True)
 class BucketSort(Transduction):
-    """Read a string over a small alphabet and a separator, then write its symbols in order.
+    """Read a string over a small alphabet, then a separator; write the string's symbols in ascending order.
 
     With ``num_symbols=5``, the separator is 5, the blank 6 and the padding 7::
 
@@ -25,9 +25,9 @@ class BucketSort(Transduction):
         targets   . . . . . 1 1 3 4 .
 
     Tests counting: only the number of copies of each symbol matters. Attention and gated recurrences can count within
-    the training lengths. A cell state that grows without bound, like the LSTM's, can also count beyond them.
+    the training lengths. A cell state that grows without bound, like the LSTM's, can also count beyond these lengths.
 
-    Source: Delétang et al. (2023), context-sensitive tasks. The separator is ours.
+    Source: Delétang et al. (2023), one of their context-sensitive tasks; the separator is our addition.
     """
 
     name: ClassVar = "bucket_sort"
@@ -45,11 +45,11 @@ class BucketSort(Transduction):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the symbols, the separator, the blank and the padding."""
+        """Number of token ids: the symbols, the separator, the blank and the padding."""
         return self.num_symbols + 3
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw strings of uniform length and uniform symbols; the answer is the string in sorted order."""
+        """Draw strings whose lengths and symbols are uniformly random; the answer is the string in sorted order."""
         string_lengths = self.draw_lengths(rng, batch_size, length)
         strings = rng.integers(self.num_symbols, size=(batch_size, self.longest(length)))
         # Symbols beyond the string's end are replaced by a larger id, which sorts last.
@@ -57,7 +57,7 @@ class BucketSort(Transduction):
         return self.lay_out(strings, string_lengths, answers, string_lengths, length)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of the likeliest symbol at each position, over all string lengths."""
+        """Return the accuracy of the likeliest symbol at each position; string lengths vary as in :meth:`sample`."""
         return Bound(_floor(self.shortest, self.longest(length), self.num_symbols))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
@@ -70,7 +70,10 @@ class BucketSort(Transduction):
         return {"string length": modes[string_lengths, slots.clip(0)]}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add rules that count symbols only in the later half or third, and assume expected counts for the rest."""
+        """Extend :meth:`shortcuts` by rules that count symbols only in the later half or third of the string.
+
+        The rules assume that the rest of the string has the expected counts.
+        """
         string_lengths = self.string_lengths(inputs)
         positions = np.arange(inputs.shape[1])
         slots = positions - string_lengths - 1

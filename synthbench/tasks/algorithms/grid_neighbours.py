@@ -27,8 +27,8 @@ class GridNeighbours(Task):
     above and below are ``width`` tokens away. With position encodings that have an axis for rows and one for columns,
     all neighbours are one step away.
 
-    Source: Schenck et al. (2025) on positions in two dimensions; the task is ours. Tests beyond the training length use
-    a grid with more rows.
+    Source: Schenck et al. (2025) on positions in two dimensions; the task itself is new. Tests beyond the training
+    length use a grid with more rows.
     """
 
     name: ClassVar = "grid_neighbours"
@@ -62,7 +62,7 @@ class GridNeighbours(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the symbols, the anchors and the directions."""
+        """Number of token ids: the symbols, the anchors and the directions."""
         return self._first_direction + 4
 
     @property
@@ -75,13 +75,19 @@ class GridNeighbours(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the queries and the smallest grid in which all anchors have neighbours on all sides."""
+        """Number of tokens of all queries and of the smallest grid with enough places for the anchors.
+
+        An anchor's place has neighbours on all sides.
+        """
         full_rows, rest = divmod(self.num_queries - 1, self.width - 2)
         latest = self.width * (full_rows + 1) + 1 + rest
         return latest + self.width + 1 + 2 * self.num_queries
 
     def coordinates(self, length: int) -> Float[np.ndarray, "length axes"]:
-        """Return each token's row and column; each query is a row below the grid, or continues the grid's rows."""
+        """Return each token's row and column.
+
+        Each query is a row of its own below the grid; with ``wraps_queries``, the queries continue the grid's rows.
+        """
         if self.wraps_queries:
             return np.stack(np.divmod(np.arange(length), self.width), axis=1).astype(np.float64)
         num_cells = length - 2 * self.num_queries
@@ -117,7 +123,7 @@ class GridNeighbours(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Treat up as left and down as right, or every direction as right."""
+        """Treat the direction up as left and down as right, or treat every direction as right."""
         num_cells = inputs.shape[1] - 2 * self.num_queries
         grid, directions, anchors = inputs[:, :num_cells], inputs[:, num_cells::2], inputs[:, num_cells + 1 :: 2]
         places = (grid[:, None] == anchors[:, :, None]).argmax(axis=2)

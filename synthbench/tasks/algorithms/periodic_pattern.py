@@ -28,13 +28,14 @@ class PeriodicPattern(Task):
         inputs    1 5 2 3 1 4 2 5 1 3 2 4 1 5
         targets   . . . . . . . . . . . 1 5 2
 
-    Tests finding several periods in context: different primes, drawn anew for each sequence. The next token depends
-    only on its own stream. All streams together repeat only after a multiple of all periods, which mostly exceeds the
-    sequence length. Attention finds a period by comparing tokens; a fixed-size state must hold a pattern for each
-    stream. Questions begin after ``2 * longest_period`` tokens of each stream. So many tokens determine the rest.
+    Tests finding several periods in context. The periods are different primes, drawn anew for each sequence. The next
+    token depends only on its own stream. The streams together repeat only after a common multiple of all periods, which
+    mostly exceeds the sequence length. Attention finds a period by comparing tokens; a fixed-size state must hold a
+    pattern for each stream. Questions begin after ``2 * longest_period`` tokens of each stream, which determine all
+    later tokens of the stream.
 
-    Source: Phadke (2025), theorem 5.1, on patterns with several incommensurate frequencies; the task is ours. On
-    ladders, tests beyond the trained levels use longer periods.
+    Source: Phadke (2025), theorem 5.1, on patterns with several incommensurate frequencies; the task itself is new. If
+    a model is trained on several levels, tests beyond these levels use longer periods.
     """
 
     name: ClassVar = "periodic_pattern"
@@ -94,7 +95,7 @@ class PeriodicPattern(Task):
         return Batch(sequences[:, :-1].copy(), targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess."""
+        """Return the accuracy of a uniform guess."""
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
@@ -102,7 +103,7 @@ class PeriodicPattern(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Assume a single period: the distance at which tokens before the questions agree most often."""
+        """Assume a single period overall: the distance at which tokens agree most often before the questions."""
         unasked = inputs[:, : self.min_length]
         distances = np.arange(1, self.num_streams * self.longest_period + 1)
         agreement = [(unasked[:, distance:] == unasked[:, :-distance]).mean(axis=1) for distance in distances]

@@ -24,11 +24,11 @@ class PlantedCounting(Task):
         inputs    3 1 0 1 2 1 0 4 1
         targets   . . . . . . . . 3
 
-    Tests counting when, at every length, all counts from ``min_count`` to ``max_count`` are equally likely. Attention
-    that averages over tokens sees only the fraction of copies, and needs the length to turn it into a count. A
+    Tests counting. At every length, all counts from ``min_count`` to ``max_count`` are equally likely. Attention that
+    averages over tokens sees only the fraction of copies, and needs the length to turn the fraction into a count. A
     recurrence must count every symbol, because the question comes last.
 
-    Source: Yehudai et al. (2024), query count. In the paper, the count is left to chance.
+    Source: Yehudai et al. (2024), their query count task. In the paper, the count is left to chance.
     """
 
     name: ClassVar = "planted_counting"
@@ -64,11 +64,11 @@ class PlantedCounting(Task):
 
     @property
     def min_length(self) -> int:
-        """Room for the largest number of copies, the separator and the symbol asked."""
+        """Number of tokens of the largest number of copies, the separator and the symbol asked."""
         return self.max_count + 2
 
     def check_length(self, length: int) -> None:
-        """Refuse a length below ``min_length``, and a smallest count above the largest.
+        """Refuse a length below ``min_length``; also refuse ``min_count`` above ``max_count``.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -91,11 +91,11 @@ class PlantedCounting(Task):
         return Batch(inputs, score_last(counts[:, 0], length))
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess among the counts."""
+        """Return the accuracy of a uniform guess among the possible counts."""
         return Bound(1 / (self.max_count - self.min_count + 1))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Double the symbol's count in the later half, or count another symbol."""
+        """Answer with twice the symbol's count in the later half, or with the count of another symbol."""
         text, length = inputs[:, :-2], inputs.shape[1]
         num_late = 2 * (text[:, (length - 2) // 2 :] == inputs[:, -1:]).sum(axis=1)
         num_other = (text == (inputs[:, -1:] + 1) % self.num_symbols).sum(axis=1)

@@ -23,10 +23,10 @@ class PlantedMajority(Task):
         targets   . . . . . . . 1
 
     Tests comparing close counts: the margin stays the same as the sequence grows, so it becomes a smaller fraction of
-    the length. There is never a tie. Attention that averages sees only frequencies and so needs precision. Recurrences
-    need a counter for every symbol, and states that forget see only the latest symbols.
+    the length. There is never a tie. Attention that averages sees only relative frequencies, and so needs numerical
+    precision. Recurrences need a counter for every symbol, and a state that forgets keeps only the latest symbols.
 
-    Source: Yehudai et al. (2024), most frequent element. In the paper, the margin is left to chance.
+    Source: Yehudai et al. (2024), their most frequent element task. In the paper, the margin is left to chance.
     """
 
     name: ClassVar = "planted_majority"
@@ -53,11 +53,14 @@ class PlantedMajority(Task):
 
     @property
     def min_length(self) -> int:
-        """The shortest sequence with a valid margin: ``margin + 1`` copies of one symbol, and one copy of another."""
+        """Number of tokens of the shortest valid sequence: ``margin + 1`` copies of one symbol and one of another."""
         return self.margin + 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw the highest count; symbols other than the two most frequent share the remaining tokens equally."""
+        """Draw the count of the most frequent symbol, which determines the count of the second.
+
+        All other symbols share the remaining tokens equally.
+        """
         fewest = -(-(length + (self.num_symbols - 1) * self.margin) // self.num_symbols)
         # At most length // num_symbols more than the least count, so that several symbols remain plausible.
         most = min((length + self.margin) // 2, fewest + length // self.num_symbols)
@@ -71,7 +74,7 @@ class PlantedMajority(Task):
         return Batch(inputs, score_last(symbols[:, 0], length))
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess."""
+        """Return the accuracy of a uniform guess."""
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
@@ -81,7 +84,7 @@ class PlantedMajority(Task):
         return {"latest symbol": inputs, "last quarter": score_last(latest, length)}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add a rule that names the most frequent symbol of the last half."""
+        """Extend :meth:`shortcuts` by a rule that names the most frequent symbol of the last half."""
         length = inputs.shape[1]
         latest = count_symbols(inputs[:, length // 2 :], self.num_symbols).argmax(axis=1)
         return {**self.shortcuts(inputs), "last half": score_last(latest, length)}

@@ -42,5 +42,5 @@ class Modular(Task):
         return Batch(inputs, score_last(inputs.sum(axis=1) % self.modulus, length))
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess: a sum of uniform residues is uniform."""
+        """Return the accuracy of a uniform guess: a sum of uniform residues is uniform."""
         return Bound(1 / self.modulus)

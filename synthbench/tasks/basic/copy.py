@@ -37,5 +37,5 @@ class Copy(Task):
         return Batch(inputs, inputs.copy())
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess."""
+        """Return the accuracy of a uniform guess."""
         return Bound(1 / self.vocabulary)

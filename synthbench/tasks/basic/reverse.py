@@ -36,7 +36,7 @@ class Reverse(Task):
         return Batch(inputs, inputs[:, ::-1].copy())
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess."""
+        """Return the accuracy of a uniform guess."""
         return Bound(1 / self.vocabulary)
 
     def ceiling(self, length: int) -> Bound:

@@ -24,8 +24,8 @@ class Sort(Task):
         inputs    3 1 4 1 5
         targets   1 1 3 4 5
 
-    Tests estimating the order of all tokens from those read so far. Position t asks for the t-th smallest of all
-    tokens, including those still to be read, so only the last answer can be known with certainty.
+    Tests estimating the sorted order of all tokens from the tokens read so far. The t-th position asks for the t-th
+    smallest of all tokens, including the tokens still to be read. So only the last answer can be known with certainty.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """

@@ -19,11 +19,11 @@ class BottleneckCompression(Task):
         inputs    3 1 4 1 5 8
         targets   3 1 4 1 5 .
 
-    Tests how much of a sequence one vector can hold: every answer is computed from the last position's vector and an
-    encoding of the position asked. So attention has no advantage over a recurrence, which always keeps its past in a
-    state.
+    Tests how much of a sequence one vector can hold: every answer is computed from the output vector at the last
+    position and an encoding of the position asked. So attention has no advantage over a recurrence, which always keeps
+    its past in a state.
 
-    Source: Poli et al. (2024), compression task. They also score the summary token itself.
+    Source: Poli et al. (2024), their compression task. They also score the answer at the summary token itself.
     """
 
     name: ClassVar = "bottleneck_compression"
@@ -35,7 +35,7 @@ class BottleneckCompression(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the symbols and the summary token."""
+        """Number of token ids: the symbols and the summary token."""
         return self.num_symbols + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -47,14 +47,14 @@ class BottleneckCompression(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess."""
+        """Return the accuracy of a uniform guess."""
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """Return 1: the summary token has read all symbols; limits of what a vector can hold are ignored."""
+        """Return 1, since the summary token comes after all symbols; limits of what a vector can hold are ignored."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Answer with the symbol at each position of the later half, and 0 at all earlier positions."""
+        """Answer each position of the later half with its symbol, and each earlier position with 0."""
         is_late = np.arange(inputs.shape[1]) >= (inputs.shape[1] - 1) // 2
         return {"later half": np.where(is_late, inputs, 0)}

@@ -19,9 +19,11 @@ class DuplicateString(Rearrangement):
         targets   . . . 3 1 3 1  .  .  .
 
     Tests copying and starting over: the end of the first copy is not marked, so a model must know the string's length.
-    Networks with a tape solve it at any length. A queue gives only half of the answers, for the first copy empties it.
+    Networks with a tape as memory solve the task at any length. Networks with a queue give only half of the answers,
+    because the first copy empties the queue.
 
-    Source: Delétang et al. (2023), context-sensitive tasks. They use 2 symbols; the separator is ours.
+    Source: Delétang et al. (2023), one of their context-sensitive tasks. They use 2 symbols; the separator is our
+    addition.
     """
 
     name: ClassVar = "duplicate_string"

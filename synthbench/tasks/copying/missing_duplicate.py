@@ -23,13 +23,14 @@ class MissingDuplicate(Transduction):
         inputs    3 1 2 0 3 4 2 0 5 6 6
         targets   . . . . . . . . 1 . .
 
-    Tests whether a model can compare two halves when it learns only at the separator where the second half began.
-    Networks with a tape solve the task at any length.
+    Tests comparing two halves when only the separator reveals, afterwards, where the second half began. Networks with a
+    tape as memory solve the task at any length.
     With many symbols and short strings, the symbols next to the mask are enough to find the same place in the other
     copy. Only the masked symbol occurs an odd number of times, so counting reveals the answer. To prevent
     counting, padding can replace ``num_erased`` other symbols, each in one copy only.
 
-    Source: Delétang et al. (2023), context-sensitive tasks. They use 2 symbols; the separator is ours.
+    Source: Delétang et al. (2023), one of their context-sensitive tasks. They use 2 symbols; the separator is our
+    addition.
     """
 
     name: ClassVar = "missing_duplicate"
@@ -46,16 +47,16 @@ class MissingDuplicate(Transduction):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the symbols, the mask, the separator and the padding."""
+        """Number of token ids: the symbols, the mask, the separator and the padding."""
         return self.num_symbols + 3
 
     @property
     def separator(self) -> int:
-        """Id of the separator, the next id after the mask; there are no blanks."""
+        """Id of the separator, the next id after the mask; the task has no blank token."""
         return self.num_symbols + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform symbols, write them twice, mask one and erase others."""
+        """Draw uniform symbols, write them twice, mask one symbol and erase ``num_erased`` others."""
         string_lengths = self.draw_lengths(rng, batch_size, length)
         strings = rng.integers(self.num_symbols, size=(batch_size, self.longest(length)))
         places = np.arange(length)
@@ -74,7 +75,11 @@ class MissingDuplicate(Transduction):
     def _draw_erased(
         self, rng: np.random.Generator, string_lengths: Int[np.ndarray, "batch 1"], masks: Int[np.ndarray, "batch 1"]
     ) -> Int[np.ndarray, "batch erased"]:
-        """Draw the places of ``num_erased`` other symbols; in short strings, fill up with the separator's place."""
+        """Draw the positions of ``num_erased`` symbols to erase, each in a random copy; the masked symbol is spared.
+
+        If the string has too few symbols, the remaining positions are the position of the separator, which is written
+        later.
+        """
         order = rng.random((len(masks), int(string_lengths.max())))
         order[np.arange(order.shape[1]) >= string_lengths] = np.inf
         np.put_along_axis(order, masks % string_lengths, np.inf, axis=1)
@@ -83,17 +88,18 @@ class MissingDuplicate(Transduction):
         return np.where(np.arange(places.shape[1]) < string_lengths - 1, in_copies, 2 * string_lengths)
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess."""
+        """Return the accuracy of a uniform guess."""
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """Return 1: at the separator, the string's length is known and the other copy of the symbol has been read."""
+        """Return 1: at the separator, the string's length is known and the symbol's other copy has been read."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Answer with the symbol s before the mask, or the symbol after the latest other occurrence of s.
+        """Answer with the symbol s before the mask, or look up s.
 
-        If the mask comes first, s is the symbol after the mask.
+        The look-up finds the latest s that is followed by a symbol, and names this symbol. If the mask comes first, s
+        is the symbol after the mask.
         """
         masks = (inputs == self.num_symbols).argmax(axis=1, keepdims=True)
         neighbours = np.take_along_axis(inputs, np.where(masks > 0, masks - 1, 1), axis=1)
@@ -104,9 +110,10 @@ class MissingDuplicate(Transduction):
         return {name: np.broadcast_to(guess, inputs.shape) for name, guess in guesses.items()}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add rules that name a symbol with an odd count, the most frequent symbol, or the winner of votes.
+        """Extend :meth:`shortcuts` by three kinds of rules.
 
-        The winner is the most frequent symbol among the places whose neighbours are most like the mask's neighbours.
+        The rules name a symbol with an odd count, the most frequent symbol, or the winner of a vote. The winner is the
+        most frequent symbol at the places whose neighbours agree most with the mask's neighbours.
         """
         counts = count_symbols(inputs, self.vocab_size)[:, : self.num_symbols]
         votes = {
@@ -119,7 +126,11 @@ class MissingDuplicate(Transduction):
         return {**self.shortcuts(inputs), **guesses}
 
     def _votes(self, inputs: Tokens, steps: tuple[int, ...]) -> Float[np.ndarray, "batch symbols"]:
-        """Sum votes for each symbol; the more a place's neighbours are like the mask's, the larger is its vote."""
+        """Sum votes for each symbol: each place votes for the symbol that stands there.
+
+        The vote's weight grows with the number of offsets in ``steps`` at which the tokens beside the place and beside
+        the mask are equal.
+        """
         length, margin = inputs.shape[1], max(map(abs, steps))
         padded = np.pad(inputs, ((0, 0), (margin, margin)), constant_values=-1)
         masks = margin + (inputs == self.num_symbols).argmax(axis=1, keepdims=True)

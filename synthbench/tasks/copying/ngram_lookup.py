@@ -27,11 +27,11 @@ class NgramLookup(Task):
     ``num_decoys`` other places. An induction head that matches one token fails; matching n tokens takes depth or a
     convolution.
 
-    Each of the ``num_openings`` openings repeats all tokens of the n-gram but the last, so the first token alone is
-    ambiguous as well. With ``shares_follower``, all decoys and openings have the same follower. Otherwise, each token
-    of the n-gram could be looked up alone, and a vote among the results would find the answer.
+    There are also ``num_openings`` openings. Each opening repeats all tokens of the n-gram but the last, so the first
+    token alone is ambiguous as well. With ``shares_follower``, all decoys and openings have the same follower.
+    Otherwise, each token of the n-gram could be looked up alone, and a vote among the results would find the answer.
 
-    Source: Jelassi et al. (2024), n-gram lookup. The decoys are ours.
+    Source: Jelassi et al. (2024), their n-gram lookup task; decoys and openings are our additions.
     """
 
     name: ClassVar = "ngram_lookup"
@@ -75,12 +75,12 @@ class NgramLookup(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the symbols and the separator."""
+        """Number of token ids: the symbols and the separator."""
         return self.num_symbols + 1
 
     @property
     def min_length(self) -> int:
-        """Room for the planted n-grams with their followers, the separator and the n-gram again."""
+        """Number of tokens of the n-gram, decoys and openings, each with a follower, the separator and the question."""
         return self._num_plants * (self.order + 1) + 1 + self.order
 
     @property
@@ -116,7 +116,10 @@ class NgramLookup(Task):
     def _draw_changed(
         self, rng: np.random.Generator, genuine: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, "batch plants 1"]:
-        """Choose which token of each planted n-gram is changed: the last in openings, the first in decoys."""
+        """Choose which token of each planted n-gram is changed: the last in openings, the first in decoys.
+
+        The genuine n-gram gets an index too, but remains unchanged.
+        """
         changed = np.zeros((len(genuine), self._num_plants), dtype=np.int64)
         if self.num_openings:
             others = np.arange(1, self._num_plants)
@@ -126,7 +129,7 @@ class NgramLookup(Task):
         return changed[:, :, None]
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess."""
+        """Return the accuracy of a uniform guess."""
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
@@ -134,7 +137,10 @@ class NgramLookup(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Look up only the last tokens of the n-gram or, with openings, only its first tokens; use the latest match."""
+        """Look up only the last 1, 2, ... tokens of the n-gram, or only the first; the latest match counts.
+
+        The look-ups of the first tokens are tried only if there are openings.
+        """
         strings, length = inputs[:, : -self.order - 1], inputs.shape[1]
         found = {}
         for order in range(1, self.order):
@@ -147,9 +153,10 @@ class NgramLookup(Task):
         return found
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add votes: each copy of token j of the n-gram votes for the symbol ``order + 1 - j`` places later.
+        """Extend :meth:`shortcuts` by votes of all copies of the n-gram's tokens.
 
-        The rules count the votes from the last token, from the first token, or from all tokens of the n-gram.
+        A copy of token j, counted from 1, votes for the symbol ``order + 1 - j`` places later. The rules count the
+        votes from copies of the last token, of the first token, or of all tokens of the n-gram.
         """
         strings, length = inputs[:, : -self.order - 1], inputs.shape[1]
         votes = np.zeros((self.order, len(inputs), self.num_symbols))
@@ -166,9 +173,10 @@ class NgramLookup(Task):
 
 
 def _agree(strings: Tokens, grams: Int[np.ndarray, "batch width"]) -> None:
-    """Write the follower, the last symbol of ``grams``, after all copies of the n-gram, in place.
+    """Change ``strings`` in place so that the follower comes after every copy of the n-gram.
 
-    Writing a follower may create a new copy, so the function repeats until all followers are right.
+    A row of ``grams`` is an n-gram and its follower. Writing a follower may create a new copy, so the function repeats
+    until all followers are right.
     """
     width = grams.shape[1]
     rows = np.arange(len(strings))
@@ -190,7 +198,7 @@ def _copies(strings: Tokens, grams: Int[np.ndarray, "batch order"], gap: int = 0
 
 
 def _latest_follower(strings: Tokens, grams: Int[np.ndarray, "batch order"], gap: int = 0) -> Int[np.ndarray, " batch"]:
-    """Find the symbol ``gap + 1`` places after the latest copy of the n-gram; without a copy, the first symbol."""
+    """Find the symbol ``gap + 1`` places after the latest copy of the n-gram; if there is none, the first symbol."""
     places = np.arange(grams.shape[1] + gap, strings.shape[1])
     latest = (_copies(strings, grams, gap) * places).max(axis=1, keepdims=True)
     followers: Int[np.ndarray, " batch"] = np.take_along_axis(strings, latest, axis=1)[:, 0]

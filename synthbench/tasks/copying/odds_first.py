@@ -19,10 +19,10 @@ class OddsFirst(Rearrangement):
         targets   . . . . . . 3 4 5 1 2  .
 
     Tests addressing by position: the symbol to write is at no fixed distance from the place where it is written.
-    Networks with a tape solve the task at any length.
+    Networks with a tape as memory solve the task at any length.
 
-    Source: Delétang et al. (2023), context-sensitive tasks. Their documentation counts positions from 1, like ours, but
-    their code begins with the second symbol. They use 2 symbols; the separator is ours.
+    Source: Delétang et al. (2023), one of their context-sensitive tasks. Their documentation also counts positions from
+    1, but their code begins with the second symbol. They use 2 symbols; the separator is our addition.
     """
 
     name: ClassVar = "odds_first"

@@ -25,13 +25,13 @@ class Palindrome(Transduction):
         targets   . . . . 1 4 1 3 . .
 
     Tests reading backwards from a moving place. In the string, the answer stands before the symbol just read. But
-    that symbol occurs in several places, and only the progress so far tells which of them is meant. ``reverse_string``
-    asks for the same string without showing the answers, so there only the position tells the progress.
+    that symbol occurs in several places, and only the number of answers so far tells which place is meant. The task
+    ``reverse_string`` asks for the same string without showing the answers.
 
-    With ``block=8`` the string consists of blocks of eight symbols, and two blocks differ in one symbol at most. Only
-    the symbols that may differ are asked, so most of the tokens before each question are the same.
+    With ``block=8`` the string consists of blocks of eight symbols, and any two blocks differ in at most one symbol.
+    Only the symbols that may differ are asked, so the tokens just before each question are mostly the same.
 
-    Source: after the Kimi Team (2025), which tests Kimi Delta Attention this way; in ours, string lengths vary.
+    Source: after the Kimi Team (2025), which tests Kimi Delta Attention this way. Here, string lengths vary.
     """
 
     name: ClassVar = "palindrome"
@@ -55,16 +55,16 @@ class Palindrome(Transduction):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the symbols, the separator and the padding."""
+        """Number of token ids: the symbols, the separator and the padding."""
         return self.num_symbols + 2
 
     @property
     def separator(self) -> int:
-        """Id of the separator; there is no blank."""
+        """Id of the separator; the task has no blank token."""
         return self.num_symbols
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw strings of uniform length and uniform symbols, and append the separator and the string backwards."""
+        """Draw string lengths and symbols uniformly, then append the separator and the string backwards."""
         string_lengths = self.draw_lengths(rng, batch_size, length)
         strings = rng.integers(self.num_symbols, size=(batch_size, self.longest(length)))
         positions = np.arange(length)
@@ -84,11 +84,11 @@ class Palindrome(Transduction):
         return Batch(inputs, np.where(is_asked, _symbols(strings, mirror - 1), IGNORE))
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess: every asked symbol is uniform."""
+        """Return the accuracy of a uniform guess: every asked symbol is uniform."""
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Write the string forwards, or look up the last one or two tokens in it.
+        """Write the string forwards, or look up the last one or two tokens read.
 
         The look-up finds the latest place where these tokens stand in the string in reverse order, and names the token
         before them.
@@ -101,7 +101,10 @@ class Palindrome(Transduction):
         return found
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add look-ups of the last n tokens, where n is 4, 5, k, k + 1, 2k or 2k + 1 for blocks of k symbols."""
+        """Extend :meth:`shortcuts` by look-ups of the last n tokens read.
+
+        For blocks of k symbols, n is 4, 5, k, k + 1, 2k and 2k + 1.
+        """
         string_lengths = self.string_lengths(inputs)
         found = self.shortcuts(inputs)
         for num_tokens in sorted({4, 5, self.block, self.block + 1, 2 * self.block, 2 * self.block + 1}):
@@ -110,7 +113,10 @@ class Palindrome(Transduction):
         return found
 
     def _before_copies(self, inputs: Tokens, string_lengths: Int[np.ndarray, "batch 1"], num_tokens: int) -> Tokens:
-        """Find the token before the latest reversed copy of the last ``num_tokens`` in the string and the separator."""
+        """Find the token before the latest place where the last ``num_tokens`` tokens read stand in reverse order.
+
+        The search covers the string and the separator.
+        """
         length, positions = inputs.shape[1], np.arange(inputs.shape[1])
         is_string = positions <= string_lengths
         # Codes of num_tokens tokens: in the string a token and those after it, behind it a token and those before it.

@@ -18,10 +18,12 @@ class ReverseString(Rearrangement):
         inputs    3 1 4 8 9 9 9 10 10
         targets   . . . . 4 1 3  .  .
 
-    Tests memory like a stack: the last symbol read is the first written. Networks with a stack or a tape solve it at
-    any length. Other recurrences and attention with absolute positions solve it only at training lengths.
+    Tests memory like a stack: the last symbol read is the first written. Networks with a stack or a tape as memory
+    solve the task at any length. Other recurrences, and attention with absolute positions, solve it only at training
+    lengths.
 
-    Source: Delétang et al. (2023), deterministic context-free tasks. They use 2 symbols; the separator is ours.
+    Source: Delétang et al. (2023), one of their deterministic context-free tasks. They use 2 symbols; the separator is
+    our addition.
     """
 
     name: ClassVar = "reverse_string"

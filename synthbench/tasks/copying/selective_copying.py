@@ -19,13 +19,14 @@ class SelectiveCopying(Task):
         inputs    8 3 8 8 1 4 8 9 8 8 8
         targets   . . . . . . . . 3 1 4
 
-    Tests storing by content: keep symbols, skip blanks. Attention and selective recurrences solve it. Mixers that treat
-    all tokens alike, such as convolutions and linear time-invariant recurrences, cannot. Too many symbols exceed a
-    fixed-size state.
+    Tests storing by content: keep symbols, skip blanks. Attention and selective recurrences solve the task. Mixers that
+    treat all tokens alike, such as convolutions and linear time-invariant recurrences, cannot. A fixed-size state
+    cannot hold arbitrarily many symbols.
 
-    Source: Poli et al. (2024), selective copying task of MAD. In their code, each blank goes before a random symbol, so
-    the last symbol always stands right before the separator; sequences have 256 tokens. Ours makes every arrangement
-    equally likely. On ladders, tests beyond the trained levels have more symbols and more blanks.
+    Source: Poli et al. (2024), the selective copying task of their MAD suite. In their code, each blank goes before a
+    random symbol, so the last symbol always stands right before the separator; sequences have 256 tokens. Here, every
+    arrangement is equally likely. If a model is trained on several levels, tests beyond these levels have more symbols
+    and more blanks.
     """
 
     name: ClassVar = "selective_copying"
@@ -41,12 +42,12 @@ class SelectiveCopying(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the symbols, the blank and the separator."""
+        """Number of token ids: the symbols, the blank and the separator."""
         return self.num_symbols + 2
 
     @property
     def min_length(self) -> int:
-        """Room for the symbols without blanks, the separator, and a slot for each symbol."""
+        """Number of tokens of the symbols without blanks, the separator, and a blank to answer for each symbol."""
         return 2 * self.num_tokens + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -64,11 +65,11 @@ class SelectiveCopying(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess."""
+        """Return the accuracy of a uniform guess."""
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Copy the tokens at the average places of the first, second, ... symbol."""
+        """Copy the token at the average place of the first symbol, then of the second symbol, and so on."""
         num_places = inputs.shape[1] - self.num_tokens - 1
         places = np.arange(1, self.num_tokens + 1) * (num_places + 1) // (self.num_tokens + 1) - 1
         predictions = np.zeros_like(inputs)
@@ -76,7 +77,10 @@ class SelectiveCopying(Task):
         return {"average places": predictions}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add a rule that copies the symbol nearest to each average place; in a tie, it copies the earlier symbol."""
+        """Extend :meth:`shortcuts` by a rule that copies the symbol nearest to each average place.
+
+        In a tie, the rule copies the earlier symbol.
+        """
         num_places = inputs.shape[1] - self.num_tokens - 1
         places = np.arange(1, self.num_tokens + 1) * (num_places + 1) // (self.num_tokens + 1) - 1
         positions = np.arange(num_places)

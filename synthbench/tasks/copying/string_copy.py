@@ -21,7 +21,8 @@ class StringCopy(Rearrangement):
     Tests recall by position. Attention with relative positions copies strings of any length. A fixed-size state holds
     only a limited number of symbols. A fixed shift fails because the distance between a symbol and its copy varies.
 
-    Source: Jelassi et al. (2024), the copy task. Ours is not autoregressive: slots show blanks, not the copy so far.
+    Source: Jelassi et al. (2024), their copy task. Here, the task is not autoregressive: while writing, the model reads
+    blanks instead of the copy so far.
     """
 
     name: ClassVar = "string_copy"

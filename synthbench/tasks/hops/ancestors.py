@@ -25,7 +25,7 @@ NUM_GRAPHS = 2**13
 class Ancestors(Task):
     """Read an acyclic graph's edges; name a node's ancestors, each after its parents, then an end token.
 
-    The query is 5, the end 6 and the padding 7. Edges lead from 2 to 0, 4 to 2, 4 to 1 and 1 to 2, so the ancestors of
+    The query token is 5, the end token 6 and the padding 7. Edges lead from 2 to 0, 4 to 2, 4 to 1 and 1 to 2, so the ancestors of
     0 are 4, 1 and 2. With ``num_nodes=4`` and ``node_ids=5``::
 
         inputs    2 0 4 2 4 1 1 2 5 0 4 1 2 7
@@ -36,11 +36,11 @@ class Ancestors(Task):
     edges is right, so the answer is unique. The model reads each token of the answer at the next position.
 
     The graph's nodes have an order. Each node but the first has one or two parents among the ``reach`` nodes before it,
-    and the question is about a node in the last quarter.
+    and the question is about a node in the last quarter of the order.
 
     Source: after the task Brevo of Allen-Zhu (2025), which asks for the ancestors of a node in topological order. In
     Brevo, any topological order is right, the number of edges varies, and graphs have several roots. Also, a node has
-    up to four parents, from all nodes before it. Our graphs have one root, which is always the first answer.
+    up to four parents, which can be any nodes before it. Our graphs have one root, which is always the first answer.
     """
 
     name: ClassVar = "ancestors"
@@ -88,7 +88,7 @@ class Ancestors(Task):
 
     @property
     def _num_edges(self) -> int:
-        """Number of edges: one per node but the root, and one more for half of the nodes that can have two parents."""
+        """Number of edges: one to each node but the root, and another to half of the nodes that can have two parents."""
         return self.num_nodes - 1 + self._num_second
 
     @property
@@ -97,12 +97,12 @@ class Ancestors(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the nodes, the query, the end and the padding."""
+        """Number of token ids: the nodes, the query, the end and the padding."""
         return self.node_ids + 3
 
     @property
     def min_length(self) -> int:
-        """Room for two tokens per edge, the query and its node, and all other nodes as the answer."""
+        """Number of tokens of the longest question: two per edge, the query, its node and all other nodes as answer."""
         return 2 * self._num_edges + 1 + self.num_nodes
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -129,7 +129,10 @@ class Ancestors(Task):
     def _draw(
         self, rng: np.random.Generator, batch_size: int
     ) -> tuple[Int[np.ndarray, "batch ends"], Int[np.ndarray, " batch"]]:
-        """Draw edges and the node asked about; nodes are numbered in the order in which they appear in the edges."""
+        """Draw edges, written as parent then child, and the node asked about.
+
+        Nodes are numbered in the order in which they first appear in the edges.
+        """
         nodes = np.broadcast_to(np.arange(1, self.num_nodes), (batch_size, self.num_nodes - 1))
         choices = np.minimum(nodes, self.reach)
         first = rng.integers(choices)
@@ -147,26 +150,32 @@ class Ancestors(Task):
         return np.take_along_axis(names, edges, axis=1), names[np.arange(batch_size), asked]
 
     def floor(self, length: int) -> Bound:
-        """Estimate, on sampled graphs, the accuracy of guessing a node or, where it is likelier, the end token."""
+        """Estimate, on sampled graphs, the accuracy of the best constant at each position, a node or the end token."""
         return _floor(self)
 
     def ceiling(self, length: int) -> Bound:
-        """Return 1: all edges have been read."""
+        """Return 1: all edges stand before the question."""
         return Bound(1.0)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Multiply the number of nodes by ``factor``; there must be enough ids for all nodes."""
+        """Return a task with ``factor`` times as many nodes, and the shortest length of the new task, in tokens.
+
+        There must be enough ids for all nodes.
+        """
         larger = replace(self, num_nodes=factor * self.num_nodes)
         return larger, larger.min_length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the next of all nodes in topological order, any unnamed ancestor, or a child of the last node named."""
+        """Name the next node of the whole graph in topological order, any ancestor not yet named, or a child.
+
+        The child is a child of the node named last.
+        """
         return {name: answers for name, answers in self._guesses(inputs).items() if name in PLAIN}
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Add variants of the first and the last rule of :meth:`shortcuts`.
+        """Extend :meth:`shortcuts` by variants of its first and its last rule.
 
-        The variants name the end once all parents of the node asked about are named.
+        The variants name the end token once all parents of the node asked about are named.
         """
         return self._guesses(inputs)
 
@@ -220,7 +229,7 @@ def _in_order_of_appearance(edges: Int[np.ndarray, "batch ends"], num_nodes: int
 def _parents(
     edges: Int[np.ndarray, "batch ends"], num_nodes: int
 ) -> tuple[Bool[np.ndarray, "batch nodes nodes"], Bool[np.ndarray, "batch nodes nodes"]]:
-    """Mark the parents and the children of each node."""
+    """Return masks of each node's parents and each node's children; the node is on the first of the node axes."""
     is_parent = np.zeros((len(edges), num_nodes, num_nodes), dtype=bool)
     is_parent[np.arange(len(edges))[:, None], edges[:, 1::2], edges[:, 0::2]] = True
     return is_parent, is_parent.swapaxes(1, 2)
@@ -231,7 +240,10 @@ def _topological(
     children: Bool[np.ndarray, "batch nodes nodes"],
     asked: Int[np.ndarray, " batch"],
 ) -> tuple[Bool[np.ndarray, "batch nodes"], Int[np.ndarray, "batch nodes"]]:
-    """Mark the ancestors of a node, and list them in the order of the answer, followed by arbitrary nodes."""
+    """Return a mask of the ancestors of the node asked about, and a list of them in the order of the answer.
+
+    Arbitrary nodes fill the rest of the list.
+    """
     rows = np.arange(len(asked))
     is_ancestor = parents[rows, asked]
     for _ in range(parents.shape[1]):
@@ -252,7 +264,8 @@ def _topological(
 def _floor(task: Ancestors) -> Bound:
     """Estimate the floor from sampled graphs.
 
-    All ids are alike, so only the number of ancestors determines where the end is the better guess.
+    All node ids are equally likely, so only the distribution of the number of ancestors determines at which positions
+    the end token is the better guess.
     """
     edges, asked = task._draw(np.random.Generator(np.random.Philox(0)), NUM_GRAPHS)  # noqa: SLF001  its own task
     is_ancestor, _ = _topological(*_parents(edges, task.num_nodes), asked)

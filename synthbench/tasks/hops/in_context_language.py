@@ -17,7 +17,10 @@ NUM_AUTOMATA = 2**14
 
 
 class Automata(NamedTuple):
-    """One automaton per sequence; state 0 is the start. Edges of a state beyond its first ``num_edges`` are padding."""
+    """Finite automata, one per sequence, whose edges write symbols; state 0 is the start.
+
+    Edges of a state beyond the state's first ``num_edges`` are padding.
+    """
 
     num_edges: Int[np.ndarray, "batch states"]
     symbols: Int[np.ndarray, "batch states edges"]
@@ -41,8 +44,8 @@ class InContextLanguage(Task):
     Each sequence has its own automaton. There are so many automata that training and test sequences almost surely share
     none. In tests beyond the training length, each automaton writes more strings.
 
-    Source: Akyürek et al. (2024). Ours fixes the numbers of states and symbols and has no edge from a state to itself.
-    It scores the actual next symbol, while theirs accepts any symbol that the automaton allows.
+    Source: Akyürek et al. (2024). Here, the numbers of states and symbols are fixed, and no edge leads from a state to
+    itself. Only the actual next symbol is right, while theirs accepts any symbol that the automaton allows.
     """
 
     name: ClassVar = "in_context_language"
@@ -60,7 +63,7 @@ class InContextLanguage(Task):
         """Check the options, individually and against each other.
 
         Raises:
-            UsageError: If an option lies outside its range.
+            UsageError: If an option lies outside its range, or a state could have more edges than there are symbols.
         """
         super().__post_init__()
         if self.most_edges > self.num_symbols:
@@ -71,31 +74,31 @@ class InContextLanguage(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the symbols and the separator."""
+        """Number of token ids: the symbols and the separator."""
         return self.num_symbols + 1
 
     @property
     def min_length(self) -> int:
-        """Room for a separator and the first symbol."""
+        """Number of tokens of a separator and the first symbol."""
         return 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw an automaton for each sequence, and strings from it."""
+        """Draw an automaton for each sequence, and strings that this automaton writes."""
         automata = draw_automata(rng, batch_size, self.num_states, self.num_symbols, self.most_edges)
         tokens, _ = walk(rng, automata, self.num_symbols, self.longest_string, length + 1)
         following = tokens[:, 1:]
         return Batch(tokens[:, :-1].copy(), np.where(following == self.num_symbols, IGNORE, following))
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess: all symbols are equally likely."""
+        """Return the accuracy of a uniform guess: all symbols are equally likely."""
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """Return the accuracy of a predictor that knows the automaton and its state, and guesses among its edges."""
+        """Return the accuracy of a predictor that knows the automaton and its state, and guesses among the state's edges."""
         return _ceiling(self, length)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the most frequent follower of the last 0, 1 or 2 tokens.
+        """Name the symbol that most often followed the last 0, 1 or 2 tokens so far.
 
         Shorter contexts break ties, and give the answer where a context is new.
         """
@@ -133,7 +136,9 @@ def draw_automata(
 def walk(
     rng: np.random.Generator, automata: Automata, separator: int, longest_string: int, num_tokens: int
 ) -> tuple[Int[np.ndarray, "batch tokens"], Int[np.ndarray, "batch tokens"]]:
-    """Draw strings of uniform length by following uniformly drawn edges; a separator precedes each string.
+    """Draw strings by following uniformly drawn edges; a separator precedes each string.
+
+    String lengths are uniform from 1 to ``longest_string`` symbols; the last string of a sequence may be cut off.
 
     Returns:
         The tokens, and the state in which each token was drawn. The states of separators are meaningless.
@@ -165,7 +170,7 @@ def walk(
 
 @cache
 def _ceiling(task: InContextLanguage, length: int) -> Bound:
-    """Compute the mean of ``1 / num_edges`` over the states in which symbols are drawn, and its standard error.
+    """Compute the mean of ``1 / num_edges`` over the states in which symbols are drawn, and the mean's standard error.
 
     Only the automata are sampled; for each automaton, the probability of each state is exact.
     """
@@ -185,7 +190,7 @@ def _ceiling(task: InContextLanguage, length: int) -> Bound:
 
 
 def _shares(longest_string: int, length: int) -> Float[np.ndarray, " symbols"]:
-    """Compute the fractions of scored symbols that are the first, second, ... of their string."""
+    """Compute the fraction of scored symbols that are the first of their string, the second, and so on."""
     # A string follows each separator, and the next separator follows the string.
     has_separator = np.zeros(length + 1)
     has_separator[0] = 1

@@ -18,11 +18,13 @@ class InductionFirst(ControlledInduction):
         inputs    8 3 1 9 0 5 8 6 9 3 2 8
         targets   . . . . . . . . . . . 3
 
-    Tests induction where the first successor must be kept although later ones contradict it. The inputs are the same as
-    in ``induction_latest``, so the difference between the two scores shows any bias towards recent tokens, such as
-    the bias from decay or overwriting. In longer test sequences, there is more background, so distances grow.
+    Tests induction where the first successor of a trigger, the token after it, must be kept although later successors
+    contradict it. The inputs are the same as in the task ``induction_latest``. So the difference between the two scores
+    shows any bias towards recent tokens, such as the bias from decay or overwriting. Longer test sequences have more
+    background symbols, so distances grow.
 
-    Source: Olsson et al. (2022), who define induction heads. Repeated triggers, and asking for the first, are ours.
+    Source: Olsson et al. (2022), who define induction heads. Repeating triggers and asking for the first occurrence are
+    our additions.
     """
 
     name: ClassVar = "induction_first"

@@ -18,11 +18,13 @@ class InductionLatest(ControlledInduction):
         inputs    8 3 1 9 0 5 8 6 9 3 2 8
         targets   . . . . . . . . . . . 6
 
-    Tests induction where the context contradicts itself: what follows a trigger differs each time. Mechanisms
-    with decay prefer recent tokens, so this task should be easier for them than ``induction_first``. A plain sum over
-    the past mixes all successors. In longer test sequences, there is more background, so distances grow.
+    Tests induction where the context contradicts itself: a trigger's successor, the token after it, differs each time.
+    Mechanisms with decay prefer recent tokens, so this task should be easier for them than the task
+    ``induction_first``. A plain sum over the past mixes all successors. Longer test sequences have more background
+    symbols, so distances grow.
 
-    Source: Olsson et al. (2022), who define induction heads. Repeated triggers, and asking for the latest, are ours.
+    Source: Olsson et al. (2022), who define induction heads. Repeating triggers and asking for the latest occurrence
+    are our additions.
     """
 
     name: ClassVar = "induction_latest"

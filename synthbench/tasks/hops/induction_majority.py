@@ -25,9 +25,10 @@ class InductionMajority(ControlledInduction):
 
     Tests induction that weighs all occurrences alike: a plain sum over the past does, but decay and overwriting do not.
     On all levels the number of occurrences is odd, and the more frequent token leads by one occurrence. Longer test
-    sequences have more background or, on ladders, more occurrences, so distances grow.
+    sequences have more background symbols or, if a model is trained on several levels, more occurrences.
 
-    Source: Olsson et al. (2022), who define induction heads. Repeated triggers, and asking for the majority, are ours.
+    Source: Olsson et al. (2022), who define induction heads. Repeating triggers and asking for the majority are our
+    additions.
     """
 
     name: ClassVar = "induction_majority"
@@ -69,7 +70,10 @@ class InductionMajority(ControlledInduction):
     repeats: int = option(5, "how often each trigger occurs before it is asked", low=3, high=512)
 
     def draw_successors(self, rng: np.random.Generator, num_sets: int) -> Int[np.ndarray, "sets repeats"]:
-        """Draw two symbols per trigger; over half of its successors are the first symbol, the others are the second."""
+        """Draw two symbols for each of ``num_sets`` triggers, and build the trigger's successors from them.
+
+        Just over half of a trigger's successors are the first symbol; the others are the second.
+        """
         candidates = distinct(rng, num_sets, 2, self.num_symbols)
         if self.is_shared:
             by_sequence, num_paired = candidates.reshape(-1, self.num_triggers, 2), self.num_triggers // 2 * 2

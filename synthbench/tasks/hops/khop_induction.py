@@ -27,11 +27,12 @@ class KhopInduction(Task):
     Tests the composition of induction heads: attention needs a depth that grows with the logarithm of ``num_hops``; a
     recurrent state must keep every hop's result for every symbol.
 
-    No token follows itself, so the last hop always changes the token. Longer test sequences have the same number of
-    hops; on ladders, they have more hops if the task has a level of their length.
+    No token follows itself, so the last hop always changes the token. Test sequences longer than in training have the
+    same number of hops. If a model is trained on several levels, and the task has a level of the tested length, they
+    have the number of hops of that level.
 
     Source: Sanford, Hsu & Telgarsky (2024), following their code. In the paper, the number of hops varies and is stated
-    by the first token. With ``is_marked=true``, ours also shows the number: the sequence begins with one mark per hop.
+    by the first token. Here, with ``is_marked=true``, sequences show the number too: they begin with one mark per hop.
     In the example, the mark would be the token 4.
     """
 
@@ -61,12 +62,15 @@ class KhopInduction(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: one per symbol, and one that is both the mark and the answer "none"."""
+        """Number of token ids: one per symbol, and one that is both the mark and the answer "none"."""
         return self.num_symbols + 1
 
     @property
     def min_length(self) -> int:
-        """The shortest sequence that may have an answer: with alternating symbols, each hop leads back by one token."""
+        """Number of tokens of the shortest sequence that may have an answer.
+
+        In this sequence two symbols alternate, so each hop leads back by one token.
+        """
         return self._num_marks + self.num_hops + 2
 
     @property
@@ -82,9 +86,10 @@ class KhopInduction(Task):
         return Batch(self._after_marks(symbols, self.num_symbols), self._after_marks(answers, IGNORE))
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of guessing "none" or any symbol at each position, whichever is likelier.
+        """Return the accuracy of guessing at each position "none" or one of the symbols, whichever is likelier.
 
-        Neighbouring tokens differ but are otherwise uniform, so hop distances are independent and geometric.
+        Neighbouring tokens differ but are otherwise uniform, so the distances of hops are independent and have a
+        geometric distribution.
         """
         length -= self._num_marks
         chance = 1 / (self.num_symbols - 1)
@@ -101,7 +106,7 @@ class KhopInduction(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the token found by fewer hops: 0, 1, ... up to one hop too few."""
+        """Name the token found by fewer hops than asked: 0, 1, ... up to ``num_hops - 1``."""
         *shorter, _ = self._found(inputs[:, self._num_marks :])
         return {f"{num_hops}_hops": self._after_marks(found, 0) for num_hops, found in enumerate(shorter)}
 
@@ -110,7 +115,7 @@ class KhopInduction(Task):
         return np.pad(rows, ((0, 0), (self._num_marks, 0)), constant_values=token)
 
     def _found(self, inputs: Int[np.ndarray, "batch length"]) -> Iterator[Int[np.ndarray, "batch length"]]:
-        """Yield the tokens found by 0, 1, ... ``num_hops`` hops."""
+        """Yield the tokens found by 0, 1, ... ``num_hops`` hops from each position."""
         batch_size, length = inputs.shape
         # Sort positions by token, earliest first; 16-bit integers allow a radix sort.
         order = np.argsort(inputs.astype(np.uint16), axis=1, kind="stable")

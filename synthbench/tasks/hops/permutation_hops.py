@@ -21,7 +21,7 @@ MOST_HOPS = 64
 class PermutationHops(Task):
     """Read the edges of a cycle whose nodes have several tokens each; name the node k edges after a given node.
 
-    A question starts with a 3 for one hop, or a 4 for two. Edges lead from 20 to 12, 01 to 20 and 12 to 01, so two hops
+    A question starts with the token 3 for one hop, or 4 for two. Edges lead from 20 to 12, 01 to 20 and 12 to 01, so two hops
     from 01 lead to 12. With ``num_symbols=3``, ``longest_chain=2`` and ``num_questions=1``::
 
         inputs    2 0 1 2 0 1 2 0 1 2 0 1 4 0 1 1
@@ -32,12 +32,12 @@ class PermutationHops(Task):
     second token. The second token is easy, because few nodes begin with the first token.
 
     The permutation is a single cycle, longer than the chain of hops, so no smaller number of hops gives the answer.
-    Questions start from distinct nodes. In tests beyond the trained lengths the cycle grows.
+    Questions start from distinct nodes. In tests beyond the trained lengths, the cycle grows.
 
     Source: after the task Depo of Allen-Zhu (2025), which also asks for k hops on a permutation with shuffled edges.
-    Depo also has a token for each number of hops, and several tokens per node. But its names vary in length and have an
-    end token, its cycles vary in length, and one sequence asks for 1 to K hops. On our levels, all questions ask
-    for the same number of hops.
+    Depo also has a token for each number of hops, and several tokens per node. But in Depo the names of nodes vary in
+    length and have an end token, cycles vary in length, and one sequence asks for 1 to K hops. On each of our levels,
+    all questions ask for the same number of hops.
     """
 
     name: ClassVar = "permutation_hops"
@@ -87,7 +87,8 @@ class PermutationHops(Task):
         """Check the options, individually and against each other.
 
         Raises:
-            UsageError: If an option lies outside its range, or there are fewer names than nodes.
+            UsageError: If an option lies outside its range, or two options contradict each other, such as too few
+                symbols to name all nodes.
         """
         super().__post_init__()
         if self.shortest_chain > self.longest_chain:
@@ -107,7 +108,7 @@ class PermutationHops(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the symbols, a token for each number of hops, and the padding."""
+        """Number of token ids: the symbols, a token for each number of hops, and the padding."""
         return self.num_symbols + MOST_HOPS + 1
 
     @property
@@ -143,7 +144,9 @@ class PermutationHops(Task):
         return length // (2 * self.tokens_per_node) - self.num_questions
 
     def check_length(self, length: int) -> None:
-        """Refuse a length with more nodes than there are names; leftover positions become padding at the front.
+        """Refuse a length whose cycle has more nodes than there are names.
+
+        In a sequence of an allowed length, positions left over become padding at the front.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -183,17 +186,17 @@ class PermutationHops(Task):
         return tokens
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess among the symbols used, which are all equally likely."""
+        """Return the accuracy of a uniform guess among the symbols used, which are all equally likely."""
         return Bound(1 / self._num_used)
 
     def ceiling(self, length: int) -> Bound:
-        """Return 1: all edges have been read."""
+        """Return 1: all edges stand before the questions."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Guess the first token of the node after one hop, unless ``longest_chain`` is 1, or one hop before the answer.
+        """Guess the first token of the node after one hop, or of the node one hop before the answer.
 
-        For the later tokens, find the latest listed node that begins with the tokens shown so far, and name its next
+        If ``longest_chain`` is 1, only the second rule is used. For the later tokens, find the latest listed node that begins with the tokens shown so far, and name its next
         token.
         """
         length, num_nodes, width = inputs.shape[1], self._num_nodes(inputs.shape[1]), self.tokens_per_node
@@ -221,9 +224,10 @@ class PermutationHops(Task):
         return found
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Add guesses that exclude nodes near the start, if nodes have two tokens and all chains have one length.
+        """Extend :meth:`shortcuts` by guesses that exclude nodes few hops from the start node.
 
-        The guesses name the most frequent first token of the remaining nodes. After the first token is shown, they name
+        There are such guesses only if nodes have two tokens and all questions ask for the same number of hops. They
+        name the most frequent first token of the remaining nodes. After the first token is shown, they name
         the largest second token among the remaining nodes that begin with it.
         """
         found = self.shortcuts(inputs)
@@ -261,7 +265,10 @@ class PermutationHops(Task):
         questions: Int[np.ndarray, "batch questions 4"],
         length: int,
     ) -> Int[np.ndarray, "batch length"]:
-        """Name the most frequent first token of the nodes left; after it is shown, name the largest second token."""
+        """Name the most frequent first token of the nodes left; once a first token is shown, name a second token.
+
+        The second token is the largest of the nodes left that begin with the first token shown.
+        """
         by_first = is_left.reshape(*is_left.shape[:2], self._num_used, self._num_used)
         tokens = np.zeros_like(questions)
         tokens[:, :, 2] = by_first.sum(axis=3).argmax(axis=2)
@@ -279,7 +286,7 @@ class PermutationHops(Task):
     def _with_beginning(
         nodes: Int[np.ndarray, "batch nodes tokens"], shown: Int[np.ndarray, "batch questions beginning"]
     ) -> Int[np.ndarray, "batch questions beginning"]:
-        """Name the next token of the latest listed node that begins with the tokens shown, for one, two, ... tokens."""
+        """Find, for one, two, ... tokens shown, the latest listed node that begins with them; return its next token."""
         begins = np.ones((*shown.shape[:2], nodes.shape[1]), dtype=bool)
         found = np.empty_like(shown)
         for place in range(shown.shape[2]):

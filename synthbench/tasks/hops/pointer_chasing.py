@@ -28,13 +28,14 @@ class PointerChasing(Task):
     hops must be made at a single position. Attention needs a depth that grows with the logarithm of the number of hops;
     a recurrent state needs room for all edges.
 
-    The nodes are a random subset of all ids. The chain of hops is shorter than the cycle, so no smaller number of hops
+    The nodes are a random subset of all node ids. The chain of hops is shorter than the cycle, so no smaller number of hops
     gives the answer. On all levels, the cycle has at least twice as many edges as the chain has hops.
 
     With ``num_starts`` above 1, several start nodes follow the marks, and the same number of hops is asked from each.
 
-    Source: Peng, Narayanan & Papadimitriou (2024), iterated function composition; the layout is ours. Marks show the
-    number of hops. With a token for each number, the tokens for longer chains than in training would be untrained.
+    Source: Peng, Narayanan & Papadimitriou (2024), iterated function composition; the layout of sequences is new. Marks
+    show the number of hops. With a token for each number, the tokens for longer chains than in training would be
+    untrained.
     """
 
     name: ClassVar = "pointer_chasing"
@@ -76,7 +77,7 @@ class PointerChasing(Task):
         """Check the options, individually and against each other.
 
         Raises:
-            UsageError: If an option lies outside its range.
+            UsageError: If an option lies outside its range, or ``num_nodes`` is too low for the chains or start nodes.
         """
         super().__post_init__()
         if not self.shortest_chain <= self.longest_chain < self.num_nodes:
@@ -89,7 +90,7 @@ class PointerChasing(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the nodes, the hop mark, the query and the padding."""
+        """Number of token ids: the nodes, the hop mark, the query and the padding."""
         return self.num_nodes + 3
 
     @property
@@ -101,14 +102,19 @@ class PointerChasing(Task):
         return self._num_tokens(max(self.longest_chain + 1, self.num_starts))
 
     def _num_tokens(self, num_edges: int) -> int:
-        """Count the tokens of edges (two each), the query, the starts, and the marks or padding in place of marks."""
+        """Count the tokens of a sequence: two per edge, the query, the start nodes, and the hop marks.
+
+        Sequences with fewer hops than ``longest_chain`` have padding instead of the other marks.
+        """
         return 2 * num_edges + 1 + self.longest_chain + self.num_starts
 
     def _num_edges(self, length: int) -> int:
         return (length - self._num_tokens(0)) // 2
 
     def check_length(self, length: int) -> None:
-        """Refuse a length with more edges than nodes; with a single start node, also a length that leaves half an edge.
+        """Refuse a length with room for more edges than there are nodes.
+
+        With a single start node, also refuse a length whose last edge would have only one token.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -144,15 +150,18 @@ class PointerChasing(Task):
         return Batch(inputs, score_at(answers, asked, length))
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess among all node ids."""
+        """Return the accuracy of a uniform guess among all node ids."""
         return Bound(1 / self.num_nodes)
 
     def ceiling(self, length: int) -> Bound:
-        """Return 1: all edges have been read."""
+        """Return 1: all edges stand before the question."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Guess the node after one hop, unless ``longest_chain`` is 1, and the node one hop before the answer."""
+        """Guess the node after one hop, or the node one hop before the answer.
+
+        If ``longest_chain`` is 1, only the second rule is used.
+        """
         num_edges = self._num_edges(inputs.shape[1])
         num_hops = (inputs == self.num_nodes).sum(axis=1, keepdims=True)
         # Ids that are no node on the cycle are followed by themselves.

@@ -40,5 +40,5 @@ class DistantMatch(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess among all tokens but 0, which is never scored."""
+        """Return the accuracy of a uniform guess among all tokens but 0, which is never scored."""
         return Bound(1 / (self.vocabulary - 1))

@@ -24,8 +24,8 @@ class Multihop(Task):
     of the sequence, the second marker in the middle third.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code. Their documentation
-    describes a chain of pointers at the start and after one and two thirds of the sequence. Their code has two markers
-    at random positions and no chain.
+    describes a chain of pointers: at the start, after one third and after two thirds of the sequence. Their code
+    has two markers at random positions and no chain.
     """
 
     name: ClassVar = "multihop"
@@ -46,5 +46,5 @@ class Multihop(Task):
         return Batch(inputs, score_last(inputs[rows, second + 1], length))
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess among all tokens but the markers."""
+        """Return the accuracy of a uniform guess among all tokens but the markers."""
         return Bound(1 / (self.vocabulary - 2))

@@ -38,5 +38,5 @@ class FirstToken(Task):
         return Batch(inputs, score_last(inputs[:, 0], length))
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess."""
+        """Return the accuracy of a uniform guess."""
         return Bound(1 / self.vocabulary)

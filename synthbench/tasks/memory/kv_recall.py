@@ -33,7 +33,7 @@ class KvRecall(Task):
     vocabulary: int = option(64, "number of tokens, the separator among them", low=3, high=4096)
 
     def check_length(self, length: int) -> None:
-        """Refuse an odd length, and a length with more pairs than there are keys.
+        """Refuse an odd length, and a length with room for more pairs than there are keys.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -62,5 +62,5 @@ class KvRecall(Task):
         return Batch(inputs, score_last(values[rows, asked], length))
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess among all tokens but the separator."""
+        """Return the accuracy of a uniform guess among all tokens but the separator."""
         return Bound(1 / (self.vocabulary - 1))

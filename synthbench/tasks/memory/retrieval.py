@@ -33,7 +33,7 @@ class Retrieval(Task):
     vocabulary: int = option(64, "number of tokens, the needle and the query among them", low=3, high=65536)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform tokens, hide the needle at a random place before the last two, and end with the query."""
+        """Draw uniform tokens, hide the needle at a random place before the last two tokens, and end with the query."""
         needle, query = self.vocabulary - 1, self.vocabulary - 2
         inputs = rng.integers(query, size=(batch_size, length))
         inputs[np.arange(batch_size), rng.integers(length - 2, size=batch_size)] = needle

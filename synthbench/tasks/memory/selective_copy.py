@@ -38,7 +38,7 @@ class SelectiveCopy(Task):
 
     @property
     def min_length(self) -> int:
-        """Room for all marks in the first half, and for their answers in the second."""
+        """Number of tokens of the shortest sequence: each half has one position for each mark."""
         return 2 * self.num_marks
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -56,12 +56,12 @@ class SelectiveCopy(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of answering 0 everywhere: correct outside the answers, and where an answer is 0."""
+        """Return the accuracy of always answering 0, which is right where nothing is recalled or the answer is 0."""
         guess = 1 / (self.vocabulary - 1)
         at_end = self.num_marks / (length // 2)
         return Bound((length - self.num_marks + (self.num_marks - 1) * guess + at_end + (1 - at_end) * guess) / length)
 
     def ceiling(self, length: int) -> Bound:
-        """Return the accuracy if all answers are known except overwritten ones, which are guessed."""
+        """Return the accuracy if all answers are known except overwritten answers, which are guessed."""
         num_hidden = self.num_marks * (self.num_marks - 1) / (length // 2)
         return Bound(1 - num_hidden * (1 - 1 / (self.vocabulary - 1)) / length)
