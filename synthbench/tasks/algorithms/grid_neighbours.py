@@ -16,16 +16,16 @@ from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 class GridNeighbours(Task):
     """Read a grid row by row, then pairs of direction and anchor; name the anchor's neighbour in that direction.
 
-    An anchor is a token that is unique in the grid. The grid's last row may be incomplete. Ids are the symbols, the
-    anchors, and the directions up, down, left and right, in this order: here the anchors are 5 and 6 and the
+    An anchor is a token that is unique in the grid. The grid's last row may be incomplete. Token ids are, in this
+    order, the symbols, the anchors, and the directions up, down, left and right. Here the anchors are 5 and 6, and the
     directions 7 to 10. With ``num_symbols=5``, ``width=4`` and ``num_queries=2``::
 
         inputs    3 1 4 1 0 5 2 3 2 6 4 1 0 1 7 6 10 5
         targets   . . . . . . . . . . . . . .  . 5  . 2
 
-    Tests two dimensions within one sequence: the neighbours to the left and right are adjacent to the anchor, those
-    above and below are ``width`` tokens away. With position encodings that have an axis for rows and one for columns,
-    all neighbours are one step away.
+    Tests two dimensions within one sequence: the neighbours to the left and right are adjacent to the anchor, the
+    neighbours above and below are ``width`` tokens away. With position encodings that have an axis for rows and one for
+    columns, all neighbours are one step away.
 
     Source: Schenck et al. (2025) on positions in two dimensions; the task itself is new. Tests beyond the training
     length use a grid with more rows.

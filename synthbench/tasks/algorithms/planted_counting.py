@@ -55,7 +55,7 @@ class PlantedCounting(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The larger of the number of ids, including the separator, and the number of answers, including 0."""
+        """The larger of the number of token ids, including the separator, and the number of answers, including 0."""
         return max(self._separator, self.max_count) + 1
 
     @property
@@ -64,7 +64,7 @@ class PlantedCounting(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the largest number of copies, the separator and the symbol asked."""
+        """Number of tokens of the shortest sequence: ``max_count`` copies, the separator and the symbol asked."""
         return self.max_count + 2
 
     def check_length(self, length: int) -> None:

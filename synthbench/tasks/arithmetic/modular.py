@@ -21,7 +21,7 @@ class Modular(Task):
         targets   . . . . 3
 
     Tests a sum over all positions, in which a change of any token changes the answer. With ``modulus=2``, the answers
-    are those of the task ``parity``.
+    are the same as in the task ``parity``.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """

@@ -25,8 +25,8 @@ NUM_GRAPHS = 2**13
 class Ancestors(Task):
     """Read an acyclic graph's edges; name a node's ancestors, each after its parents, then an end token.
 
-    The query token is 5, the end token 6 and the padding 7. Edges lead from 2 to 0, 4 to 2, 4 to 1 and 1 to 2, so the ancestors of
-    0 are 4, 1 and 2. With ``num_nodes=4`` and ``node_ids=5``::
+    The query token is 5, the end token 6 and the padding 7. Edges lead from 2 to 0, 4 to 2, 4 to 1 and 1 to 2, so the
+    ancestors of 0 are 4, 1 and 2. With ``num_nodes=4`` and ``node_ids=5``::
 
         inputs    2 0 4 2 4 1 1 2 5 0 4 1 2 7
         targets   . . . . . . . . . 4 1 2 6 .
@@ -88,7 +88,7 @@ class Ancestors(Task):
 
     @property
     def _num_edges(self) -> int:
-        """Number of edges: one to each node but the root, and another to half of the nodes that can have two parents."""
+        """Number of edges: one to each node but the root, and one more to half of the nodes that can have two."""
         return self.num_nodes - 1 + self._num_second
 
     @property
@@ -102,7 +102,7 @@ class Ancestors(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the longest question: two per edge, the query, its node and all other nodes as answer."""
+        """Number of tokens of the edges (two each), the query, its node, and all other nodes as the answer."""
         return 2 * self._num_edges + 1 + self.num_nodes
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -166,9 +166,10 @@ class Ancestors(Task):
         return larger, larger.min_length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the next node of the whole graph in topological order, any ancestor not yet named, or a child.
+        """Return the predictions of three rules, each of which picks among the nodes not yet named.
 
-        The child is a child of the node named last.
+        The rules name the next node of the whole graph in topological order, any ancestor, or a child of the node named
+        last.
         """
         return {name: answers for name, answers in self._guesses(inputs).items() if name in PLAIN}
 
@@ -229,7 +230,7 @@ def _in_order_of_appearance(edges: Int[np.ndarray, "batch ends"], num_nodes: int
 def _parents(
     edges: Int[np.ndarray, "batch ends"], num_nodes: int
 ) -> tuple[Bool[np.ndarray, "batch nodes nodes"], Bool[np.ndarray, "batch nodes nodes"]]:
-    """Return masks of each node's parents and each node's children; the node is on the first of the node axes."""
+    """Return masks over sequence, node and other node: True if the other node is a parent, and if it is a child."""
     is_parent = np.zeros((len(edges), num_nodes, num_nodes), dtype=bool)
     is_parent[np.arange(len(edges))[:, None], edges[:, 1::2], edges[:, 0::2]] = True
     return is_parent, is_parent.swapaxes(1, 2)

@@ -94,7 +94,7 @@ class InContextLanguage(Task):
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """Return the accuracy of a predictor that knows the automaton and its state, and guesses among the state's edges."""
+        """Return the accuracy of a predictor that knows the automaton's state and guesses one of the state's edges."""
         return _ceiling(self, length)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:

@@ -28,8 +28,8 @@ class KhopInduction(Task):
     recurrent state must keep every hop's result for every symbol.
 
     No token follows itself, so the last hop always changes the token. Test sequences longer than in training have the
-    same number of hops. If a model is trained on several levels, and the task has a level of the tested length, they
-    have the number of hops of that level.
+    same number of hops. If a model is trained on several levels, and the task has a level of the tested length, the
+    test uses that level's number of hops.
 
     Source: Sanford, Hsu & Telgarsky (2024), following their code. In the paper, the number of hops varies and is stated
     by the first token. Here, with ``is_marked=true``, sequences show the number too: they begin with one mark per hop.

@@ -21,8 +21,8 @@ MOST_HOPS = 64
 class PermutationHops(Task):
     """Read the edges of a cycle whose nodes have several tokens each; name the node k edges after a given node.
 
-    A question starts with the token 3 for one hop, or 4 for two. Edges lead from 20 to 12, 01 to 20 and 12 to 01, so two hops
-    from 01 lead to 12. With ``num_symbols=3``, ``longest_chain=2`` and ``num_questions=1``::
+    A question starts with the token 3 for one hop, or 4 for two. Edges lead from 20 to 12, 01 to 20 and 12 to 01, so
+    two hops from 01 lead to 12. With ``num_symbols=3``, ``longest_chain=2`` and ``num_questions=1``::
 
         inputs    2 0 1 2 0 1 2 0 1 2 0 1 4 0 1 1
         targets   . . . . . . . . . . . . . . 1 2
@@ -135,8 +135,8 @@ class PermutationHops(Task):
     def _num_tokens(self, num_nodes: int) -> int:
         """Count the tokens of ``num_nodes`` edges and of all questions.
 
-        An edge and a question each take the tokens of two nodes. A question is a number of hops, a node, and all but
-        the last token of the answer.
+        An edge and a question each have as many tokens as two nodes. A question is one token for the number of hops, a
+        node, and all but the last token of the answer.
         """
         return 2 * self.tokens_per_node * (num_nodes + self.num_questions)
 
@@ -196,8 +196,8 @@ class PermutationHops(Task):
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """Guess the first token of the node after one hop, or of the node one hop before the answer.
 
-        If ``longest_chain`` is 1, only the second rule is used. For the later tokens, find the latest listed node that begins with the tokens shown so far, and name its next
-        token.
+        If ``longest_chain`` is 1, only the second rule is used. For the later tokens, find the latest listed node that
+        begins with the tokens shown so far, and name its next token.
         """
         length, num_nodes, width = inputs.shape[1], self._num_nodes(inputs.shape[1]), self.tokens_per_node
         num_asked = 2 * width * self.num_questions
@@ -224,10 +224,10 @@ class PermutationHops(Task):
         return found
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Extend :meth:`shortcuts` by guesses that exclude nodes few hops from the start node.
+        """Extend :meth:`shortcuts` by guesses that exclude nodes near the start node.
 
-        There are such guesses only if nodes have two tokens and all questions ask for the same number of hops. They
-        name the most frequent first token of the remaining nodes. After the first token is shown, they name
+        There are such guesses only if nodes have two tokens and all questions ask for the same number of hops. The
+        guesses name the most frequent first token of the remaining nodes. After the first token is shown, they name
         the largest second token among the remaining nodes that begin with it.
         """
         found = self.shortcuts(inputs)
@@ -265,9 +265,9 @@ class PermutationHops(Task):
         questions: Int[np.ndarray, "batch questions 4"],
         length: int,
     ) -> Int[np.ndarray, "batch length"]:
-        """Name the most frequent first token of the nodes left; once a first token is shown, name a second token.
+        """Name the most frequent first token of the nodes that ``is_left`` marks.
 
-        The second token is the largest of the nodes left that begin with the first token shown.
+        Where the first token is shown, name the largest second token among the marked nodes that begin with it.
         """
         by_first = is_left.reshape(*is_left.shape[:2], self._num_used, self._num_used)
         tokens = np.zeros_like(questions)

@@ -28,8 +28,8 @@ class PointerChasing(Task):
     hops must be made at a single position. Attention needs a depth that grows with the logarithm of the number of hops;
     a recurrent state needs room for all edges.
 
-    The nodes are a random subset of all node ids. The chain of hops is shorter than the cycle, so no smaller number of hops
-    gives the answer. On all levels, the cycle has at least twice as many edges as the chain has hops.
+    The nodes are a random subset of all node ids. The chain of hops is shorter than the cycle, so no smaller number of
+    hops gives the answer. On all levels, the cycle has at least twice as many edges as the chain has hops.
 
     With ``num_starts`` above 1, several start nodes follow the marks, and the same number of hops is asked from each.
 
@@ -102,9 +102,9 @@ class PointerChasing(Task):
         return self._num_tokens(max(self.longest_chain + 1, self.num_starts))
 
     def _num_tokens(self, num_edges: int) -> int:
-        """Count the tokens of a sequence: two per edge, the query, the start nodes, and the hop marks.
+        """Count the tokens of a sequence: two per edge, the query, the start nodes, and ``longest_chain`` hop marks.
 
-        Sequences with fewer hops than ``longest_chain`` have padding instead of the other marks.
+        Sequences with fewer hops have padding instead of the missing marks.
         """
         return 2 * num_edges + 1 + self.longest_chain + self.num_starts
 

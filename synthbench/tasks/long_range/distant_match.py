@@ -33,7 +33,7 @@ class DistantMatch(Task):
     vocabulary: int = option(32, "number of tokens", low=2, high=65536)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform tokens; the middle position asks for the first token, unless that is 0."""
+        """Draw uniform tokens; the middle position asks for the first token, unless the first token is 0."""
         inputs = rng.integers(self.vocabulary, size=(batch_size, length))
         targets = np.full_like(inputs, IGNORE)
         targets[:, length // 2] = np.where(inputs[:, 0] == 0, IGNORE, inputs[:, 0])
