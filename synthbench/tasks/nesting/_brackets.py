@@ -1,7 +1,7 @@
 """Draw fully bracketed expressions and compute their values modulo a number.
 
 An expression of one to four symbols holds one digit: d, -d, (d) or (-d). A longer expression is (left operator right),
-and the length of its left part is uniform.
+and the length of its left part is drawn uniformly.
 """
 
 from functools import cache
@@ -14,7 +14,7 @@ from synthbench.tasks.base import Tokens
 
 
 class Grammar(NamedTuple):
-    """Token ids of expressions: digits, ``+``, ``-``, ``*`` (only with three operators) and the two brackets."""
+    """Token ids, in this order: digits, ``+``, ``-``, ``*`` (if there are three operators), ``(`` and ``)``."""
 
     modulus: int
     num_operators: int
@@ -31,7 +31,7 @@ class Grammar(NamedTuple):
 
     @property
     def closing(self) -> int:
-        """Id of the closing bracket, the last id."""
+        """Id of the closing bracket, the largest id of the grammar."""
         return self.opening + 1
 
     def apply(
@@ -48,7 +48,7 @@ def write_expressions(
     starts: Int[np.ndarray, " expressions"],
     lengths: Int[np.ndarray, " expressions"],
 ) -> Int[np.ndarray, " expressions"]:
-    """Write random expressions into one line of tokens, given their starts and lengths, and return their values."""
+    """Write random expressions of the given lengths into ``line``, from the given starts on; return their values."""
     ends = starts + lengths - 1
     line[starts[lengths >= 3]] = grammar.opening
     line[ends[lengths >= 3]] = grammar.closing
@@ -74,7 +74,7 @@ def write_expressions(
 
 @cache
 def value_laws(grammar: Grammar, longest: int) -> Float[np.ndarray, "lengths values"]:
-    """Compute the probability of each value; row n is for expressions of n symbols, and row 0 is meaningless."""
+    """Compute the distribution of values; row n is for random expressions of n symbols, and row 0 is meaningless."""
     digits = np.arange(grammar.modulus)
     operators = np.arange(grammar.num_operators)
     results = grammar.apply(operators[:, None, None], digits[:, None], digits).ravel()

@@ -1,7 +1,7 @@
 """Shared code of the tree completion tasks, which ask for a tree or for its hidden end.
 
-A tree is written ``( label child* )``, three tokens per node. The ids are the labels, the brackets, the names of
-templates (in tasks that have them), then ``=``, the blank and the padding.
+A tree is written ``( label child* )``, three tokens per node. The ids are, in this order, the labels, the brackets, the
+names of trees (in tasks that have them), ``=``, the blank and the padding.
 """
 
 from abc import abstractmethod
@@ -39,8 +39,9 @@ class LabelledNodes(NamedTuple):
 class TreeCompletion(Task):
     """Base class of tasks that show trees and an ``=``, then ask for a last tree that the shown trees determine.
 
-    The number of nodes of each tree is uniform. Blanks hide the last tree from a uniform position to its end. With
-    ``is_shown`` nothing is hidden: each token of the last tree except the first is asked at the position before it.
+    The number of nodes of each tree is drawn uniformly. Blanks hide the last tree from a random position to its end,
+    and the model names the token that each blank hides. With ``is_shown`` nothing is hidden: at each token of the last
+    tree except the final one, the model names the next token.
     """
 
     fewest: int = option(1, "fewest nodes of a tree", low=1, high=4096)
@@ -56,16 +57,16 @@ class TreeCompletion(Task):
     @property
     @abstractmethod
     def tokens_per_node(self) -> int:
-        """Tokens that one more node in each of a sequence's trees adds; all its trees are equally large."""
+        """Number of tokens by which a sequence grows if each of its trees gets one more node."""
 
     @property
     @abstractmethod
     def num_marks(self) -> int:
-        """Number of tokens in a sequence that belong to no node: the ``=`` and names."""
+        """Number of tokens in a sequence that are neither nodes nor padding: the ``=`` and the names of trees."""
 
     @property
     def num_ids(self) -> int:
-        """Number of ids of labels, brackets and, in tasks that have them, names."""
+        """Number of ids of labels, brackets and, in tasks that have them, names of trees."""
         return self.num_labels + 2
 
     @abstractmethod
@@ -100,7 +101,7 @@ class TreeCompletion(Task):
         return self.tokens_per_node * self.fewest + self.num_marks
 
     def most_nodes(self, length: int) -> int:
-        """Return the most nodes per tree with which all trees, equally large, fit into a sequence of this length."""
+        """Return the largest n for which trees of n nodes each fit into a sequence of this length."""
         return (length - self.num_marks) // self.tokens_per_node
 
     def check_length(self, length: int) -> None:
@@ -119,7 +120,7 @@ class TreeCompletion(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw trees; hide the end of the last tree or, with ``is_shown``, ask for it token by token."""
+        """Draw trees; hide the end of the last tree or, with ``is_shown``, ask for each next token of it."""
         tokens, begins, lengths = self.write(rng, batch_size, length)
         positions = np.arange(length)
         if self.is_shown:
@@ -130,7 +131,7 @@ class TreeCompletion(Task):
         return Batch(np.where(is_hidden, self.equals + 1, tokens), np.where(is_hidden, tokens, IGNORE))
 
     def floor(self, length: int) -> Bound:
-        """Estimate, on a sample, the accuracy of the best constant guess at each position: a bracket, or any label."""
+        """Estimate, on a sample, the accuracy of the best constant guess at each position: a bracket or a label."""
         return _sampled_floor(self, length)
 
     def ceiling(self, length: int) -> Bound:
@@ -138,14 +139,14 @@ class TreeCompletion(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Repeat the latest label or, with ``is_shown``, what followed the latest copy of the last tokens."""
+        """Guess the latest label or, with ``is_shown``, the token that followed the latest copy of the last tokens."""
         if self.is_shown:
             return {"induction": self._induced(inputs)}
         latest = np.maximum.accumulate(np.where(inputs < self.num_labels, np.arange(inputs.shape[1]), 0), axis=1)
         return {"latest label": np.take_along_axis(inputs, latest, axis=1)}
 
     def slots(self, inputs: Tokens) -> Tokens:
-        """Return the index, in the last tree, of the token asked at each position; negative before that tree."""
+        """Return the index, in the last tree, of the token to name at each position; negative before that tree."""
         equals = (inputs == self.equals).argmax(axis=1, keepdims=True)
         slots: Tokens = np.arange(inputs.shape[1]) - equals - 1 + self.is_shown
         return slots
@@ -169,7 +170,8 @@ class TreeCompletion(Task):
     def draw_nodes(self, rng: np.random.Generator, sizes: Int[np.ndarray, " trees"]) -> LabelledNodes:
         """Draw random trees with the given numbers of nodes.
 
-        Before conditioning on size, a node above the last level has 0 to ``arity`` children with equal probability.
+        A node above the last level has 0 to ``arity`` children with equal probability, before conditioning on the size
+        of the tree.
         """
         law = Law((1 / (self.arity + 1),) * (self.arity + 1), inner=1, levels=self.depth)
         levels = grow(rng, law, sizes)
@@ -194,7 +196,7 @@ class TreeCompletion(Task):
 
 @cache
 def _sampled_floor(task: TreeCompletion, length: int) -> Bound:
-    """Estimate the score of the best constant guess at each position: one of the brackets, or any label.
+    """Estimate the score of the best constant guess at each position: a bracket or a label.
 
     Labels are equally likely, so their frequencies are pooled. Guesses are chosen on each half of the sample and
     scored on the other half, so the estimate is not too high.

@@ -13,14 +13,14 @@ from synthbench.tasks.base import Batch, Bound, Task, Tokens
 
 @dataclass(frozen=True)
 class Evaluation(Task):
-    """Base class of tasks with an expression of uniform length, a separator that asks for the value, and padding."""
+    """Base class of tasks with an expression of random length, a separator that asks for its value, and padding."""
 
     shortest: int = option(1, "symbols in the shortest expression", low=1, high=65536)
 
     @property
     @abstractmethod
     def num_symbols(self) -> int:
-        """Number of different symbols in expressions; they have the first ids, and all values are symbols."""
+        """Number of different symbols in expressions; symbols have the first ids, and each value is a symbol."""
 
     @abstractmethod
     def write(
@@ -43,11 +43,11 @@ class Evaluation(Task):
         return self.shortest + 1
 
     def expression_lengths(self, length: int) -> Int[np.ndarray, " lengths"]:
-        """List the possible lengths of expressions in a sequence with a separator and ``length`` tokens in all."""
+        """List the possible lengths of the expression in a sequence of ``length`` tokens."""
         return np.arange(self.shortest, length)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a length for each expression, then the expression; the separator asks for its value."""
+        """Draw a uniform length for each expression, then the expression; the separator asks for its value."""
         lengths = rng.choice(self.expression_lengths(length), size=batch_size)
         inputs = np.full((batch_size, length), self.num_symbols + 1)
         values = self.write(rng, inputs, lengths)
@@ -55,5 +55,5 @@ class Evaluation(Task):
         return Batch(inputs, score_at(values[:, None], lengths[:, None], length))
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of the likeliest value at each length; the separator's position reveals the length."""
+        """Return the accuracy of naming the likeliest value for each length, which the separator's position reveals."""
         return Bound(float(self.best_guess(self.expression_lengths(length)).mean()))

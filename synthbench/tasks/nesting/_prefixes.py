@@ -14,8 +14,8 @@ from synthbench.tasks.base import IGNORE, Batch, Bound, Task
 class NextSymbols(Task):
     """Base class of tasks that show a word's beginning and ask, after each symbol, which symbols may follow.
 
-    Each set of symbols is one class, so a model must get the whole set right. In tests beyond the lengths of a ladder,
-    positions that were trained on are not scored.
+    Each set of symbols is one class, so a model must get the whole set right. In tests on longer sequences than in
+    training, only positions beyond the trained length are scored.
     """
 
     unscored: int = option(0, "number of positions at the beginning that are not scored", low=0, high=65536)
@@ -34,7 +34,7 @@ class NextSymbols(Task):
         return self.unscored + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw beginnings of words."""
+        """Draw beginnings of words; the first ``unscored`` positions have no target."""
         inputs, targets = self.draw(rng, batch_size, length)
         targets[:, : self.unscored] = IGNORE
         return Batch(inputs, targets)

@@ -22,10 +22,11 @@ def alternate(*spans: Spans) -> Spans:
 
 @dataclass(frozen=True)
 class Expansion(TreeCompletion):
-    """Base class of tasks with definitions, a main tree with names, ``=``, and the main tree with names expanded.
+    """Base class of tasks that show definitions of names and a main tree, and ask for the tree with names expanded.
 
-    A definition is a name and a tree, called its template. A name may stand wherever a child may stand, and does not
-    count towards ``arity``. Each sequence draws new names, one per template. The sizes of all trees are independent.
+    A definition is a name and the tree that it stands for, called its template. A name may stand wherever a child may
+    stand, and does not count towards ``arity``. To expand a name is to put its template in its place. Each sequence
+    draws new names, one per template. The sizes of all trees are independent.
     """
 
     num_templates: int = option(2, "number of definitions, and of names that are used", low=1, high=256)
@@ -42,12 +43,14 @@ class Expansion(TreeCompletion):
     ) -> tuple[Spans, Spans]:
         """Choose which tree uses which names; return the pieces to join before and after the ``=``.
 
+        A piece is a range of columns of the table of :meth:`write`: the first column and the last column + 1.
+
         Args:
             rng: Generator that draws the choice.
             trees: Tokens of the main tree, then of the templates, all padded to the same width.
             num_nodes: Number of nodes of each tree.
-            wholes: Piece of the table of :meth:`write` that holds each tree.
-            names: Piece of that table that holds each template's name.
+            wholes: Piece that holds each tree.
+            names: Piece that holds each template's name.
         """
 
     @property
@@ -66,10 +69,10 @@ class Expansion(TreeCompletion):
         return 2 * self.num_templates + 1
 
     def check_length(self, length: int) -> None:
-        """Refuse more templates than there are names.
+        """Refuse an impossible length, and more templates than there are names.
 
         Raises:
-            UsageError: If the task has no sequence of this length.
+            UsageError: If the task has no sequence of this length, or ``num_templates`` exceeds ``num_names``.
         """
         super().check_length(length)
         if self.num_templates > self.num_names:
@@ -81,7 +84,7 @@ class Expansion(TreeCompletion):
     def write(
         self, rng: np.random.Generator, batch_size: int, length: int
     ) -> tuple[Tokens, Int[np.ndarray, " batch"], Int[np.ndarray, " batch"]]:
-        """Put all trees, names and the ``=`` into a table, and join pieces of each row in order."""
+        """Put all trees, names and ``=`` into a table; join the pieces of each row that :meth:`lay_out` chooses."""
         num_trees, most = self.num_templates + 1, self.most_nodes(length)
         num_nodes = rng.integers(self.fewest, most, size=(batch_size, num_trees), endpoint=True)
         nodes = self.draw_nodes(rng, num_nodes.ravel())
@@ -129,11 +132,11 @@ class Expansion(TreeCompletion):
         return num_ended
 
     def depths(self, inputs: Tokens) -> Tokens:
-        """Count the open nodes after each position, if no blanks precede it."""
+        """Count the open nodes after each position; after a blank, the count is wrong."""
         return np.cumsum((inputs == self.opening).astype(np.int64) - (inputs == self.closing), axis=1)
 
     def read(self, inputs: Tokens, parts: Tokens) -> Tokens:
-        """Write, after the ``=``, the labels and brackets of part 0 in order, then those of part 1, and so on.
+        """Guess that the labels and brackets of part 0 follow the ``=`` in order, then the ones of part 1, and so on.
 
         Args:
             inputs: Tokens of the sequences.
@@ -145,7 +148,7 @@ class Expansion(TreeCompletion):
         return np.take_along_axis(inputs, np.take_along_axis(order, slots, axis=1), axis=1)
 
     def _join(self, table: Int[np.ndarray, "batch columns"], spans: Spans, length: int) -> Tokens:
-        """Join pieces of each row in order, and pad."""
+        """Join the pieces of each row in order, and pad to ``length`` tokens."""
         begins = spans[..., 0].ravel()
         lengths = spans[..., 1].ravel() - begins
         totals = lengths.reshape(len(table), -1).sum(axis=1)

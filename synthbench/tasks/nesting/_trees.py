@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 
 class Law(NamedTuple):
-    """Distribution of random trees: numbers of children, sizes and depth.
+    """Distribution of random trees: numbers of children, sizes and largest number of levels.
 
     A leaf has size 1. An inner node has size ``inner`` plus the sizes of its children.
     """
@@ -24,7 +24,7 @@ class Law(NamedTuple):
     """Largest number of levels of a tree, including the root's."""
 
     def sizes(self, largest: int) -> Int[np.ndarray, " sizes"]:
-        """List the sizes that trees can have, up to ``largest``."""
+        """List the sizes, up to ``largest``, that trees can have."""
         return np.flatnonzero(forests(self, largest)[-1][1])
 
 

@@ -16,7 +16,7 @@ LONGEST_GAP = 6
 @task
 @dataclass(frozen=True)
 class AnBnCn(Task):
-    """Read words of n times a, n times b, n times c, each after a gap; say which symbol must follow.
+    """Read words of n times a, n times b and n times c, with a gap before each word; name the symbol that must follow.
 
     Only the last two symbols of each run of b and each run of c are scored. After the second-last symbol the run goes
     on, and after the last symbol it ends. Nothing is asked after an a, because either an a or a b can follow. Each word
@@ -26,8 +26,9 @@ class AnBnCn(Task):
         inputs    3 3 0 0 1 1 2 2 3 0 0 0 1 1 1 2
         targets   . . . . 1 2 2 3 . . . . . 1 2 .
 
-    Tests counting: the count of the symbol a is needed twice, for b and for c. At earlier positions of a run,
-    repeating the symbol would be right. Gaps have 1 to 6 tokens; without gaps, words would end at multiples of 3.
+    Tests counting: the count of the symbol a is needed twice, for b and for c. Earlier positions of a run are not
+    scored because repeating the symbol would be right there. Gaps have 1 to 6 tokens; without gaps, words would end at
+    multiples of 3.
 
     Source: Gers & Schmidhuber (2001), who use one word per sequence and score all positions.
     """
@@ -81,7 +82,7 @@ class AnBnCn(Task):
         """Refuse a length that could cut the first word, and a ``smallest`` above ``largest``.
 
         Raises:
-            UsageError: If the task has no sequence of this length.
+            UsageError: If the task has no sequence of this length, or ``smallest`` exceeds ``largest``.
         """
         super().check_length(length)
         if self.smallest > self.largest:
@@ -123,7 +124,7 @@ class AnBnCn(Task):
         return Bound(float(frequencies.max(axis=0).sum() / frequencies.sum()))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Continue the run, or end it once it is at least as long as the mean n."""
+        """Return the guesses of two rules: the run goes on; or it ends once it is at least as long as the mean n."""
         positions = np.arange(inputs.shape[1])
         is_first = np.diff(inputs, axis=1, prepend=-1) != 0
         run_lengths = positions - np.maximum.accumulate(is_first * positions, axis=1) + 1

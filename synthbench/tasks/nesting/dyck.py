@@ -28,11 +28,11 @@ class Dyck(NextSymbols):
 
     Tests a stack of bounded depth: the model must know the innermost open bracket after others have been closed. A
     finite state suffices, but it must hold one type for each level of nesting; attention can find the innermost open
-    bracket by depth.
+    bracket by its depth.
 
-    Source: Hewitt et al. (2020), Dyck-(k, m), with the sets of Bhattamishra et al. (2020) as targets. The latter
-    predict each symbol separately and count a set as right if all its symbols are right, so their accuracy is
-    comparable with ours. They use complete words; ours are beginnings of words.
+    Source: Hewitt et al. (2020), Dyck-(k, m), with sets of next symbols as targets, as in Bhattamishra et al. (2020).
+    The latter predict each symbol separately and count a set as right if all its symbols are right, so their accuracy
+    is comparable with ours. Their words are complete; here, a sequence is the beginning of a word.
     """
 
     name: ClassVar = "dyck"
@@ -90,7 +90,8 @@ class Dyck(NextSymbols):
     def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw bracket types uniformly, and depths as a random walk reflected at 0 and at the greatest depth.
 
-        The walk is fair by default. With ``is_peaked``, it mostly rises in the first half and then mostly falls.
+        By default, the walk rises and falls with equal probability. With ``is_peaked``, it mostly rises in the first
+        half and then mostly falls.
         """
         # Positions come first: the loop below takes one of them at a time.
         size = (length, batch_size)
@@ -121,8 +122,8 @@ class Dyck(NextSymbols):
     def floor(self, length: int) -> Bound:
         """Return the accuracy of guessing the likeliest set of next brackets at each position.
 
-        With ``nearest``, the set depends only on the type of the innermost open bracket, so the floor is 1 divided by
-        the number of types. (Scored positions are never at depth 0 or at the greatest depth.)
+        With ``nearest`` above 0, no scored position is at depth 0 or at the greatest depth. The set then depends only
+        on the type of the innermost open bracket, so the floor is 1 divided by the number of types.
         """
         if not self.nearest:
             return super().floor(length)
@@ -143,7 +144,7 @@ class Dyck(NextSymbols):
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Treat the latest opening bracket, closed or not, as the innermost open one.
 
-        With ``nearest`` this is never right, so the rule takes the type with most open brackets instead.
+        With ``nearest`` above 0, that guess is never right, so the rule takes the type with most open brackets instead.
         """
         is_open = inputs < self.num_types
         depths = np.cumsum(2 * is_open - 1, axis=1)
