@@ -28,10 +28,10 @@ class GrammarNextToken(Task):
     """Read words of a context-free grammar, one after the other; at each position name the next token.
 
     A constituent with the symbol N on level n is written by one of two rules, N → N or N → N M. Its parts are one level
-    lower, and N and n determine M. Constituents of level 0 are tokens, those of level ``depth`` are words. In the
-    example, the first token, 5, says that words have two levels. On level 1, M is 2 for N = 1 and 0 for N = 2. On level
-    2, M is 0 for N = 1 and 2 for N = 2. The words ((1 2) (0)) and ((2) (2 0)) follow; the last target begins a third
-    word. With ``num_symbols=4`` and ``depth=2``::
+    lower, and N and n determine M. Constituents of level 0 are tokens, and constituents of level ``depth`` are words.
+    In the example, the first token, 5, says that words have two levels. On level 1, M is 2 for N = 1 and 0 for N = 2.
+    On level 2, M is 0 for N = 1 and 2 for N = 2. The words ((1 2) (0)) and ((2) (2 0)) follow; the last target begins
+    a third word. With ``num_symbols=4`` and ``depth=2``::
 
         inputs    5 1 2 0 2 2 0
         targets   1 2 0 2 2 0 3
@@ -83,7 +83,7 @@ class GrammarNextToken(Task):
         return 1 if self.scored == "all" else 3
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Refuse tests at longer lengths.
+        """Refuse tests at lengths beyond the trained ones.
 
         Raises:
             UsageError: Always, because the ceiling of longer sequences takes too long to compute.
@@ -133,7 +133,7 @@ class GrammarNextToken(Task):
         return _ceiling(self, length)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Answer with the answer that is most frequent after the last one, two or three tokens."""
+        """Return the guesses of three rules: the most frequent answer after the last one, two or three tokens."""
         return {
             f"last {order}": _answers(self, order)[_contexts(inputs, order, self.num_symbols)] for order in (1, 2, 3)
         }
@@ -147,7 +147,7 @@ def _grammar(num_symbols: int) -> Int[np.ndarray, "levels symbols"]:
 
 
 def _contexts(inputs: Tokens, order: int, num_symbols: int) -> Tokens:
-    """Encode the last ``order`` tokens at each position as one number; missing tokens equal the depth's token."""
+    """Encode the last ``order`` tokens at each position as one number; tokens before the first count as the depth's."""
     padded = np.pad(inputs.clip(max=num_symbols), ((0, 0), (order - 1, 0)), constant_values=num_symbols)
     contexts = np.zeros_like(inputs)
     for place in range(order):
@@ -179,7 +179,7 @@ class Laws(NamedTuple):
 
 @cache
 def _ceiling(task: GrammarNextToken, length: int) -> Bound:
-    """Score the likeliest token at each position, given all tokens before it."""
+    """Estimate the score of naming the likeliest token at each position, given all tokens before it."""
     rng = np.random.Generator(np.random.Philox(0))
     inputs, _ = task.sample(rng, max(64, NUM_TOKENS // length), length)
     # The last token is only a target: no input holds it.
@@ -196,7 +196,7 @@ def _ceiling(task: GrammarNextToken, length: int) -> Bound:
 
 
 def _laws(task: GrammarNextToken, tokens: Tokens, scale: float) -> Laws:
-    """Sum over all parses, by dynamic programming over the constituents of each level.
+    """Compute probabilities of tokens as sums over all parses, by dynamic programming over the levels.
 
     A constituent has the symbol of its first token. Given that symbol, ``inside[n, :, i, j]`` is the probability that a
     constituent of level n, beginning at i, covers the tokens i to j - 1. ``begins[:, i]`` is the joint probability of

@@ -27,10 +27,10 @@ class InterleavedStacks(Task):
     Tests several states at once, each a stack: an operation changes one stack and leaves the others alone. A single
     stack tests only nesting; with many stacks, most operations between a PUSH and its POP concern other stacks.
 
-    Stacks are drawn uniformly, and PUSH is as likely as POP. But an empty stack always gets a PUSH, and a full one a
-    POP. With ``pops=2``, a POP is asked only if the previous operation on its stack was also a POP, so the value pushed
-    last onto that stack is not the answer. With ``buried=5``, a POP is asked only if at least five values were pushed
-    onto the stack after the answer.
+    Stacks are drawn uniformly, and PUSH is as likely as POP. But an empty stack always gets a PUSH, and a full stack a
+    POP. With ``pops=2``, a POP is scored only if the previous operation on its stack was also a POP, so the value
+    pushed last onto that stack is not the answer. With ``buried=5``, a POP is scored only if at least five values were
+    pushed onto the stack after the answer.
 
     Source: after the Kimi Team (2025), who test Kimi Delta Attention with 64 stacks. In their version, a
     separate token names the stack.
@@ -74,7 +74,7 @@ class InterleavedStacks(Task):
         """Check the options, individually and against each other.
 
         Raises:
-            UsageError: If an option lies outside its range, or a stack has no id, or no POP could be asked.
+            UsageError: If an option lies outside its range, there are fewer ids than stacks, or no POP could be scored.
         """
         super().__post_init__()
         if self.num_stacks > self.stack_ids:
@@ -95,11 +95,11 @@ class InterleavedStacks(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens up to the first POP asked: PUSHes, as many POPs, and the values of all but the last POP."""
+        """Number of tokens up to the first POP that can be scored: PUSHes and POPs, equally many, with their values."""
         return 4 * max(self.pops, self.buried + 1) - 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw stacks, operations and uniform values."""
+        """Draw operations, their stacks and uniform values."""
         size = ((length + 1) // 2, batch_size)
         stacks = rng.integers(self.num_stacks, size=size)
         wants_push = rng.random(size) < 0.5
@@ -136,7 +136,10 @@ class InterleavedStacks(Task):
         return Bound(1 / self.num_values)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Answer with the value read last, or the last or second-last value pushed onto the stack, popped or not."""
+        """Return the guesses of three rules: the last value read, and the last and second-last push onto the stack.
+
+        A push counts even if a POP has removed its value.
+        """
         batch_size, length = inputs.shape
         rows = np.arange(batch_size)
         pushed = np.full((2, batch_size, self.stack_ids), 2 * self.stack_ids)
@@ -155,9 +158,10 @@ class InterleavedStacks(Task):
         return {"last push": last_push, "push before": push_before, "last value": last_value}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add rules that name the value pushed onto the stack some number of pushes ago, popped or not.
+        """Add rules that name the value pushed onto the stack some number of pushes ago, even if it was popped.
 
-        The number is ``buried + 1``, ``buried + 2``, or the number of POPs in the stack's last 1 to 4 runs of POPs.
+        The number is ``buried + 1``, ``buried + 2``, or the number of POPs in the stack's last 1 to 4 uninterrupted
+        series of POPs.
         """
         batch_size, length = inputs.shape
         rows = np.arange(batch_size)

@@ -37,7 +37,7 @@ class Listops(Evaluation):
     hide many errors.
 
     Source: Nangia & Bowman (2018). Depth, number of arguments and rate of digits follow Tay et al. (2021), at a smaller
-    size. They draw a tree and keep it if its length is in range; we draw a uniform length, then a tree of that length.
+    size. They draw a tree and keep it if its length is in range; here, the length is drawn first, uniformly.
     Our median of an even number of digits is the lower of the middle two; theirs is the mean of these two, rounded
     down.
     """
@@ -83,7 +83,7 @@ class Listops(Evaluation):
     def write(
         self, rng: np.random.Generator, inputs: Tokens, lengths: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, " batch"]:
-        """Draw trees, then digits and operators from the deepest level to the root."""
+        """Draw trees, then digits and operators from the deepest level to the root; return the values of the roots."""
         line = inputs.reshape(-1)
         values = np.zeros(0, dtype=np.int64)
         for nodes in reversed(grow(rng, self._law, lengths)):
@@ -104,7 +104,7 @@ class Listops(Evaluation):
         return chances
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Apply the outermost operator to all digits, or answer with the last digit."""
+        """Return the guesses of two rules: the outermost operator applied to all digits, and the last digit."""
         is_digit = inputs < NUM_DIGITS
         flat = _apply(inputs[:, 0], is_digit.sum(axis=1), inputs[is_digit])
         latest = np.maximum.accumulate(is_digit * np.arange(inputs.shape[1]), axis=1)
@@ -167,7 +167,7 @@ def _value_laws(law: Law, longest: int) -> Float[np.ndarray, "lengths values"]:
 def _polynomial(
     coefficients: Inexact[np.ndarray, "powers sizes"], base: Inexact[np.ndarray, " sizes"]
 ) -> Inexact[np.ndarray, " sizes"]:
-    """Evaluate a polynomial of a distribution of sizes, where products are convolutions."""
+    """Evaluate a polynomial of ``base``, a distribution of sizes; its powers are convolutions with itself."""
     total = np.zeros_like(base)
     for coefficient in coefficients[::-1]:
         total = np.convolve(total, base)[: len(base)] + coefficient

@@ -24,7 +24,7 @@ class ModularBrackets(Evaluation):
         targets   . . . . . . . . . . . . 3  .  .
 
     Tests nesting with a value on every level: the value before an opening bracket waits until that bracket is closed.
-    It should separate models with a stack from models without one, which handle only a bounded depth.
+    The task should separate models with a stack from models without a stack, which handle only a bounded depth.
 
     Source: Delétang et al. (2023), modular arithmetic. They do not mark the end of the expression; we ask at an end
     token.
@@ -54,7 +54,7 @@ class ModularBrackets(Evaluation):
         return chances
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Calculate from left to right with brackets ignored, or answer with the last digit."""
+        """Return the guesses of two rules: the value from left to right without brackets, and the last digit."""
         latest = np.maximum.accumulate(np.where(inputs < self.modulus, np.arange(inputs.shape[1]), 0), axis=1)
         return {
             "left to right": flat_values(self._grammar, inputs),

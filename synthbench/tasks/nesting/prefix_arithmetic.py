@@ -30,9 +30,9 @@ class PrefixArithmetic(Task):
     All trees with a given number of operators are equally likely, and so are all operators and all numbers.
 
     Source: after the task Mano of Allen-Zhu (2025): prefix notation with +, - and * modulo 23. In Mano, a token gives
-    the number of operators, which varies, and each operator splits the remaining ones uniformly between its operands.
-    Mano's trees are shallower: with 63 operators, their mean depth is 11.6, against 23.1 in ours. We leave out Mano's
-    knowledge augmentation.
+    the number of operators, which varies, and each operator splits the remaining operators uniformly between its
+    operands. Mano's trees are shallower: with 63 operators, their mean depth is 11.6, against 23.1 here. Mano's
+    knowledge augmentation is left out.
     """
 
     name: ClassVar = "prefix_arithmetic"
@@ -63,7 +63,7 @@ class PrefixArithmetic(Task):
             raise UsageError(f"length of task {self.name!r} is {length}; allowed: even ones from {self.min_length} on")
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Shuffle operators and numbers, then rotate them to the only order that is a valid expression."""
+        """Shuffle operators and numbers, then rotate each sequence cyclically into its only valid expression."""
         num_tokens = length - 1
         is_operator = rng.permuted(np.tile(np.arange(num_tokens) < num_tokens // 2, (batch_size, 1)), axis=1)
         # An operator wants one operand more, a number one less. The expression ends where the fewest are wanted, at the
@@ -79,7 +79,7 @@ class PrefixArithmetic(Task):
         return Batch(inputs, score_last(self._values(inputs[:, :-1]), length))
 
     def _values(self, expressions: Int[np.ndarray, "batch tokens"]) -> Int[np.ndarray, " batch"]:
-        """Evaluate backwards: an operator finds its operands on top of a stack."""
+        """Evaluate expressions from the last token to the first: an operator finds its operands on top of a stack."""
         rows = np.arange(len(expressions))
         stack = np.zeros((len(expressions), expressions.shape[1] // 2 + 2), dtype=np.int64)
         height = np.zeros(len(expressions), dtype=np.int64)
@@ -100,9 +100,10 @@ class PrefixArithmetic(Task):
         return self, factor * (length - 2) + 2
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Ignore the nesting: apply the operators in order to the numbers in order, from the left or from the right.
+        """Return the guesses of three rules that ignore the nesting.
 
-        A third rule applies only the first operator, to the first and the last number.
+        Two rules apply the operators in order to the numbers in order, one from the left and one from the right. The
+        third applies only the first operator, to the first and the last number.
         """
         tokens, num_operators = inputs[:, :-1], inputs.shape[1] // 2 - 1
         if num_operators == 1:
@@ -121,7 +122,7 @@ class PrefixArithmetic(Task):
 
 @cache
 def _value_laws(grammar: Grammar, most: int) -> Float[np.ndarray, "operators values"]:
-    """Compute the probability of each value, for expressions with 0 to ``most`` operators."""
+    """Compute the probability of each value, for random expressions with 0 to ``most`` operators."""
     values = np.arange(grammar.modulus)
     results = grammar.apply(np.arange(3)[:, None, None], values[:, None], values).ravel()
     # Numbers of trees, the Catalan numbers, over 4 to the number of operators: they outgrow a float64.

@@ -17,7 +17,7 @@ class ShuffleDyck(NextSymbols):
     """Read brackets of several types, each type balanced separately; name all brackets that may follow.
 
     A type is open while it has an open bracket. Any opening bracket may follow, and the closing bracket of each open
-    type. The class is the sum of 2**i over the open types i. The example is ``([)(]``, with opening brackets 0 1 and
+    type. The target is the sum of 2**i over the open types i. The example is ``([)(]``, with opening brackets 0 1 and
     closing brackets 2 3. With ``num_types=2``::
 
         inputs    0 1 2 0 3
@@ -27,8 +27,8 @@ class ShuffleDyck(NextSymbols):
     whether the type is still open. A state that decays forgets counts; attention to all brackets of a type yields only
     their mean.
 
-    Source: Bhattamishra et al. (2020), Shuffle-Dyck-k. They predict each symbol separately, on complete words. Ours
-    are beginnings of words.
+    Source: Bhattamishra et al. (2020), Shuffle-Dyck-k. They predict each symbol separately, on complete words. Here,
+    a sequence is the beginning of a word.
     """
 
     name: ClassVar = "shuffle_dyck"
@@ -81,7 +81,7 @@ class ShuffleDyck(NextSymbols):
         return chances
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Answer with the types whose latest bracket is an opening, as if brackets of one type never nested."""
+        """Guess that the types whose latest bracket is an opening one are open, as if a type never nested in itself."""
         positions = np.arange(inputs.shape[1])
         sets = np.zeros_like(inputs)
         for kind in range(self.num_types):
@@ -106,7 +106,7 @@ class ShuffleDyck(NextSymbols):
 
 
 def _shares(longest: int, probability: float) -> Float[np.ndarray, "draws successes"]:
-    """Compute the probability of each number of successes, for 0 to ``longest`` draws."""
+    """Compute the binomial probability of each number of successes, for 0 to ``longest`` draws."""
     shares = np.zeros((longest + 1, longest + 1))
     shares[0, 0] = 1
     for num_draws in range(longest):

@@ -23,8 +23,9 @@ class SolveEquation(Evaluation):
         inputs    7 1 6 7 9 6 2 8 8 10 4 11 12
         targets   . . . . . . . . . .  . 4  .
 
-    Tests nesting like modular_brackets, but the unknown stands inside: its sign depends on all brackets around it, and
-    the other digits have to be subtracted from the value. The solution is unique because there are no products.
+    Tests nesting like the task ``modular_brackets``, but the unknown stands inside: its sign depends on all brackets
+    around it, and the other digits have to be subtracted from the value. The solution is unique because there are no
+    products.
 
     Source: Delétang et al. (2023), solve equation. They do not mark the end of the equation; we ask at an end token.
     """
@@ -44,7 +45,7 @@ class SolveEquation(Evaluation):
     def write(
         self, rng: np.random.Generator, inputs: Tokens, lengths: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, " batch"]:
-        """Draw an expression, replace one of its digits by the unknown, and append = and the expression's value."""
+        """Draw an expression, replace a digit by the unknown, append = and the value, and return the replaced digit."""
         rows, starts = np.arange(len(inputs)), np.arange(len(inputs)) * inputs.shape[1]
         values = write_expressions(rng, self._grammar, inputs.reshape(-1), starts, lengths - 2)
         hidden = np.where(inputs < self.modulus, rng.random(inputs.shape), -1.0).argmax(axis=1)
@@ -59,7 +60,7 @@ class SolveEquation(Evaluation):
         return np.full(len(lengths), 1 / self.modulus)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Solve the equation with brackets ignored, or answer with the given value."""
+        """Return the guesses of two rules: the solution of the equation without brackets, and the given value."""
         is_digit, is_unknown = inputs < self.modulus, inputs == self._unknown
         is_given = np.zeros_like(is_digit)
         is_given[:, 1:] = inputs[:, :-1] == self._unknown + 1

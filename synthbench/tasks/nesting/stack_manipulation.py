@@ -24,7 +24,7 @@ class StackManipulation(Transduction):
         targets   . . . . . . 0 1 0 5 .
 
     Tests a stack: popped symbols must be forgotten, and the symbols below them come back. POP does not change an
-    empty stack. The end is left out if the final stack has as many tokens as the string read.
+    empty stack. The end token is left out if the final stack has as many symbols as the stack and actions read.
 
     Source: Delétang et al. (2023), stack manipulation. The separator is ours.
     """
@@ -53,7 +53,7 @@ class StackManipulation(Transduction):
         return 2 * self.num_symbols + 5
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Split each string at a uniform position into a stack and actions, at least one of each."""
+        """Split each string at a uniform position into at least one symbol of a stack and at least one action."""
         longest = self.longest(length)
         lengths = self.draw_lengths(rng, batch_size, length)
         positions = np.arange(longest)
@@ -79,7 +79,7 @@ class StackManipulation(Transduction):
         return Bound(_floor(self.shortest, self.longest(length), self.num_symbols, self.pop_rate))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Ignore POPs and write the symbols pushed last, or ignore all actions and write the initial stack."""
+        """Return the guesses of two rules: the symbols pushed last, ignoring POPs, and the stack before all actions."""
         slots = (np.arange(inputs.shape[1]) - self.string_lengths(inputs) - 1).clip(0)
         guesses = {}
         for name, num_ids in {"without pops": 2 * self.num_symbols, "without actions": self.num_symbols}.items():
@@ -93,8 +93,8 @@ class StackManipulation(Transduction):
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Add rules that compute the position of the end from the numbers of PUSHes and POPs.
 
-        Before the end, they write the answers of :meth:`shortcuts`, or the stack that would remain if a POP only undid
-        a PUSH right before it.
+        Before the end, two rules write the guesses of :meth:`shortcuts`. A third rule writes the stack that would
+        remain if a POP only undid a PUSH right before it.
         """
         string_lengths, length = self.string_lengths(inputs), inputs.shape[1]
         positions = np.arange(length)

@@ -23,8 +23,8 @@ class TreeCompose(Expansion):
         targets   . . . . . . . . . . . . . . . . . . . . . 4 1 5 4 3 5 5 5  .
 
     Tests recall of trees within trees: each copy is interrupted by the next, and all must be resumed, the last one
-    first. Definitions stand in random order. Each nested copy is a hop from a name to its definition, so the number of
-    hops should be bounded by a model's number of layers. The way back needs a stack.
+    first. Definitions stand in random order. Each nested copy is a hop from a name to its definition, and a model's
+    number of layers should limit the number of hops. Going back to the interrupted trees needs a stack.
 
     Source: ours; symbolic expressions as in McCarthy (1960).
     """

@@ -21,7 +21,7 @@ class TreeCopy(Expansion):
         inputs    6 4 1 5 7 4 2 4 3 5 5 4 0 7 4 1 5 6 5 8 4 0 4 2 9 9 9 9 9 9 9 9 9 9 9 10
         targets   . . . . . . . . . . . . . . . . . . . . . . . . 4 3 5 5 4 1 5 4 1 5 5  .
 
-    Tests recall of a tree by its name, and the way back: where the copy ends, the main tree continues after the name.
+    Tests recall of a tree by its name, and the return: where the copy ends, the main tree continues after the name.
     Names may repeat, so a tree may be copied several times or not at all. Recall alone gives labels but not the end of
     a copy; a stack alone gives the end of a copy but not labels.
 

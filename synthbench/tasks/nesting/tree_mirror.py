@@ -73,7 +73,10 @@ class TreeMirror(TreeCompletion):
         return tokens, 3 * num_nodes + 1, 3 * num_nodes
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add to the common shortcuts: repeat the first tree, or reverse its string with brackets exchanged."""
+        """Add two rules to the shortcuts of all tree tasks: repeat the first tree, or write it backwards.
+
+        Written backwards, the tree has opening and closing brackets exchanged.
+        """
         size = (inputs == self.equals).argmax(axis=1, keepdims=True)
         slots = self.slots(inputs).clip(0, size - 1)
         backwards = np.take_along_axis(inputs, size - 1 - slots, axis=1)
