@@ -14,7 +14,7 @@ from synthbench.tasks.base import Tokens
 
 
 class Grammar(NamedTuple):
-    """Token ids, in this order: digits, ``+``, ``-``, ``*`` (if there are three operators), ``(`` and ``)``."""
+    """Token ids of expressions, in order: digits, ``+``, ``-``, ``*`` (if ``num_operators`` is 3), ``(``, ``)``."""
 
     modulus: int
     num_operators: int

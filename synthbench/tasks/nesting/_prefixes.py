@@ -14,8 +14,8 @@ from synthbench.tasks.base import IGNORE, Batch, Bound, Task
 class NextSymbols(Task):
     """Base class of tasks that show a word's beginning and ask, after each symbol, which symbols may follow.
 
-    Each set of symbols is one class, so a model must get the whole set right. In tests on longer sequences than in
-    training, only positions beyond the trained length are scored.
+    Each set of symbols is one class, so a model must get the whole set right. If a model was trained on levels, tests
+    on longer sequences score only positions beyond the trained length.
     """
 
     unscored: int = option(0, "number of positions at the beginning that are not scored", low=0, high=65536)

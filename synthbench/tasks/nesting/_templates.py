@@ -132,7 +132,7 @@ class Expansion(TreeCompletion):
         return num_ended
 
     def depths(self, inputs: Tokens) -> Tokens:
-        """Count the open nodes after each position; after a blank, the count is wrong."""
+        """Count the open nodes after each position; the count is meaningless after a blank."""
         return np.cumsum((inputs == self.opening).astype(np.int64) - (inputs == self.closing), axis=1)
 
     def read(self, inputs: Tokens, parts: Tokens) -> Tokens:

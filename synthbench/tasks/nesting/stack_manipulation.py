@@ -24,7 +24,7 @@ class StackManipulation(Transduction):
         targets   . . . . . . 0 1 0 5 .
 
     Tests a stack: popped symbols must be forgotten, and the symbols below them come back. POP does not change an
-    empty stack. The end token is left out if the final stack has as many symbols as the stack and actions read.
+    empty stack. The end token is left out if the final stack has as many tokens as the stack and actions before it.
 
     Source: Delétang et al. (2023), stack manipulation. The separator is ours.
     """

@@ -16,8 +16,8 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 class Histogram(Task):
     """At position v, say how often symbol v occurs in the whole sequence; afterwards, answer 0.
 
-    A count above ``largest_count``, here the count 4 of symbol 0, is written as ``largest_count``. With
-    ``largest_count=3`` and ``num_symbols=3``::
+    Positions count from 0. A count above ``largest_count``, here the count 4 of symbol 0, is written as
+    ``largest_count``. With ``largest_count=3`` and ``num_symbols=3``::
 
         inputs    0 1 1 0 2 0 1 0
         targets   3 3 1 0 0 0 0 0

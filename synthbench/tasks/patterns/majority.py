@@ -25,8 +25,8 @@ class Majority(Task):
         inputs    3 1 2 1 2 0
         targets   . . . . . 1
 
-    Tests counting all symbols at once and comparing the counts. Tokens are uniform, so the majority is left to chance
-    and is often a tie.
+    Tests counting all symbols at once and comparing the counts. Tokens are drawn uniformly, so the most frequent one
+    varies by chance, and ties are frequent.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """
@@ -38,7 +38,7 @@ class Majority(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: 8 as published, or ``num_symbols`` if larger; ids from ``num_symbols`` on are never right."""
+        """Number of ids: 8 as published, or ``num_symbols`` if larger; ids from ``num_symbols`` on are never used."""
         return max(8, self.num_symbols)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

@@ -1,4 +1,4 @@
-"""Text as splits of bytes: the corpus packaged with synthbench, or the user's own file or folder."""
+"""Texts divided into training, validation and test bytes: the packaged corpus, or the user's file or folder."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ _ALLOWED = "allowed: a file of UTF-8 text, or a folder of such files"
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """The bytes of each split; the name is the hash of the documents."""
+    """The bytes of each split (training, validation and test); the name is the hash of the documents."""
 
     name: str
     splits: Mapping[Split, UInt8[np.ndarray, " bytes"]]
@@ -44,7 +44,7 @@ def corpus_at(path: str) -> Corpus:
     The text is cached until a file changes.
 
     Raises:
-        UsageError: If the path cannot be read, or its content is empty, too large, no UTF-8 text, or has a zero byte.
+        UsageError: If the path cannot be read, or its content is empty, too large, not UTF-8, or has a zero byte.
     """
     if not path:
         return frozen()
@@ -87,7 +87,7 @@ def corpus_of(documents: Mapping[str, bytes]) -> Corpus:
 
 
 def hash_of(documents: Mapping[str, bytes]) -> str:
-    """Hash the names and contents of documents; rows record this hash."""
+    """Hash the names and contents of documents; each row of results records this hash."""
     digest = hashlib.sha256()
     for name in sorted(documents):
         for part in (name.encode(), documents[name]):
@@ -96,7 +96,7 @@ def hash_of(documents: Mapping[str, bytes]) -> str:
 
 
 def split(documents: Mapping[str, bytes]) -> dict[Split, dict[str, bytes]]:
-    """Divide documents among the splits, each document whole if possible.
+    """Divide documents among training, validation and test, each document whole if possible.
 
     The test split and the validation split have room for a tenth of all bytes each. In the order of hashed names, each
     document goes to the first of test, validation and training that has room. If test or validation then remains less
@@ -133,7 +133,7 @@ def _pieces(documents: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def _files(path: Path) -> Iterator[tuple[str, Path]]:
-    """List all files below a folder that are not hidden, by relative name; or list the single file."""
+    """List the files in and below a folder, except hidden ones, each with its relative name; or a single file."""
     if not path.is_dir():
         yield "text", path  # whatever a single file is called, it is the same corpus
         return

@@ -1,4 +1,4 @@
-"""Reference scores of a text: the bits per byte of simple predictors."""
+"""Reference results on a text: the bits per byte of simple predictors."""
 
 import lzma
 
@@ -19,7 +19,8 @@ def reference_lines(corpus: Corpus) -> dict[str, float]:
     """Compute the bits per byte of simple predictors on the test split, by name; they learn from the training split.
 
     ``unigram`` uses the frequencies of bytes. ``bigram`` uses the frequencies of pairs of bytes, smoothed by
-    ``unigram``. ``lzma`` compresses the last training text, with and without the test text, and takes the difference.
+    ``unigram``. ``lzma`` compresses the end of the training text, with and without the test text after it, and takes
+    the difference of the sizes.
     """
     train, test = corpus.splits["train"], corpus.splits["test"][:MOST_SCORED]
     alone, paired = unigram(train), bigram(train)
@@ -38,7 +39,7 @@ def unigram(text: UInt8[np.ndarray, " bytes"]) -> Float[np.ndarray, "256"]:
 
 
 def bigram(text: UInt8[np.ndarray, " bytes"]) -> Float[np.ndarray, "256 256"]:
-    """Compute the probability of each byte given the byte before, from the count of the pair plus ``unigram``."""
+    """Compute the probability of each byte given the byte before, from the pair's count plus the byte's ``unigram``."""
     pairs = text[:-1].astype(np.int64) * 256 + text[1:]
     counts = np.bincount(pairs, minlength=256 * 256).reshape(256, 256) + unigram(text)
     shares: Float[np.ndarray, "256 256"] = counts / counts.sum(axis=1, keepdims=True)

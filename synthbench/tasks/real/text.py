@@ -27,19 +27,19 @@ class Text(Task):
         inputs     t  h  e     c  a  t     a  n  d     t  h  e     c
         targets    h  e     c  a  t     a  n  d     t  h  e     c  a
 
-    Sequences are windows at random positions of one split of a text. Files, or contiguous parts of a single file, are
-    divided among training, validation and test, so the test text is held out. A zero byte separates documents. The
-    default text consists of the help topics of Python 3.11 and the docstrings of those modules of its standard library
-    that are written in Python. The option ``text:path=notes`` takes your own file or folder instead. Rows record only
-    the hash of the text.
+    Sequences are windows at random positions of one split of a text. Files are divided among training, validation and
+    test, so the test text is not trained on. If there are too few files, or too large ones, contiguous parts of them
+    are divided instead. A zero byte separates files or parts. The default text consists of the help topics of Python
+    3.11 and the docstrings of the standard library's modules that are written in Python. The option ``text:path=notes``
+    takes your own file or folder instead. Each row of results records only the hash of the text.
 
     The score is in bits per byte, for all positions of a window and separately for two kinds of positions. A position
     is *repeated* if the four bytes that end at the position occurred earlier in the window. The two occurrences may
     overlap, and different bytes may follow them. All other positions are *other*. Arora et al. (2024) instead mark
     tokens that complete a repeated pair, so their kinds depend on the answer.
 
-    Source: documentation of Python, under the PSF licence. The splits are ours, and so are the kinds, after Arora et
-    al. (2024).
+    Source: documentation of Python, under the PSF licence. The splits and the kinds are ours; the kinds follow Arora
+    et al. (2024).
     """
 
     name: ClassVar = "text"

@@ -18,7 +18,8 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 class Induction(Task):
     """The second-last token repeats a token of the first half; name the repeated token's successor.
 
-    The last token is irrelevant. The repeated token, here 1, may come from positions 1 to 3. With ``vocabulary=8``::
+    The last token is irrelevant. The repeated token, here 1, may come from positions 1 to 3, counted from 0. With
+    ``vocabulary=8``::
 
         inputs    3 0 1 4 5 2 1 6
         targets   . . . . . . . 4
@@ -36,7 +37,7 @@ class Induction(Task):
     vocabulary: int = option(64, "number of tokens", low=2, high=65536)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform tokens; the second-last copies a random token of the first half, but never the very first."""
+        """Draw uniform tokens; the second-last copies a random token of the first half, except the very first token."""
         rows = np.arange(batch_size)
         inputs = rng.integers(self.vocabulary, size=(batch_size, length))
         trigger = rng.integers(1, length // 2, size=batch_size)

@@ -1,4 +1,4 @@
-"""Shared code of recall tasks: bounds from the number of possible answers, and ids of keys and values."""
+"""Shared code of recall tasks: floor and ceiling, and ids of keys and values."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from synthbench.tasks.base import Bound, Task
 
 @dataclass(frozen=True)
 class Recall(Task):
-    """Base of tasks in which all answers are equally likely until the tokens that determine the answer are read."""
+    """Base of tasks in which all answers are equally likely until the model reads the tokens that determine one."""
 
     @property
     @abstractmethod
@@ -70,7 +70,7 @@ class Dictionary(Recall):
 
     @property
     def num_keys_used(self) -> int:
-        """Number of keys that pairs draw from; these are the first keys."""
+        """Number of keys that may occur in pairs; these are the keys with the smallest ids."""
         return self.tokens_used or self.num_key_tokens
 
     @property

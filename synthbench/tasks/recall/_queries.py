@@ -20,7 +20,7 @@ def ask(
 
     Each key is asked once. With ``with_replacement``, each query asks for a random key instead. The positions from
     ``start`` on are cut into slots of ``tokens + 1`` positions, numbered from 1. One key after another draws a free
-    slot with probability proportional to ``slot ** (alpha - 1)``. The answer is asked at the last token of the key.
+    slot with probability proportional to ``slot ** (alpha - 1)``. The target stands at the last token of a query.
     """
     batch_size, num_keys, width = keys.shape
     length = inputs.shape[1]

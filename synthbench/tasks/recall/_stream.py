@@ -65,10 +65,10 @@ def sample_stream(
     num_noise: int = 1,
     only_last: bool = False,
 ) -> Batch:
-    """Draw sequences of slots, each with a key and its value; a repeated key asks for its value.
+    """Draw sequences of slots, each with a key and its value; at a repeated key, the value is the target.
 
     Among the ids, keys come first, then values, then noise. A slot holds a uniform key and its value or, with
-    probability ``noise``, two uniform noise tokens. The last slot repeats one of the earlier keys, all equally likely.
+    probability ``noise``, two uniform noise tokens. The last slot repeats a key drawn uniformly from the earlier keys.
 
     Args:
         rng: Generator that draws everything.

@@ -57,7 +57,7 @@ class AliasRecall(Recall):
         """Check the options, individually and against each other.
 
         Raises:
-            UsageError: If an option lies outside its range, or there are fewer keys or values than pairs.
+            UsageError: If an option lies outside its range, or there are too few keys or values.
         """
         super().__post_init__()
         self.check_at_most("tokens_used", min(self.num_keys, self.num_values), "the number of keys and of values")
@@ -107,7 +107,7 @@ class AliasRecall(Recall):
         ), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Guess the value of the last pair or, at the n-th query, the value of the n-th pair."""
+        """Return the guesses of two rules: the value of the last pair, and at the n-th query the n-th pair's value."""
         end = 2 * self.num_pairs
         values = inputs[:, 1:end:2]
         is_query = (inputs < self._num_name_tokens) & (np.arange(inputs.shape[1]) >= end)

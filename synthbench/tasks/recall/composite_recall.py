@@ -34,8 +34,8 @@ class CompositeRecall(Recall):
     determine the value. Each key is asked once, at a random position. With the option ``with_replacement``, each query
     asks for a random key.
 
-    Tests recall by two tokens together: two layers, or a short convolution below one layer, can bind the tokens of a
-    key first.
+    Tests recall by two tokens together: two layers, or one layer after a short convolution, can first bind the two
+    tokens of a key.
 
     Source: Arora et al. (2024), Zoology, the variant of MQAR with composite keys in its code. There, m equals n, values
     are distinct within a sequence, positions of queries follow a power law, and random tokens stand between queries.
@@ -79,7 +79,7 @@ class CompositeRecall(Recall):
         """Check the options, individually and against each other.
 
         Raises:
-            UsageError: If an option lies outside its range, or ``num_pairs`` is no product of two numbers from 2 to
+            UsageError: If an option lies outside its range, or ``num_pairs`` is not a product of two numbers from 2 to
                 ``grid``.
         """
         super().__post_init__()
@@ -125,7 +125,7 @@ class CompositeRecall(Recall):
         return Batch(inputs, targets)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the value of the last key that shares the first token, the second token, or the rarer of the two."""
+        """Return guesses: the value of the last key with the same first token, second token, or rarer of these two."""
         end = 3 * self.num_pairs
         first, second, values = inputs[:, 0:end:3], inputs[:, 1:end:3], inputs[:, 2:end:3]
         before = np.roll(inputs, 1, axis=1)  # the first token of a key, seen from the second

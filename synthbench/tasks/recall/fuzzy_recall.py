@@ -32,12 +32,12 @@ class FuzzyRecall(Recall):
     sequence to sequence. A token shows whether it belongs to a key or a value, so parsing is unambiguous and the
     ceiling is 1.
 
-    Tests binding of several tokens to several others: keys share tokens, so the whole key must be compared. In MAD,
-    this task is the hardest, and mechanisms that decay do worst.
+    Tests binding of several tokens to several other tokens: keys share tokens, so the whole key must be compared. In
+    the benchmark MAD, this task is the hardest, and mechanisms whose state decays do worst.
 
     Source: Poli et al. (2024), MAD, following its code. MAD draws keys from all possible sequences of tokens, so long
     keys hardly repeat, except for one key asked at the end. MAD pads the start, and all keys in its tests have the
-    largest size. Its training asks for every next token, in a fixed set of sequences.
+    largest size. MAD's training asks for every next token, in a fixed set of sequences.
 
     Here, each sequence draws ``num_keys`` keys, and pairs use only these keys. The stream is cut off instead of padded.
     Training and tests score only the values of repeated keys.
@@ -93,7 +93,7 @@ class FuzzyRecall(Recall):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of all keys with their values and one repeated key, if all have the largest size."""
+        """Number of tokens of all keys with their values, and of one repeated key, if keys and values are longest."""
         return 2 * self.max_motif * self.num_keys + self.max_motif
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -123,7 +123,7 @@ class FuzzyRecall(Recall):
 def _draw_motifs(
     rng: np.random.Generator, num_motifs: int, max_motif: int, num_tokens: int
 ) -> Int[np.ndarray, "motifs max_motif"]:
-    """Draw motifs of distinct tokens; each size from 1 to ``max_motif`` is equally likely."""
+    """Draw motifs (keys or values) of distinct tokens; each size from 1 to ``max_motif`` is equally likely."""
     sizes = rng.integers(1, max_motif + 1, size=(num_motifs, 1))
     return np.where(np.arange(max_motif) < sizes, distinct(rng, num_motifs, max_motif, num_tokens), ABSENT)
 
@@ -131,7 +131,7 @@ def _draw_motifs(
 def _draw_keys(
     rng: np.random.Generator, batch_size: int, num_keys: int, max_motif: int, num_tokens: int
 ) -> Int[np.ndarray, "batch keys max_motif"]:
-    """Draw motifs that differ within each sequence, redrawing any that equals an earlier one."""
+    """Draw keys that differ within each sequence, drawing a key again if it equals an earlier one."""
     keys = _draw_motifs(rng, batch_size * num_keys, max_motif, num_tokens)
     digits = (num_tokens + 1) ** np.arange(max_motif)
     while True:

@@ -68,14 +68,14 @@ class InContextRecall(Stream):
         """Check the options, individually and against each other.
 
         Raises:
-            UsageError: If an option lies outside its range, or there are too few keys or values.
+            UsageError: If an option lies outside its range, or ``keys_used`` or ``values_used`` is too large.
         """
         super().__post_init__()
         self.check_at_most("values_used", self.vocabulary // 2, "the number of values in the vocabulary")
 
     @property
     def num_answers(self) -> int:
-        """Number of values: half of the vocabulary, or ``values_used`` if set."""
+        """Number of values: half of the vocabulary, rounded down, or ``values_used`` if set."""
         return self.values_used or self.vocabulary // 2
 
     @property

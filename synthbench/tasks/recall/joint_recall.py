@@ -24,8 +24,8 @@ class JointRecall(Recall):
         inputs    1 3 4 2 7 0 2 5 3 6 0 3 1 2 8
         targets   . . . . . . . . . . . 6 . 7 .
 
-    Tests recall by a context and a key together. Each context stands once, before all of its keys, so it is far
-    from most values. In ``composite_recall``, by contrast, both parts of a key stand next to the value.
+    Tests recall by a context and a key together. A context is a single token before all of its keys, so it is far
+    from most values. In the task ``composite_recall``, by contrast, both parts of a key stand right before the value.
 
     The values of a key differ between contexts, so a random value of the key is right with probability
     ``1 / num_contexts``. Each question is about a random key and context. Questions fill the rest of the sequence.

@@ -27,8 +27,8 @@ class Memorization(Recall):
 
     Keys are 0 to 3, values 4 to 7, and the blank is 8. Each value belongs to one key.
 
-    A control: the answer needs only the previous token and its learned value. The score should depend on the parameters
-    of the channel mixer, and hardly on the mixing of positions.
+    The task is a control: it needs next to no mixing of positions, only the previous token and its learned value. The
+    score should depend mostly on the parameters of the channel mixer.
 
     Source: Poli et al. (2024), MAD, section 3.1 and code. MAD's training repeats a fixed set of 256 sequences, with 127
     keys and 128 values. Here, sequences are always new, and there are as many keys as values.

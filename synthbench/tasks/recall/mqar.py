@@ -28,7 +28,7 @@ class Mqar(Dictionary):
     The positions of queries follow a power law; the first key draws its position first, so it tends to be asked early.
 
     Tests associative recall of many pairs at once. Softmax attention keeps all pairs. A state of fixed size fails once
-    the pairs outgrow it: linear attention fails first, then mechanisms with gates, then those with the delta rule.
+    the pairs outgrow it: linear attention fails first, then gated mechanisms, then the delta rule.
 
     Source: Arora et al. (2024), Zoology, following its code. There, pairs can also be shown several times, and the
     noise between queries may include blanks.
@@ -88,7 +88,7 @@ class Mqar(Dictionary):
         return 4 * self.num_pairs
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw distinct keys and distinct values, fill the rest, and ask for each key."""
+        """Draw distinct keys and distinct values, fill the rest with blanks or noise, and ask for each key."""
         blank, end = self.vocabulary - 1, 2 * self.num_pairs
         keys = distinct(rng, batch_size, self.num_pairs, self.num_keys_used)
         values = self.num_key_tokens + distinct(rng, batch_size, self.num_pairs, self.num_answers)
@@ -106,7 +106,7 @@ class Mqar(Dictionary):
         return (replace(self, num_pairs=pairs) if pairs <= self.num_keys_used else self), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Guess the value of the last pair or, at the n-th query, the value of the n-th pair."""
+        """Return the guesses of two rules: the value of the last pair, and at the n-th query the n-th pair's value."""
         end = 2 * self.num_pairs
         keys, values = inputs[:, 0:end:2], inputs[:, 1:end:2]
         is_query = look_up(keys, np.ones_like(keys), inputs, self.vocabulary)

@@ -17,7 +17,7 @@ from synthbench.tasks.recall._queries import ask, look_up
 @task
 @dataclass(frozen=True)
 class OverwriteRecall(Dictionary):
-    """Read pairs of a key and a value, some keys several times; then name the latest value of each key asked.
+    """Read pairs of a key and a value, some keys several times; then name the latest value of each key queried.
 
     With ``vocabulary=9``, ``num_keys=2`` and ``num_rewritten=1``::
 
@@ -29,7 +29,7 @@ class OverwriteRecall(Dictionary):
     key.
 
     Tests replacing a value. Linear attention adds the second value to the first, and the delta rule erases the first. A
-    decay prefers recent pairs, at the cost of keys that were written once and long ago.
+    decaying state prefers recent pairs, at the cost of keys that were written once and long ago.
 
     Source: Arora et al. (2024), Zoology, the variant of MQAR with updates in its code. There, all second values come
     after all first values, positions of queries follow a power law, and first values are distinct. Writing a key more
@@ -123,7 +123,7 @@ class OverwriteRecall(Dictionary):
         return self.num_key_tokens + np.concatenate([first, later], axis=2)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the first value of the key (right for keys written once), or the last value read, whatever its key."""
+        """Return the guesses of two rules: the first value of the key, and the last value read, whatever its key."""
         end = 2 * self.num_pairs
         keys, values = inputs[:, 0:end:2], inputs[:, 1:end:2]
         return {
@@ -132,7 +132,7 @@ class OverwriteRecall(Dictionary):
         }
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Add a rule that names one of the values of the key, each equally often."""
+        """Add a rule that names one of the values written for the key, each equally often."""
         end = 2 * self.num_pairs
         order = np.argsort(inputs[:, 0:end:2], axis=1, kind="stable")
         keys, values = (np.take_along_axis(inputs[:, part:end:2], order, axis=1) for part in (0, 1))

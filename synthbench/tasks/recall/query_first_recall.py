@@ -23,9 +23,9 @@ class QueryFirstRecall(Recall):
         inputs    2 0 5 2 4 1 5 1 6 7
         targets   . . . . . . . . . 4
 
-    Tests selection apart from capacity: the query precedes the pairs, so memory for one pair suffices at any length. In
-    mqar the queries come last, so all pairs must be kept. A mechanism that fails here does not lack memory: it cannot
-    use one token to decide which later tokens to keep.
+    Tests selection, not the size of memory: the query precedes the pairs, so memory for one pair suffices at any
+    length. In the task ``mqar`` the queries come last, so all pairs must be kept. A mechanism that fails here does not
+    lack memory: it cannot use one token to decide which later tokens to keep.
 
     The first key stands in one pair, at a random position. The other pairs have random other keys. All values are
     random.
@@ -103,9 +103,9 @@ class QueryFirstRecall(Recall):
         return Batch(inputs, score_last(values[rows, place], length))
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the last value, or the most frequent value of some pairs.
+        """Return the guesses of four rules: the last value, and the most frequent value among three sets of pairs.
 
-        The pairs counted are all pairs, the later half, or the pairs whose key occurs once.
+        The sets are all pairs, the later half of the pairs, and the pairs whose key occurs once.
         """
         keys, values = inputs[:, 1:-1:2], inputs[:, 2:-1:2] - self.num_keys
         num_pairs = keys.shape[1]

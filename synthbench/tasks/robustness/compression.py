@@ -17,15 +17,15 @@ NEGLIGIBLE = 1e-20
 @task
 @dataclass(frozen=True)
 class Compression(Task):
-    """At position t, name the token of run t of equal tokens (the first is run 0), or 0 if there is none.
+    """At position t, name the token of the t-th run of equal neighbours, counted from 0, or 0 if there is no such run.
 
     With ``vocabulary=8``::
 
         inputs    3 3 1 4 4 4 4 0
         targets   3 1 4 0 0 0 0 0
 
-    Tests mostly estimating the number of runs, because run t nearly always begins after position t. The filler 0 is
-    also a token.
+    Tests mostly estimating the number of runs, because the t-th run nearly always begins after position t. The answer
+    0 for a missing run is also an ordinary token.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """
@@ -55,16 +55,16 @@ class Compression(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of guessing 0 everywhere, which is right if there is no run t or its token is 0."""
+        """Return the accuracy of guessing 0 everywhere, which is right if there is no t-th run or its token is 0."""
         return Bound(_bounds(length, self.vocabulary, self.longest_run)[0])
 
     def ceiling(self, length: int) -> Bound:
-        """Return the accuracy of naming the likeliest of 0, the current token and another, given the runs so far."""
+        """Return the accuracy of naming the likeliest of 0, the current token and any other, given the runs so far."""
         return Bound(_bounds(length, self.vocabulary, self.longest_run)[1])
 
 
 def _remaining(longest_run: int, vocabulary: int, most: int) -> Float[np.ndarray, "lasted remaining"]:
-    """Compute the distribution of tokens left in a drawn run, given how many equal tokens were read."""
+    """Compute the distribution of the number of tokens left in the run drawn last, given the equal tokens read."""
     rows = [np.full(longest_run, 1 / longest_run)]
     lasting = change = 1.0
     # The last row stands for all later ones: it stops mattering when they are too rare, or too much like it.
@@ -77,7 +77,7 @@ def _remaining(longest_run: int, vocabulary: int, most: int) -> Float[np.ndarray
 
 
 def _new_runs(length: int, vocabulary: int, longest_run: int) -> Float[np.ndarray, "steps remaining runs"]:
-    """Compute the probability of at least n new runs within a number of steps, given the steps left in this run."""
+    """Compute the probability of at least n new runs within some steps, given the tokens left in the current run."""
     at_least = np.zeros((length, longest_run, length + 1))
     at_least[:, :, 0] = 1
     for steps in range(1, length):

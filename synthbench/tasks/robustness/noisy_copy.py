@@ -12,7 +12,7 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class NoisyCopy(Task):
-    """In the first half, name the token just read; in the second, where noise covers some tokens, answer 0.
+    """In the first half, name the token just read; in the second half, where noise covers some tokens, answer 0.
 
     With ``vocabulary=8``, noise is 7::
 
@@ -43,6 +43,6 @@ class NoisyCopy(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of guessing uniformly in the first half and always answering 0 in the second."""
+        """Return the accuracy of guessing uniformly in the first half and answering 0 throughout the second half."""
         half = length // 2
         return Bound((half / (self.vocabulary - 1) + length - half) / length)

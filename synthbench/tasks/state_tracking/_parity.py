@@ -19,7 +19,7 @@ def running_parity(bits: Tokens) -> Tokens:
 
 
 def latest_parities(bits: Tokens) -> dict[str, Tokens]:
-    """Compute, by name, the parity of the latest bit and of the latest four bits at each position."""
+    """Compute two guesses of the parity at each position: from the latest bit, and from the latest four bits."""
     return {"latest bit": bits.copy(), "latest four bits": running(bits, np.bitwise_xor, window=4)}
 
 

@@ -17,14 +17,14 @@ LADDER = (6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024)
 
 
 def string_levels(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...]:
-    """Build the ladder of a string task: each level has longer strings than the level below.
+    """Build the ladder of a string task, its levels of difficulty: each has longer strings than the level below.
 
     >>> string_levels(400)
     ({'load': 511, 'length': 512, 'shortest': 400}, {'load': 1023, 'length': 1024, 'shortest': 512})
 
     Args:
         shortest: Number of symbols in the shortest string of the first level.
-        shared: Options with the same value on all levels.
+        shared: Options of the task with the same value on all levels.
     """
     lengths = [length for length in LADDER if length > shortest]
     return tuple(
@@ -81,7 +81,7 @@ class StringTask(Task):
         return np.arange(self.shortest, length)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Use strings of more than ``factor / 2`` and up to ``factor`` times the longest length in training."""
+        """Use strings of more than ``factor / 2`` and up to ``factor`` times the longest string length in training."""
         longest = length - 1
         return dataclasses.replace(self, shortest=factor // 2 * longest + 1), factor * longest + 1
 
@@ -96,7 +96,7 @@ class StringTask(Task):
         return Batch(inputs, score_at(answers, ends, length))
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of the likeliest answer at each length, which the separator's position reveals."""
+        """Return the accuracy of naming the likeliest answer at each length, which the separator's position reveals."""
         return Bound(float(self.best_guess(self.string_lengths(length)).mean()))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:

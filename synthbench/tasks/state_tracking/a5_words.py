@@ -13,14 +13,14 @@ from synthbench.tasks.state_tracking._words import GroupWords, inputs_option
 class A5Words(GroupWords):
     """Name the running product of even permutations of five points.
 
-    Token 0 is the identity, 1 rotates the points 0 1 2, and 2 rotates all five::
+    Token 0 is the identity, 1 rotates the points 0 1 2, 2 rotates all five, and 4 is the product of 1 and 2::
 
         inputs    1 2 0
         targets   1 4 4
 
     Tests a state in the smallest group that is not solvable. Diagonal recurrences and attention need more layers for
-    longer sequences; a recurrence with full matrices needs only one layer. Compare with ``a4_z5_words`` and
-    ``z60_words``, which have as many tokens and answers.
+    longer sequences; a recurrence with full matrices needs only one layer. Compare with the tasks ``a4_z5_words`` and
+    ``z60_words``, which have as many tokens and answers, but in solvable groups.
 
     Source: Merrill et al. (2024), the word problem of A5.
     """

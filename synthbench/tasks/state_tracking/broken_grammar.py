@@ -189,7 +189,7 @@ class BrokenGrammar(Task):
     def _not_followed(
         self, inputs: Tokens, rule: Rule, is_allowed: Bool[np.ndarray, "batch length"] | None = None
     ) -> Tokens:
-        """Find the earliest token, at the scored distances, that no token read since may follow.
+        """Find the earliest token, at the scored distances from the position, that no token read since may follow.
 
         Tokens marked in ``is_allowed`` take precedence.
         """

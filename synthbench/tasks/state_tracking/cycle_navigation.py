@@ -22,8 +22,8 @@ class CycleNavigation(StringTask):
         inputs    2 0 2 1 2 3 4 4
         targets   . . . . . 3 . .
 
-    Tests a modular count. For moduli of 3 or more, recurrences with real, triangular transitions should fail at unseen
-    lengths. Nonlinear recurrences should not fail. Neither should linear recurrences that can rotate, by complex
+    Tests a modular count. For moduli of 3 or more, recurrences with real, triangular transition matrices should fail at
+    unseen lengths. Nonlinear recurrences should not fail. Neither should linear recurrences that can rotate, by complex
     eigenvalues or products of reflections.
 
     Source: Delétang et al. (2023), regular tasks. They do not mark the end of the string; we ask at a separator.
@@ -53,7 +53,7 @@ class CycleNavigation(StringTask):
         return places
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Guess from the latest move alone, and from the latest four moves."""
+        """Return the guesses of two rules: the place after the latest move alone, and after the latest four moves."""
         steps = _steps(symbols)
         return {
             "latest move": steps % self.modulus,
@@ -71,6 +71,6 @@ class CycleNavigation(StringTask):
 
 
 def _steps(symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
-    """Map moves to steps of 0, 1 and -1; values after the string are meaningless."""
+    """Map the moves 0, 1 and 2 to steps of 0, 1 and -1; after the end of a string, steps are meaningless."""
     steps: Int[np.ndarray, "batch symbols"] = (symbols == 1).astype(np.int64) - (symbols == 2)
     return steps

@@ -24,8 +24,8 @@ class EvenPairs(StringTask):
         targets   . . . . . 1 . .
 
     With two symbols, tests finding both ends of a string: the ends differ exactly if the number is odd. Attention and
-    all recurrences can find the ends at any length, so the task is a control and has no ladder. With more symbols, the
-    task is parity over windows of two tokens.
+    all recurrences can find the ends at any length, so the task is a control that any of them should pass, without
+    levels of difficulty. With more symbols, the task is parity over windows of two tokens.
 
     Source: Delétang et al. (2023), regular tasks. They do not mark the end of the string; we ask at a separator.
     """
@@ -42,16 +42,16 @@ class EvenPairs(StringTask):
         return rng.integers(self.num_symbols, size=(batch_size, longest))
 
     def answers(self, symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
-        """Compute the parity of the unequal pairs so far."""
+        """Compute the parity of the number of unequal pairs so far."""
         return running_parity(_changes(symbols))
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Guess from the latest pair alone, and from the latest four pairs."""
+        """Return the guesses of two rules: the parity of the latest pair alone, and of the latest four pairs."""
         changes = _changes(symbols)
         return {"latest pair": changes, "latest four pairs": running(changes, np.bitwise_xor, window=4)}
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return the likelier parity's probability; pairs are unequal independently of each other."""
+        """Return the probability of the likelier parity; pairs are unequal independently of each other."""
         return likelier_parity(lengths - 1, 1 - 1 / self.num_symbols)
 
 

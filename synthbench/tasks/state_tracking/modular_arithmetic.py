@@ -24,7 +24,7 @@ class ModularArithmetic(StringTask):
 
     Tests a state of two numbers: the sum so far, and the term that a ``*`` may still multiply. Strings have an odd
     length. Delta rules with negative eigenvalues and nonlinear recurrences should hold the state at unseen lengths;
-    other linear recurrences and attention should not.
+    other linear recurrences and attention should not be able to.
 
     Source: Delétang et al. (2023), modular arithmetic (simple). They do not mark the end of the string; we ask at a
     separator.
@@ -46,7 +46,7 @@ class ModularArithmetic(StringTask):
 
     @property
     def num_answers(self) -> int:
-        """Number of residues."""
+        """Number of residues modulo ``modulus``."""
         return self.modulus
 
     def string_lengths(self, length: int) -> Int[np.ndarray, " lengths"]:
@@ -71,14 +71,14 @@ class ModularArithmetic(StringTask):
         return _at_tokens(growth.cumsum(axis=1) % self.modulus, symbols.shape[1])
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Guess the result without precedence, from left to right, and the last digit."""
+        """Return the guesses of two rules: the value from left to right without precedence, and the last digit."""
         digits, is_product = self._signed_digits(symbols)
         values = self._apply(np.where(is_product, digits, 1), np.where(is_product, 0, digits))
         length = symbols.shape[1]
         return {"left to right": _at_tokens(values, length), "last digit": _at_tokens(symbols[:, ::2], length)}
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return the probability of the likeliest value, from the distribution of finished sum and current term."""
+        """Return the probability of the likeliest value, from the joint distribution of sum and current term."""
         residues = np.arange(self.modulus)
         multiply = np.zeros((self.modulus, self.modulus))  # the term before and after a factor
         np.add.at(multiply, (residues[:, None], residues[:, None] * residues % self.modulus), 1 / self.modulus)

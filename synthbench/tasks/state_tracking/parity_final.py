@@ -47,13 +47,13 @@ class ParityFinal(StringTask):
         return draw_bits(rng, (batch_size, longest), self.one_rate)
 
     def answers(self, symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
-        """Compute the parity so far."""
+        """Compute the parity of the number of ones so far."""
         return running_parity(symbols)
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Guess from the latest bit alone, and from the latest four bits."""
+        """Return the guesses of two rules: the parity of the latest bit alone, and of the latest four bits."""
         return latest_parities(symbols)
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return the likelier parity's probability: 1/2 if ones are as frequent as zeros."""
+        """Return the probability of the likelier parity: 1/2 if ones are as frequent as zeros."""
         return likelier_parity(lengths, self.one_rate)

@@ -21,8 +21,8 @@ class ParityRunning(Task):
         inputs    1 0 1 1 0
         targets   1 1 0 1 1
 
-    Like ``parity_final``, tests a state of one bit, which every 1 flips. Here each flip has its own target, so models
-    that can hold the state learn the task sooner.
+    Like the task ``parity_final``, tests a state of one bit, which every 1 flips. Here each flip has its own target, so
+    models that can hold the state learn the task sooner.
 
     Source: Delétang et al. (2023), regular tasks. They ask once, after the string; we ask at every position.
     """
@@ -44,7 +44,7 @@ class ParityRunning(Task):
         return 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw independent bits; each position asks for the parity so far."""
+        """Draw independent bits; each position asks for the parity of the number of ones so far."""
         inputs = draw_bits(rng, (batch_size, length), self.one_rate)
         return Batch(inputs, running_parity(inputs))
 
@@ -53,5 +53,5 @@ class ParityRunning(Task):
         return Bound(float(likelier_parity(np.arange(1, length + 1), self.one_rate).mean()))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Count only the latest bit, or only the latest four bits."""
+        """Return the guesses of two rules: the parity of the latest bit alone, and of the latest four bits."""
         return latest_parities(inputs)

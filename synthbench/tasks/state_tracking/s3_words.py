@@ -21,7 +21,8 @@ class S3Words(GroupWords):
     Tests a state in the smallest group where the order of inputs matters. The group is solvable: a few layers of a
     diagonal recurrence can hold the state, but one layer cannot.
 
-    Source: Merrill et al. (2024), the word problem of a group; their groups are larger.
+    Source: Merrill et al. (2024), the word problem of a group (name the product of a sequence of elements); their
+    groups are larger.
     """
 
     name: ClassVar = "s3_words"

@@ -13,7 +13,8 @@ from synthbench.tasks.state_tracking._words import GroupWords, inputs_option
 class S5Swaps(GroupWords):
     """Name the running product of swaps, each of two points among five.
 
-    Tokens 1 to 4 swap the point 0 with 1, 2, 3 and 4. Targets are ids of ``s5_words``; 11 rotates points 0 1 2::
+    Tokens 1 to 4 swap the point 0 with 1, 2, 3 and 4. Ids are the same as in the task ``s5_words``; 11 rotates the
+    points 0 1 2::
 
         inputs    1 2 3
         targets   1 11 34

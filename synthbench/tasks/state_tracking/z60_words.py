@@ -21,7 +21,7 @@ class Z60Words(GroupWords):
         targets   41 43 43 13 12
 
     Tests a state in a group where order does not matter: one rotation can hold the state. This task is the control
-    for ``a5_words``, which has as many tokens and answers.
+    for the task ``a5_words``, which has as many tokens and answers, but in a group where order matters.
 
     Source: Merrill et al. (2024), the word problem of Z60.
     """
@@ -35,7 +35,7 @@ class Z60Words(GroupWords):
     num_inputs: int = inputs_option(3, 60)
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add rules that sum only the later half or quarter of the elements, plus the likeliest sum of the others."""
+        """Add rules that sum the later half or quarter of the elements, plus the likeliest sum of the earlier ones."""
         step = self.tokens_per_element
         elements = inputs[:, ::step]
         sums = np.pad(elements.cumsum(axis=1), ((0, 0), (1, 0)))
