@@ -26,13 +26,13 @@ class Dyck(NextSymbols):
         inputs    0 1 0 2 3 2 1
         targets   1 2 3 2 1 0 2
 
-    Tests a stack of bounded depth: the model must know the innermost open bracket after others have been closed. A
+    Tests a stack of bounded depth: the model must know the innermost open bracket after later ones have been closed. A
     finite state suffices, but it must hold one type for each level of nesting; attention can find the innermost open
     bracket by its depth.
 
     Source: Hewitt et al. (2020), Dyck-(k, m), with sets of next symbols as targets, as in Bhattamishra et al. (2020).
     The latter predict each symbol separately and count a set as right if all its symbols are right, so their accuracy
-    is comparable with ours. Their words are complete; here, a sequence is the beginning of a word.
+    is comparable with this task's. Their words are complete; here, a sequence is the beginning of a word.
     """
 
     name: ClassVar = "dyck"
@@ -142,7 +142,7 @@ class Dyck(NextSymbols):
         return np.array(guesses)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Treat the latest opening bracket, closed or not, as the innermost open one.
+        """Guess that the latest opening bracket, closed or not, is the innermost open one.
 
         With ``nearest`` above 0, that guess is never right, so the rule takes the type with most open brackets instead.
         """

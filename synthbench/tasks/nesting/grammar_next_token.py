@@ -44,7 +44,7 @@ class GrammarNextToken(Task):
     because its beginning has a fixed position.
 
     Source: after the task Lano of Allen-Zhu (2025), with the grammars of Allen-Zhu & Li (2023). In Lano, rules have two
-    or three parts, and a separator stands between complete words. Rules whose first part keeps the symbol N are ours.
+    or three parts, and a separator stands between complete words. Rules whose first part keeps the symbol N are new.
     """
 
     name: ClassVar = "grammar_next_token"

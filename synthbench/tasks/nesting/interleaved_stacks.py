@@ -95,7 +95,7 @@ class InterleavedStacks(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens up to the first POP that can be scored: PUSHes and POPs, equally many, with their values."""
+        """Number of tokens up to the first scorable POP: as many PUSHes as POPs, with all values but the last."""
         return 4 * max(self.pops, self.buried + 1) - 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

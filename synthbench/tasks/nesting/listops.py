@@ -38,8 +38,8 @@ class Listops(Evaluation):
 
     Source: Nangia & Bowman (2018). Depth, number of arguments and rate of digits follow Tay et al. (2021), at a smaller
     size. They draw a tree and keep it if its length is in range; here, the length is drawn first, uniformly.
-    Our median of an even number of digits is the lower of the middle two; theirs is the mean of these two, rounded
-    down.
+    The median of an even number of digits is the lower of the middle two here; in their data it is the mean of these
+    two, rounded down.
     """
 
     name: ClassVar = "listops"

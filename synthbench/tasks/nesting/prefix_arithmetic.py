@@ -96,7 +96,7 @@ class PrefixArithmetic(Task):
         return Bound(float(_value_laws(self._grammar, length // 2 - 1)[-1].max()))
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Multiply the number of operators by ``factor``."""
+        """Return the task, and the length that has ``factor`` times as many operators."""
         return self, factor * (length - 2) + 2
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:

@@ -81,7 +81,7 @@ class ShuffleDyck(NextSymbols):
         return chances
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Guess that the types whose latest bracket is an opening one are open, as if a type never nested in itself."""
+        """Guess that a type is open if its latest bracket opens, as if brackets of one type never nested."""
         positions = np.arange(inputs.shape[1])
         sets = np.zeros_like(inputs)
         for kind in range(self.num_types):

@@ -26,7 +26,7 @@ class StackManipulation(Transduction):
     Tests a stack: popped symbols must be forgotten, and the symbols below them come back. POP does not change an
     empty stack. The end token is left out if the final stack has as many tokens as the stack and actions before it.
 
-    Source: Delétang et al. (2023), stack manipulation. The separator is ours.
+    Source: Delétang et al. (2023), stack manipulation. The separator is an addition.
     """
 
     name: ClassVar = "stack_manipulation"

@@ -26,7 +26,7 @@ class TreeCompose(Expansion):
     first. Definitions stand in random order. Each nested copy is a hop from a name to its definition, and a model's
     number of layers should limit the number of hops. Going back to the interrupted trees needs a stack.
 
-    Source: ours; symbolic expressions as in McCarthy (1960).
+    Source: our own design; trees are written like the symbolic expressions of McCarthy (1960).
     """
 
     name: ClassVar = "tree_compose"

@@ -25,7 +25,7 @@ class TreeCopy(Expansion):
     Names may repeat, so a tree may be copied several times or not at all. Recall alone gives labels but not the end of
     a copy; a stack alone gives the end of a copy but not labels.
 
-    Source: ours; symbolic expressions as in McCarthy (1960).
+    Source: our own design; trees are written like the symbolic expressions of McCarthy (1960).
     """
 
     name: ClassVar = "tree_copy"

@@ -25,7 +25,7 @@ class TreeMirror(TreeCompletion):
     Tests a stack and recall together: the nesting determines the next bracket, the position in the first tree the next
     label. Repeating the string or reversing it is not enough, since a label stands after its opening bracket.
 
-    Source: ours; symbolic expressions as in McCarthy (1960).
+    Source: our own design; trees are written like the symbolic expressions of McCarthy (1960).
     """
 
     name: ClassVar = "tree_mirror"

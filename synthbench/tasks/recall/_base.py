@@ -10,7 +10,7 @@ from synthbench.tasks.base import Bound, Task
 
 @dataclass(frozen=True)
 class Recall(Task):
-    """Base of tasks in which all answers are equally likely until the model reads the tokens that determine one."""
+    """Base of tasks in which all answers are equally likely until the model reads what determines the answer."""
 
     @property
     @abstractmethod

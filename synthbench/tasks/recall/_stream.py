@@ -47,7 +47,7 @@ class Stream(Recall):
         return 3
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the latest value, whatever its key."""
+        """Guess the latest value, whatever its key."""
         is_value = (self.num_keys <= inputs) & (inputs < self.vocabulary)
         latest = np.maximum.accumulate(np.where(is_value, np.arange(inputs.shape[1]), 0), axis=1)
         return {"latest_value": np.take_along_axis(inputs, latest, axis=1)}

@@ -22,8 +22,8 @@ PHILOX_KEY = 0x616C696173
 class AliasRecall(Recall):
     """Read pairs of a key and a value; at a synonym of a key, name the key's value.
 
-    Each key has several fixed names, but no sequence shows which names belong together. In the example, 0 and 3 are the
-    names of one key, and 1 and 2 of the other. Values are 4 to 6, and the blank is 7. With
+    Each key has several fixed names, its synonyms, but no sequence shows which names belong together. In the example, 0
+    and 3 are the names of one key, and 1 and 2 are the names of the other. Values are 4 to 6, and the blank is 7. With
     ``num_keys=2``, ``num_values=3`` and ``num_pairs=2``::
 
         inputs    1 5 3 4 0 7 2 7
@@ -33,7 +33,7 @@ class AliasRecall(Recall):
     must learn from the answers which names belong together before recall can begin. A pair is stored under one random
     name of its key and asked under another name. Values are distinct.
 
-    Source: ours; multi-query associative recall as in Arora et al. (2024), but with synonyms of keys.
+    Source: our own design; multi-query associative recall as in Arora et al. (2024), but with synonyms of keys.
     """
 
     name: ClassVar = "alias_recall"
@@ -98,7 +98,7 @@ class AliasRecall(Recall):
         return Batch(inputs, targets)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Multiply the length by ``factor``, and the pairs too if there are enough keys and values."""
+        """Return the task and length, with ``factor`` times the tokens and, if keys and values suffice, the pairs."""
         pairs = factor * self.num_pairs
         return (
             replace(self, num_pairs=pairs)

@@ -28,9 +28,9 @@ class FuzzyRecall(Recall):
         targets   . . . . . . . 4 7 . 5 .
 
     A key consists of different tokens from 0 to 3, and a value of different tokens from 4 to 7. Each token of a value
-    is asked at the position before it, so the first token is asked at the end of the key. Keys and values change from
-    sequence to sequence. A token shows whether it belongs to a key or a value, so parsing is unambiguous and the
-    ceiling is 1.
+    is the target at the position before it, so the first of them is the target at the end of the key. Keys and values
+    change from sequence to sequence. A token shows whether it belongs to a key or a value, so parsing is unambiguous
+    and the ceiling (the best possible score) is 1.
 
     Tests binding of several tokens to several other tokens: keys share tokens, so the whole key must be compared. In
     the benchmark MAD, this task is the hardest, and mechanisms whose state decays do worst.
@@ -116,7 +116,7 @@ class FuzzyRecall(Recall):
         return Batch(inputs[is_kept].reshape(batch_size, length), targets[is_kept].reshape(batch_size, length))
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name what followed the latest earlier copy of the current token, ignoring the tokens before it."""
+        """Guess the token that followed the latest earlier copy of the current token, ignoring the tokens before it."""
         return {"same_token": np.take_along_axis(inputs, previous(inputs) + 1, axis=1)}
 
 

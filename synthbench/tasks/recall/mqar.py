@@ -101,7 +101,7 @@ class Mqar(Dictionary):
         return Batch(inputs, targets)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Multiply the length by ``factor``, and the pairs too if there are enough keys."""
+        """Return the task and length, with ``factor`` times the tokens and, if there are enough keys, the pairs."""
         pairs = factor * self.num_pairs
         return (replace(self, num_pairs=pairs) if pairs <= self.num_keys_used else self), factor * length
 

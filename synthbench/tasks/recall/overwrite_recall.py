@@ -33,7 +33,7 @@ class OverwriteRecall(Dictionary):
 
     Source: Arora et al. (2024), Zoology, the variant of MQAR with updates in its code. There, all second values come
     after all first values, positions of queries follow a power law, and first values are distinct. Writing a key more
-    than twice is ours.
+    than twice is an addition.
     """
 
     name: ClassVar = "overwrite_recall"
@@ -113,7 +113,7 @@ class OverwriteRecall(Dictionary):
         return Batch(inputs, targets)
 
     def _draw_values(self, rng: np.random.Generator, batch_size: int) -> Int[np.ndarray, "batch keys writes"]:
-        """Draw the values of each key in writing order: distinct for rewritten keys, equal for the others."""
+        """Draw the values of each key in writing order: distinct for rewritten keys, equal for all other keys."""
         shape = (batch_size, self.num_keys, 1)
         first = rng.integers(self.num_answers, size=shape)
         # Other values are one to num_answers - 1 steps away from the first, around the circle.

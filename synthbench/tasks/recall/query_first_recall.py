@@ -27,8 +27,8 @@ class QueryFirstRecall(Recall):
     length. In the task ``mqar`` the queries come last, so all pairs must be kept. A mechanism that fails here does not
     lack memory: it cannot use one token to decide which later tokens to keep.
 
-    The first key stands in one pair, at a random position. The other pairs have random other keys. All values are
-    random.
+    The first key stands in one pair, at a random position. All other pairs have random keys that differ from the first
+    key. All values are random.
 
     Source: after Arora et al. (2024), Just read twice: a recurrent model that reads the question first has to keep less
     of the text. Their data are texts; keys, values and layout are ours.

@@ -17,7 +17,7 @@ LADDER = (6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024)
 
 
 def string_levels(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...]:
-    """Build the ladder of a string task, its levels of difficulty: each has longer strings than the level below.
+    """Build the ladder (levels of rising difficulty) of a string task: strings get longer from level to level.
 
     >>> string_levels(400)
     ({'load': 511, 'length': 512, 'shortest': 400}, {'load': 1023, 'length': 1024, 'shortest': 512})
@@ -81,7 +81,7 @@ class StringTask(Task):
         return np.arange(self.shortest, length)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Use strings of more than ``factor / 2`` and up to ``factor`` times the longest string length in training."""
+        """Return a task and length with strings over ``factor / 2`` and up to ``factor`` times the trained length."""
         longest = length - 1
         return dataclasses.replace(self, shortest=factor // 2 * longest + 1), factor * longest + 1
 

@@ -137,7 +137,7 @@ class BrokenGrammar(Task):
         return Bound(1.0)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Multiply the longest gap and the length by ``factor``.
+        """Return the task with a longest gap ``factor`` times as long, and ``factor`` times the length.
 
         A token is scored only if it is more than half of the new longest gap away from the walk's latest symbol.
         """
@@ -145,7 +145,7 @@ class BrokenGrammar(Task):
         return replace(self, longest_gap=longest, nearest=longest // 2 + 1, asked_before=0), factor * length
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Make four guesses from the rule and the tokens read.
+        """Return four guesses that use the rule of allowed successors and the tokens read.
 
         "last token" names the previous token. "latest that fits" names the latest token that may follow the token
         before it. "before the latest break" names the first of the latest two neighbours that break the rule. "not
