@@ -15,16 +15,16 @@ from synthbench.options import option
 class Aether(Block):
     r"""``y = x + mix(x)``, then ``y + linear(yat(y))``: no norm, no activation, no dropout.
 
-    Here, ``yat`` is a layer of Yat units: unit i computes :math:`s (w_i \cdot y + b_i)^2 / (\|w_i - y\|^2 + \epsilon)`.
-    In the paper, the mechanism is ``yat``; here, it can be any. The option ``norm`` adds LayerNorm, either to the input
-    of each part (``pre``) or after each sum (``post``). The paper tries LayerNorm in an ablation, where training
-    diverged.
+    Here, ``mix`` is the mechanism, and ``yat`` is a layer of Yat units: unit i computes
+    :math:`s (w_i \cdot y + b_i)^2 / (\|w_i - y\|^2 + \epsilon)`. In the paper, the mechanism is attention with the Yat
+    kernel; here, it can be any mechanism. The option ``norm`` adds LayerNorm, either to the input of each part
+    (``pre``) or after each sum (``post``). The paper tries LayerNorm in an ablation, where training diverged.
 
     Source: Bouhsine (2026), figure 4 and sections 2.1, 2.3 and 3.6. The Yat units, as in section 2.1, and the linear
     layer have biases; the paper's language model has no biases (table 7). The paper does not state epsilon.
 
-    The authors' package ``nmn`` uses an epsilon of 1e-5, and its factor s is a learned number alpha that begins at 1.
-    Here, as in section 2.3, s is (n / log(1 + n))^alpha, with n the number of units.
+    In the authors' package ``nmn``, epsilon is 1e-5, and the factor s is a learned number alpha that begins at 1. Here,
+    as in section 2.3, s is (n / log(1 + n))^alpha, with n the number of units.
     """
 
     name: ClassVar = "aether"

@@ -12,7 +12,9 @@ from synthbench.forms.shapes import Tokens
 class AttentionOnly(Block):
     """``x + mix(x)``: no normalisation, no MLP, no dropout.
 
-    Source: Luna, Bouhsine & Choromanski (2026), table 8: the model of the synthetic tasks, as in their code.
+    Here, ``mix`` is the mechanism.
+
+    Source: Luna, Bouhsine & Choromanski (2026), table 8: the paper's model for synthetic tasks, as in their code.
     """
 
     name: ClassVar = "attention_only"

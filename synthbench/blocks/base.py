@@ -29,8 +29,8 @@ class Block(FieldModule):
     """One layer of the model: a mechanism and the parts around it.
 
     The fields made by :func:`synthbench.options.option` are its hyper-parameters. The parts around the mechanism are
-    made of layers that support stacked runs: :class:`synthbench.layers.RunLayer`. The method :meth:`around` defines the
-    block's computation for all positions, for the last position alone, and token by token.
+    made of layers that can train several runs together: :class:`synthbench.layers.RunLayer`. The method :meth:`around`
+    defines the block's computation for all positions, for the last position alone, and token by token.
 
     Every block can have a short causal convolution, a filter of ``conv`` taps for each channel. With ``conv_on=input``,
     the mechanism's input is ``x + conv(x)``, as with a Canon-A layer without an activation (Allen-Zhu, 2025). With
@@ -38,8 +38,8 @@ class Block(FieldModule):
     DeltaNet (Yang et al., 2024) and later layers.
 
     With ``gate``, the mechanism's output is multiplied by a sigmoid of a projection of the mechanism's input. Qiu et
-    al. (2025) find that a gate before the output projection helps most. The gate here comes after that projection, so
-    that it fits any mechanism.
+    al. (2025) find that a gate before the mechanism's output projection helps most. The gate here comes after that
+    projection, so that it fits any mechanism.
 
     ``layers`` is the number of blocks in a model. Only :class:`synthbench.training.cell.Cell` uses it.
     """
@@ -120,7 +120,7 @@ class Block(FieldModule):
         return self.around(x.unsqueeze(-2), mix).squeeze(-2), after
 
     def _mixed(self, mix: Mix, x: Tensor) -> Tensor:
-        """Apply the mechanism to its input, and the gate if the block has one."""
+        """Apply the mechanism, as ``mix``, to its input ``x``, and the gate if the block has one."""
         mixed = mix(x)
         return mixed if self.output_gate is None else mixed * self.output_gate(last_rows(x, mixed)).sigmoid()
 
@@ -135,7 +135,7 @@ def last_rows(x: Float[Tensor, "*leading length model_dim"], mixed: Tensor) -> T
 
 
 def conv_elements(conv: int, conv_on: str, model_dim: int) -> int:
-    """Count the numbers that a block's convolution keeps from one token to the next."""
+    """Count the numbers that a block's convolution of ``conv`` taps keeps from one token to the next."""
     return max(0, conv - 1) * model_dim * (3 if conv_on == "qkv" else 1)
 
 

@@ -1,4 +1,4 @@
-"""The block of a transformer, normalised before each part."""
+"""The block of a transformer, with a LayerNorm before the mechanism and one before the MLP."""
 
 from typing import ClassVar
 
@@ -16,8 +16,10 @@ from synthbench.options import option
 class Transformer(Block):
     """``y = x + mix(norm(x))``, then ``y + mlp(norm(y))``: two LayerNorms, one hidden layer with GELU, no dropout.
 
+    Here, ``mix`` is the mechanism.
+
     Source: Vaswani et al. (2017), section 3, with norms placed as in Xiong et al. (2020). Unlike in that paper, no norm
-    follows the last block: the linear head reads the sum.
+    follows the last block: the model's linear output layer reads the block's output directly.
     """
 
     name: ClassVar = "transformer"

@@ -1,4 +1,4 @@
-"""The mechanisms that mix positions, one per file."""
+"""The mechanisms (attention and other sequence mixers), one per file."""
 
 from synthbench.mechanisms.base import (
     MECHANISMS,

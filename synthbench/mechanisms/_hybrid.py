@@ -23,8 +23,8 @@ class Hybrid(Mechanism):
     """A pattern of mechanisms, one per layer, repeated over the layers.
 
     The mechanisms are called parts. In a model, each layer has one part: see :meth:`layers_of`. An instance of this
-    class applies all parts in sequence, so that a check of the instance covers every part. The hyper-parameters are
-    those of the parts, prefixed with the part's name, such as ``slay_R``.
+    class applies all parts in sequence, so that a test of the instance covers every part. Its hyper-parameters are the
+    parts' hyper-parameters, each prefixed with its part's name, such as ``slay_R`` for ``R`` of ``slay``.
 
     Source: Lieber et al. (2024), section 3, for the pattern; each part has its own source.
     """
@@ -38,7 +38,7 @@ class Hybrid(Mechanism):
         Mechanism.__post_init__(self, generator)  # skips Attention's: the parts have their own projections
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Build each part, with its own draws from ``generator``."""
+        """Build all parts, one after the other, with initial values drawn from ``generator``."""
         values = {name: getattr(self, name) for name in (*SIZES, *options_of(type(self)))}
         self.layers = nn.ModuleList(
             unit(**options, generator=generator) for unit, options in self.layers_of(values, len(self.parts))
@@ -46,7 +46,7 @@ class Hybrid(Mechanism):
 
     @classmethod
     def layers_of(cls, values: dict[str, Any], num_layers: int) -> list[Layer]:
-        """Return the part and its options for every layer of a model.
+        """Return the class of the part and its arguments for every layer of a model.
 
         Raises:
             UsageError: If the model has fewer layers than the pattern.

@@ -1,4 +1,4 @@
-"""Support for ordinary PyTorch modules: reads the constructor of a plain ``nn.Module`` and seeds what it draws."""
+"""Functions that read the constructor of a plain ``nn.Module``, and seed the random values that it draws."""
 
 import inspect
 import math
@@ -63,7 +63,7 @@ FRAMES = frozenset({"synthbench", "jaxtyping", "beartype"})
 
 
 class Construction(NamedTuple):
-    """Arguments for a module's constructor."""
+    """Arguments with which a module's constructor is called."""
 
     fields: Mapping[str, str]
     """Name of the mechanism's field that is passed to each constructor parameter."""
@@ -72,14 +72,16 @@ class Construction(NamedTuple):
 
 
 def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construction:
-    """Divide a constructor's parameters into sizes of the model, and hyper-parameters with a plain default.
+    """Divide a constructor's parameters into those that the model sets, such as its width, and hyper-parameters.
+
+    A hyper-parameter has a boolean, a number or a string as its default. Other parameters keep their defaults.
 
     Args:
         module: Class whose constructor takes keyword arguments.
         taken: Names that hyper-parameters must not have.
 
     Raises:
-        UsageError: If the constructor has a required parameter with an unknown name.
+        UsageError: If the constructor has a required parameter that is in neither ``SUPPLIED`` nor ``IF_REQUIRED``.
     """
     fields, options = {}, {}
     owner = _constructor_of(module)
@@ -127,7 +129,7 @@ def class_built_by(function: Callable[..., nn.Module]) -> type[nn.Module]:
 
 
 def read_by(function: Callable[..., nn.Module]) -> dict[str, Any]:
-    """Return, by name, the plain values that a function uses from enclosing scopes, or that a ``partial`` binds."""
+    """Return the booleans, numbers and strings that a function uses from outside, or a ``partial`` binds, by name."""
     if isinstance(function, partial):
         return {**read_by(function.func), **function.keywords}
     if not inspect.isfunction(function):
@@ -139,7 +141,10 @@ def read_by(function: Callable[..., nn.Module]) -> dict[str, Any]:
 
 
 def declared_facts(module: type[nn.Module]) -> dict[str, str | int]:
-    """Read the class variables that a module declares; the default name of class ``GatedMean`` is ``gated_mean``."""
+    """Return a module's name, label and other facts, as its class variables declare them, or by default.
+
+    The default name of the class ``GatedMean`` is ``gated_mean``.
+    """
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", module.__name__)
     facts: dict[str, str | int] = {
         "name": words.lower().strip("_"),
@@ -154,7 +159,7 @@ def declared_facts(module: type[nn.Module]) -> dict[str, str | int]:
 
 
 def calling_module() -> str:
-    """Name of the innermost calling module outside synthbench."""
+    """Return the name of the innermost calling Python module outside synthbench."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "synthbench").partition(".")[0] in FRAMES:
         frame = frame.f_back
@@ -184,7 +189,7 @@ def drawing_from(generator: torch.Generator | None) -> Iterator[None]:
 
 @contextmanager
 def without_compilation() -> Iterator[None]:
-    """Run code wrapped by ``torch.compile`` uncompiled, since each shape, precision and mode would be compiled anew."""
+    """Switch off ``torch.compile`` for the code inside, which would be compiled anew for each shape and precision."""
     if "torch._dynamo" not in sys.modules:  # nothing is compiled, and its import takes a second
         yield
         return
@@ -197,7 +202,7 @@ def _next_seed(generator: torch.Generator) -> int:
 
 
 def _constructor_of(module: type[nn.Module]) -> type:
-    """Find the nearest class, from ``module`` up to its bases, whose constructor is not only ``*args, **kwargs``."""
+    """Find the first class, from ``module`` up to its bases, whose constructor is not just ``*args, **kwargs``."""
     for owner in module.__mro__:
         if {"__init__", "__signature__"} & vars(owner).keys():
             parameters = inspect.signature(owner).parameters.values()
@@ -214,7 +219,10 @@ def _hints(constructor: Any) -> dict[str, Any]:
 
 
 def _option(module: type[nn.Module], default: Any, hint: Any) -> tuple[Any, Any] | None:
-    """Return a parameter's annotation and option; None if the default is not a finite value of the annotated type."""
+    """Return the annotation and the option for a parameter.
+
+    The result is None if the parameter's default is not a finite value of the annotated type.
+    """
     is_choice = get_origin(hint) is Literal and all(isinstance(choice, str) for choice in get_args(hint))
     kind = hint if is_choice or hint in VALUES else type(default)
     if not _fits(default, str if is_choice else kind) or (is_choice and default not in get_args(hint)):
@@ -236,7 +244,7 @@ def _is_fact(name: str, fact: Any) -> bool:
 
 
 def refusal(module: type[nn.Module], reason: str, problem: TypeError | None = None) -> str:
-    """Explain why a module cannot be built; name the file and line, and the parameters that are supplied."""
+    """Return a message on why a module cannot be built, with its file and line, and the parameters supplied to it."""
     place = (raised_at(problem, module) if problem else "") or place_of(module)
     return (
         f"{module.__name__}{f' ({place})' if place else ''} cannot be built as a mechanism: {reason}; "

@@ -1,4 +1,4 @@
-"""Parameters of a module: perturbs them, and finds those that no output uses."""
+"""Functions that perturb a module's parameters, and find the parameters that no output depends on."""
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ def perturb(module: nn.Module) -> None:
     """Change trained parameters slightly, in place, since a zero or a symmetry can hide what an output depends on.
 
     For example, an output is constant if a gate, an output projection or a low-rank factor begins at zero. A constant
-    output would pass any test for leaks of later inputs.
+    output would pass any test of causality.
     """
     for index, parameter in enumerate(module.parameters()):
         if not parameter.requires_grad:
@@ -31,7 +31,7 @@ def unused_parameters(mixer: Mixer, x: Tensor) -> list[str]:
     """List the names of the trained parameters on which no output depends.
 
     Args:
-        mixer: Mechanism of a single run; its parameters are changed slightly.
+        mixer: A mechanism, without an axis for several runs; its parameters are changed slightly.
         x: Inputs, [batch, length, width].
     """
     perturb(mixer)

@@ -1,4 +1,4 @@
-"""Shared code of attention whose state is a matrix, and initial values of gates from several papers."""
+"""Base classes of attention whose state is a matrix, and initial values of gates as in several papers."""
 
 import math
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from synthbench.options import option
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class RecurrentAttention(Attention):
-    """Attention with gates or rates computed from the tokens; by default, a head's state is a key-to-value matrix."""
+    """Attention with gates or rates computed from the tokens; by default, a head's state is a key x value matrix."""
 
     family: ClassVar = "linear-recurrent"
     own_positions: ClassVar[Literal["none", "rope"]] = "none"
@@ -49,7 +49,7 @@ class SiluAttention(RecurrentAttention):
     """The number that the norm adds to the mean square of a head's output."""
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the parts around the recurrence; a subclass calls this after drawing its own parameters."""
+        """Create the convolution, norm and output gate; a subclass calls this after drawing its own parameters."""
         if self.conv:
             self.own_convolution = ShortConvolution(self.conv, 3 * self.model_dim, generator)
         # The authors divide q by the root of its width. The norm undoes this, except for its epsilon.
@@ -67,7 +67,10 @@ class SiluAttention(RecurrentAttention):
     def draw_decay(
         self, generator: torch.Generator | None, *, width: int = 1, lowest: float = 0.0, undecayed: bool
     ) -> None:
-        """Draw rates, uniformly from [lowest, 16], and biases for :meth:`log_decay`; ``undecayed``: no weight decay."""
+        """Draw a rate, uniformly from [lowest, 16], and ``width`` biases per head for :meth:`log_decay`.
+
+        If ``undecayed`` is True, weight decay does not apply to them.
+        """
         log_rates = torch.empty(self.num_heads, 1, 1).uniform_(lowest, 16, generator=generator).log()
         biases = log_uniform_steps(self.num_heads, 1, width, generator=generator)
         kind = UndecayedParameter if undecayed else nn.Parameter
@@ -78,11 +81,11 @@ class SiluAttention(RecurrentAttention):
         return -self.log_rate.exp() * softplus(x + self.gate_bias)
 
     def output_gates(self, x: Tokens) -> ValueHeads | None:
-        """Compute the output gates from the tokens; None if there are none."""
+        """Compute the output gates from the tokens; None if the layer has no output gate."""
         return None if self.out_gate is None else self.by_head(self.activated(self.out_gate(x)))
 
     def normed(self, out: ValueHeads, gates: ValueHeads | None) -> ValueHeads:
-        """Normalise each head's output, and multiply it by its gates if there are any."""
+        """Normalise each head's output, and multiply it by the gates unless they are None."""
         normal = rms_norm(out, out.shape[-1:], eps=self.epsilon) if self.norm is None else self.norm(out)
         return normal if gates is None else normal * gates
 

@@ -16,8 +16,8 @@ def yat_kernel(q: Queries, k: Keys, epsilon: float) -> PairScores:
     """Compute (q·k)² / (‖q - k‖² + epsilon) for every pair.
 
     The squared distance is computed from inner products, which is cheap but can give a result below zero where q ≈ k.
-    Such a result is replaced by zero, so that the kernel stays finite. The code behind the papers' tables lacks this
-    guard.
+    Such a result is replaced by zero, so that the kernel stays finite. The code behind the tables of the papers on the
+    Yat kernel lacks this guard.
 
     For a given q, the kernel is largest at k = (1 + epsilon/‖q‖²) q, where it equals ‖q‖⁴/epsilon + ‖q‖². Bouhsine
     (2026), proposition 11, gives ‖q‖⁴/epsilon instead, the value at k = q. The gradient agrees with theorem 5 of that
@@ -30,7 +30,7 @@ def yat_kernel(q: Queries, k: Keys, epsilon: float) -> PairScores:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class YatAttention(ScoreAttention):
-    """Attention with a kernel that is never negative, and a choice of three normalisers."""
+    """Attention with a kernel that is never negative; its values are normalised by softmax, sum or softermax."""
 
     # `mechanism` makes dataclasses of the classes, which ruff cannot see: an option is a field, not a shared default.
     normaliser: Normaliser = option("softmax", "what makes weights of the kernel's values")  # noqa: RUF009

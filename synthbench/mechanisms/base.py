@@ -3,8 +3,8 @@
 ============================  ================================  ====================================================
 class                         you implement                     you inherit
 ============================  ================================  ====================================================
-:class:`ScoreAttention`       ``scores(q, k)``, a normaliser    mask, query blocks for long sequences, attention maps
-:class:`FeatureAttention`     ``features(x, side)``             Gram, chunked and recurrent forms
+:class:`ScoreAttention`       ``scores(q, k)``, a normaliser    causal mask, query blocks for long sequences
+:class:`FeatureAttention`     ``features(x, side)``             attention by Gram matrix, by chunks, by recurrence
 :class:`Attention`            ``attend(q, k, v)``               projections and heads
 :class:`Mechanism`            ``forward(x)``                    a place in the registry
 ============================  ================================  ====================================================
@@ -58,7 +58,7 @@ U = TypeVar("U", bound=nn.Module)
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Mechanism(FieldModule, Mixer):
-    """A causal map from sequence to sequence: the part of a block that mixes positions.
+    """A causal map from sequence to sequence: the part of a block (one layer of the model) that mixes positions.
 
     The fields made by :func:`synthbench.options.option` are its hyper-parameters. ``model_dim``, ``num_heads``,
     ``max_length`` and ``bias`` describe the surrounding model.
@@ -155,7 +155,7 @@ class Mechanism(FieldModule, Mixer):
     def advance(self, x: Token, state: State) -> Token:
         """Compute the output at the next token, which follows ``state.position`` tokens; update ``state`` in place.
 
-        By default, the state keeps every input, and ``forward_last`` runs over all of them.
+        By default, the state keeps every input, and ``forward_last`` runs over all inputs so far.
         """
         return self.forward_last(state.append(EVERY_INPUT, x))
 
@@ -165,7 +165,12 @@ class Mechanism(FieldModule, Mixer):
 
     @classmethod
     def layers_of(cls, values: dict[str, Any], num_layers: int) -> "list[Layer]":
-        """Return the mechanism of each layer of a model, as a class and its arguments except the generator."""
+        """Return class and arguments, except ``generator``, of the mechanism in each layer; by default, all are equal.
+
+        Args:
+            values: Arguments by name.
+            num_layers: Number of layers of the model.
+        """
         return [(cls, values)] * num_layers
 
 
@@ -223,15 +228,21 @@ class Attention(Mechanism):
         """Attend causally: output t mixes the values 0..t."""
 
     def controls(self, x: Tokens) -> tuple[Tensor | None, ...]:  # noqa: ARG002 - for mechanisms with gates or rates
-        """Compute gates and rates from the tokens: the arguments of ``attend`` after q, k and v; by default, none."""
+        """Compute gates and rates from the tokens; by default, there are none.
+
+        The results are the arguments of ``attend`` after q, k and v.
+        """
         return ()
 
     def forward(self, x: Tokens) -> Tokens:
-        """Project to queries, keys, values and controls, attend, and project back."""
+        """Compute queries, keys, values, and any gates and rates; attend; project the result."""
         return self.merge_heads(self.attended(x))
 
     def attended(self, x: Tokens, state: State | None = None) -> ValueHeads:
-        """Compute the heads' outputs; with a state, which ``attend`` must take, ``x`` holds only the next token."""
+        """Compute the heads' outputs.
+
+        If a state is given, ``x`` holds only the next token, and ``attend`` must accept a state.
+        """
         if state is None:
             return self.attend(*self.heads(x), *self.controls(x))
         return self.attend(*self.heads(x, state), *self.controls(x), state=state)  # type: ignore[call-arg]
@@ -246,8 +257,8 @@ class Attention(Mechanism):
     def advance(self, x: Token, state: State) -> Token:
         """Process the next token.
 
-        If ``attend`` takes a state, the state is passed to it. Otherwise, the state keeps all keys and values if
-        ``takes_last_queries`` is True and there are no controls, else all inputs.
+        If ``attend`` accepts a state, it receives the state. Otherwise, the state keeps all keys and values if
+        ``takes_last_queries`` is True and :meth:`controls` computes no gates or rates; else, it keeps all inputs.
         """
         if takes_state(self.attend):
             return self.merge_heads(self.attended(x, state))
@@ -261,8 +272,8 @@ class Attention(Mechanism):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Project to queries, keys and values, each [..., heads, length, head_dim]; rotate q and k by position.
 
-        With a state, ``x`` holds only the next token. A mechanism that projects something other than ``x`` passes the
-        projection as ``fused``.
+        If a state is given, ``x`` holds only the next token. ``fused``, [..., length, 3 * model_dim], replaces the
+        projection of ``x``, for mechanisms that project something else.
         """
         fused = self.qkv(x) if fused is None else fused
         if self.convolution is not None:  # the block's convolution, followed by SiLU
@@ -286,7 +297,7 @@ class Attention(Mechanism):
         return q, k, v
 
     def rotated(self, x: Float[Tensor, "*batch heads length head_dim"], state: State | None) -> Tensor:
-        """Rotate queries or keys by their positions, which begin at 0 or, with a state, at ``state.position``."""
+        """Rotate queries or keys by their positions, which begin at 0 or, given a state, at ``state.position``."""
         if self.rotation is None:
             return x
         turned: Tensor = self.rotation(x) if state is None else self.rotation(x, state.position)
@@ -352,8 +363,8 @@ class ScoreAttention(Attention):
 class FeatureAttention(Attention):
     """Attention with a kernel that is an inner product of features, at a cost linear in the length.
 
-    Features may be given as factors: (a, b) stands for the tensor product a ⊗ b. This product is never formed, since
-    ⟨a ⊗ b, a' ⊗ b'⟩ = ⟨a, a'⟩⟨b, b'⟩.
+    Features may be given as factors: (a, b) stands for the tensor product a ⊗ b. Since ⟨a ⊗ b, a' ⊗ b'⟩ =
+    ⟨a, a'⟩⟨b, b'⟩, this product is formed only when single tokens are processed.
     """
 
     takes_last_queries: ClassVar = True
@@ -368,14 +379,14 @@ class FeatureAttention(Attention):
 
     @abstractmethod
     def features(self, x: KeyRows, side: Side) -> Tensor | tuple[Tensor, ...]:
-        """Map queries or keys to features, [..., length, m], or to factors whose tensor product is the features."""
+        """Map queries or keys to features, [..., length, m], or to several factors, whose tensor product they are."""
 
     def position_features(
         self,
         positions: Float[Tensor, " length"],  # noqa: ARG002 - for subclasses with such features
         side: Side,  # noqa: ARG002 - the same
     ) -> Tensor | None:
-        """Compute one more factor of the features, [length, m], from the positions alone; by default, None."""
+        """Compute another factor of the features, [length, m], from the positions alone; by default, return None."""
         return None
 
     def factors(self, x: KeyRows, side: Side, first_position: int = 0) -> linear.Factors:
@@ -396,7 +407,10 @@ class FeatureAttention(Attention):
         return self.attend_by_torch(q, k, v) if kernel is None else kernel(q, k, v)
 
     def gpu_kernel(self, q: Tensor, k: Tensor, v: Tensor) -> kernels.Form | None:
-        """Return the GPU kernel for tensors of this size, type and device; None if no kernel supports them."""
+        """Return the GPU kernel for tensors of this size, type and device.
+
+        The result is None if no kernel supports such tensors, or if the features have trained parameters.
+        """
         return None if self._has_trained_features() else kernels.of(self, q, k, v)
 
     def attend_by_torch(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
@@ -483,7 +497,10 @@ class ModuleMechanism(Mechanism):
 
 
 def stock_part(meaning: str) -> Any:
-    """Declare an option for a part of the authors' layer, which the rows made before the option lack."""
+    """Declare a boolean option, by default True, for a part of the layer as its authors build it.
+
+    Result rows older than the option were made without this part.
+    """
     return option(default=True, meaning=meaning, absent=False)
 
 
@@ -496,8 +513,8 @@ def convolved(
 ) -> Float[Tensor, "*leading length dim"]:
     """Apply a short causal convolution.
 
-    With a state, ``x`` holds only the next token. The inputs that later tokens need are stored in the state under the
-    name ``kept``.
+    If a state is given, ``x`` holds only the next token. The inputs that later tokens need are then stored in the state
+    under the name ``kept``.
     """
     if state is None:
         everything: Tensor = convolution(x)
@@ -508,24 +525,24 @@ def convolved(
 
 
 def kept_by_convolution(width: int, channels: int, length: int) -> int:
-    """Count the numbers that a causal convolution keeps after ``length`` tokens to process the next token."""
+    """Count the numbers that a convolution of ``width`` taps keeps after ``length`` tokens, for the next token."""
     return min(length, max(width - 1, 0)) * channels
 
 
 def takes_state(attend: Callable[..., Tensor]) -> bool:
-    """Return whether an ``attend`` method takes a state, and can thus process one token at a time."""
+    """Return whether an ``attend`` method accepts a state, so that it can process one token at a time."""
     return "state" in inspect.signature(attend).parameters
 
 
 class Mechanisms(Registry[Mechanism]):
-    """The registered mechanisms, and hybrids of them, which are named by a pattern such as ``gla+softmax``."""
+    """The registered mechanisms, and hybrids: patterns such as ``gla+softmax`` of one mechanism per layer."""
 
     def __getitem__(self, name: str) -> type[Mechanism]:
         """Return the class called ``name`` or, for a pattern such as ``gla+softmax``, the hybrid.
 
         Raises:
-            UnknownName: If no mechanism has this name; the message suggests the nearest one.
-            UsageError: If the pattern is not allowed.
+            UnknownName: If no mechanism has this name, or the name of a part; the message suggests the nearest names.
+            UsageError: If no hybrid can be made of the parts, for example because all are the same mechanism.
         """
         if "+" not in name:
             return super().__getitem__(name)
@@ -534,11 +551,11 @@ class Mechanisms(Registry[Mechanism]):
         return hybrid(name)
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether ``name`` is a mechanism's name or a pattern of names, without importing other packages."""
+        """Tell whether ``name`` is a mechanism's name or a pattern of such names; import no plugin's package."""
         return isinstance(name, str) and all(super(Mechanisms, self).__contains__(part) for part in name.split("+"))
 
     def resolve(self, name: str) -> str:
-        """Find the registered name for a name or label, or for a pattern of these, without importing other packages.
+        """Find the registered name for a name or label, or for a pattern of these; import no plugin's package.
 
         Raises:
             UsageError: If a name or label matches several mechanisms.
@@ -547,7 +564,7 @@ class Mechanisms(Registry[Mechanism]):
         return found if found in self or "+" not in name else "+".join(map(self.resolve, name.split("+")))
 
     def is_built_in(self, name: str) -> bool:
-        """Tell whether a mechanism, or each part of a pattern, comes with synthbench; import no other package."""
+        """Tell whether a mechanism, or each part of a pattern, comes with synthbench; import no plugin's package."""
         return all(super(Mechanisms, self).is_built_in(part) for part in name.split("+"))
 
 
@@ -555,11 +572,11 @@ MECHANISMS = Mechanisms("mechanism", room="synthbench.mechanisms")
 
 
 def options_of(name: str, listed: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Select the options of one mechanism; for a hybrid, those of its parts, renamed by :func:`part_option`.
+    """Select the options of one mechanism or, for a hybrid, its parts' options, renamed by :func:`part_option`.
 
     Args:
-        name: Name of a mechanism, or a pattern such as ``gla+softmax``.
-        listed: Options of several mechanisms, by mechanism name, as in a suite.
+        name: Name of a mechanism, or of a hybrid: a pattern such as ``gla+softmax``.
+        listed: Options of several mechanisms by the mechanism's name, as a benchmark suite lists them.
     """
     if "+" not in name:
         return {**listed.get(name, {})}
@@ -569,7 +586,10 @@ def options_of(name: str, listed: Mapping[str, Mapping[str, Any]]) -> dict[str, 
 
 
 def condition_options(unit: type[Mechanism], condition: str) -> dict[str, Value]:
-    """Return the options by which a condition, such as ``bare``, differs from the mechanism's defaults.
+    """Return the options that a condition sets to other values than the mechanism's defaults.
+
+    A condition is a variant of all mechanisms: the layers as their authors build them (``stock``), or only the
+    recurrences or attention scores (``bare``).
 
     Args:
         unit: Class of the mechanism.
@@ -581,12 +601,12 @@ def condition_options(unit: type[Mechanism], condition: str) -> dict[str, Value]
 
 
 def mean_state(states: Sequence[int]) -> int:
-    """Average the state sizes of layers, rounded up."""
+    """Return the mean of the layers' state sizes, rounded up."""
     return -(-sum(states) // len(states))
 
 
 def part_option(part: str, option: str) -> str:
-    """Name of a part's option in a hybrid, such as ``slay_R`` for the option ``R`` of ``slay``."""
+    """Return the name of a part's option in a hybrid, such as ``slay_R`` for the option ``R`` of ``slay``."""
     return f"{part.replace('-', '_').replace('.', '_').replace('/', '_')}_{option}"
 
 
@@ -612,26 +632,27 @@ def mechanism(
     family: str | None = None,
     source: str | None = None,
 ) -> Any:
-    """Register a subclass of :class:`Mechanism`, or any causal ``nn.Module`` class, as a mechanism; return the class.
+    """Register a class as a mechanism, and return it: a subclass of :class:`Mechanism`, or any causal ``nn.Module``.
 
     A ``Mechanism`` becomes a dataclass, whose fields made by :func:`synthbench.options.option` are its
-    hyper-parameters. A module must map [batch, length, width] to the same shape; docs/plugins.md lists the arguments
-    that its constructor can receive::
+    hyper-parameters. Any other module must map [batch, length, width] to the same shape; docs/plugins.md lists the
+    arguments that its constructor can receive::
 
         @mechanism(family="convolution")
         class ShortConvolution(nn.Module): ...
 
     Args:
         unit: The class to register; if None, a decorator is returned.
-        name: Registered name; if None, the class's ``name``, which for a module defaults to its class name in snake
+        name: Registered name; if None, the class's ``name``. A plain module without one gets its class name in snake
             case.
-        label: Name in tables; if None, the class's ``label``, which for a module defaults to its class name.
-        family: Group of related mechanisms; if None, the class's ``family``, which for a module defaults to ``other``.
-        source: Key of the paper; if None, the class's ``source``, which for a module defaults to ``unpublished``.
+        label: Name in tables; if None, the class's ``label``. A plain module without one gets its class name.
+        family: Group of related mechanisms; if None, the class's ``family`` or, for a plain module without one,
+            ``other``.
+        source: Key of the paper; if None, the class's ``source`` or, for a plain module without one, ``unpublished``.
 
     Raises:
-        UsageError: If ``unit`` is not a subclass of ``nn.Module``, the name is malformed or taken, or a module's
-            constructor has a required parameter with an unknown name.
+        UsageError: If ``unit`` is not a subclass of ``nn.Module``, the name is malformed or taken, or a plain module's
+            constructor has a required parameter that synthbench cannot supply.
     """
     given = {"name": name, "label": label, "family": family, "source": source}
     facts = {key: fact for key, fact in given.items() if fact is not None}

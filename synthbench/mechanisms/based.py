@@ -19,21 +19,22 @@ from synthbench.options import option
 class Based(FeatureAttention):
     r"""The kernel :math:`1 + z + z^2 / 2`, with :math:`z = q \cdot k / \sqrt{d}`: the exponential to second order.
 
-    Its features are :math:`[1, x d^{-1/4}, vec(x x^\top) / \sqrt{2 d}]`. The kernel is never below 1/2, so the
-    denominator grows with the length. The bare layer has this kernel in every head, with rotary positions if chosen.
+    The features of a query or key x are :math:`[1, x d^{-1/4}, vec(x x^\top) / \sqrt{2 d}]`. The kernel is never below
+    1/2, so the denominator grows with the length. The bare layer has this kernel in every head and nothing else. A
+    rotary position encoding, if chosen, rotates all its heads.
 
-    In the stock layer, the last half of the heads use softmax of z over the last ``window`` tokens instead, and a
+    In the stock layer, the second half of the heads use softmax of z over the last ``window`` tokens instead, and a
     position encoding rotates only these heads. Before all heads, a gated convolution replaces each token x by
     :math:`conv(x) \odot (x W + b) + x`.
 
-    State: ``(1 + d + d^2) * (value_dim + 1)`` numbers per head with the kernel above; the last ``window - 1`` keys and
-    values per head with a window; and the last ``conv - 1`` tokens.
+    State: ``(1 + d + d^2) * (value_dim + 1)`` numbers for each head with the kernel above; the last ``window - 1`` keys
+    and values for each head with a window; and the last ``conv - 1`` tokens.
 
     Source: Arora et al. (2024), sections 4.1 and 4.2; the code of HazyResearch/based and, for the convolution,
-    HazyResearch/zoology, ``mixers/base_conv.py``. Their models have layers of three kinds: convolution, Taylor kernel
-    and window. Here, each layer combines all three, since a model may have a single layer. The hybrid ``based+local``
-    with ``based_window=0`` alternates layers without and with a window. Their convolution is followed by a norm and is
-    wider in language models. Their queries and keys have 16 channels per head.
+    HazyResearch/zoology, ``mixers/base_conv.py``. The authors' models have layers of three kinds: convolution, Taylor
+    kernel and window. Here, each layer combines all three, since a model may have a single layer. The hybrid
+    ``based+local`` with ``based_window=0`` alternates layers without and with a window. The authors' convolution is
+    followed by a norm and is wider in language models. Their queries and keys have 16 channels per head.
     """
 
     name: ClassVar = "based"
@@ -88,7 +89,7 @@ class Based(FeatureAttention):
         return torch.cat([x[..., : self.num_linear, :, :], turned[..., self.num_linear :, :, :]], dim=-3)
 
     def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> AnswerHeads:
-        """Attend with the Taylor kernel in the first heads, and with softmax over the window in the others."""
+        """Attend with the Taylor kernel in the first heads, and with softmax over the window in the other heads."""
         if not self.window:
             return super().attend(q, k, v, state=state)
         n = self.num_linear
@@ -97,7 +98,7 @@ class Based(FeatureAttention):
         return torch.cat([first, last], dim=-3)
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers that heads of both kinds and the convolution keep."""
+        """Count the numbers that the heads with the Taylor kernel, the heads with a window and the convolution keep."""
         linear = super().state_elements(length) // self.num_heads * self.num_linear
         local = 2 * min(length, max(self.window - 1, 0)) * self.head_dim * (self.num_heads - self.num_linear)
         return linear + local + kept_by_convolution(self.conv, self.model_dim, length)

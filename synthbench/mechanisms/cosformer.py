@@ -18,7 +18,7 @@ class Cosformer(FeatureAttention):
     r"""ReLU features reweighted by distance: :math:`relu(q_i) \cdot relu(k_j) \cos(\pi (i - j) / 2T)`.
 
     Here, T is ``max_length``. The cosine is the inner product of two vectors (cos, sin), one computed from position i,
-    the other from j. So each feature is multiplied by a factor that depends on its position only.
+    the other from j. So each feature is multiplied by a factor that depends on the token's position only.
 
     State: ``2 * key_dim * (value_dim + 1)`` numbers per head.
 

@@ -26,9 +26,9 @@ class Deltanet(SiluAttention):
 
     .. math:: S_t = S_{t-1} - \beta_t k_t (S_{t-1}^T k_t - v_t)^T, \qquad out_t = norm(S_t^T q_t)
 
-    The norm divides a head's output by its root mean square and has a gain. This is the stock layer; the bare layer has
-    no convolution, no SiLU and no gain. The option ``output_gate`` multiplies the output by :math:`silu(x_t W_g)`; it
-    is off by default, as in the authors' code.
+    The norm divides a head's output by its root mean square and has a gain. This is the stock layer, as its authors
+    build it. The bare layer, the recurrence alone, has no convolution, no SiLU and no gain. The option ``output_gate``
+    multiplies the output by :math:`silu(x_t W_g)`; it is off by default, as in the authors' code.
 
     A step multiplies the state by :math:`I - \beta_t k_t k_t^T`, whose eigenvalues are 1 and :math:`1 - \beta_t`. The
     eigenvalue :math:`1 - \beta_t` lies between 0 and 1. With ``eigenvalues=signed``, beta is doubled, so this
@@ -40,8 +40,8 @@ class Deltanet(SiluAttention):
     Source: Schlag et al. (2021), section 4.2, for the rule; Yang et al. (2024), Parallelizing linear transformers with
     the delta rule, for the algorithm and the scaling of q and k. The parts around the recurrence follow
     flash-linear-attention, ``layers/delta_net.py``; signed eigenvalues follow Grazzi et al. (2025).
-    Flash-linear-attention divides q by the root of its width. The stock layer multiplies the norm's epsilon by this
-    width instead, to the same effect. The bare layer does neither, which only makes its epsilon relatively smaller.
+    Flash-linear-attention divides q by the square root of its width. The stock layer multiplies the norm's epsilon by
+    this width instead, to the same effect. The bare layer does neither, so its epsilon is relatively smaller.
     """
 
     name: ClassVar = "deltanet"
@@ -62,7 +62,7 @@ class Deltanet(SiluAttention):
     )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projection to beta, then the parts around the recurrence."""
+        """Draw the projection to beta, then the convolution, the norm and the output gate."""
         self.rate = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
         super().initialise(generator)
 

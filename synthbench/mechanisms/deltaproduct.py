@@ -22,9 +22,9 @@ from synthbench.options import option
 class Deltaproduct(SiluAttention):
     r"""The delta rule in ``steps`` steps per token, each with a key, a value and a rate of its own.
 
-    First, q and all k and v pass through a causal convolution of ``conv`` taps per channel and SiLU; q and all k are
-    then scaled to length 1. In each head, with n = ``steps``, :math:`\beta_{t,j} = 2 \sigma(x_t W_{\beta,j})` and
-    :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`,
+    First, q and the k and v of all steps pass through a causal convolution of ``conv`` taps per channel and SiLU. Then
+    q and the k of all steps are scaled to length 1. In each head, with n = ``steps``,
+    :math:`\beta_{t,j} = 2 \sigma(x_t W_{\beta,j})` and :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`,
 
     .. math::
         S_{t,0} = \alpha_t S_{t-1}, \qquad
@@ -32,18 +32,18 @@ class Deltaproduct(SiluAttention):
         out_t = norm(S_{t,n}^T q_t) \odot silu(x_t W_g)
 
     The norm divides a head's output by its root mean square and has a gain. Weight decay does not apply to A and b.
-    This is the stock layer. The bare layer has no convolution, no gain and no output gate, and weight decay applies to
-    A and b. Each token multiplies the state by a product of n generalised Householder matrices, which can be a
-    rotation. With ``gate=none``, alpha is 1.
+    This is the stock layer, as in the code cited below. The bare layer has no convolution, no gain and no output gate,
+    and weight decay applies to A and b. Each token multiplies the state by a product of n generalised Householder
+    matrices; such a product can be a rotation. With ``gate=none``, alpha is 1.
 
-    State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs (q, all k and all v) at the last
-    ``conv - 1`` tokens.
+    State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs (q, and the k and v of all steps) at
+    the last ``conv - 1`` tokens.
 
     Source: Siems et al. (2025), DeltaProduct, with or without a gate. The default of two steps, beta up to 2, the gate,
     the parts around the recurrence, and the initial A and b (as in ``gated-deltanet``) follow flash-linear-attention,
     ``layers/gated_deltaproduct.py``. In that code, values are twice as wide as keys, and all keys together have three
-    quarters of the model's width; here, keys and values have equal width. For q and the norm's
-    epsilon, see ``deltanet``.
+    quarters of the model's width; here, keys and values have equal width. On the scaling of q and the norm's epsilon,
+    see ``deltanet``.
     """
 
     name: ClassVar = "deltaproduct"
@@ -57,7 +57,7 @@ class Deltaproduct(SiluAttention):
     undecayed: bool = stock_part("whether weight decay leaves the gate's rate A and bias alone")
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projections to rates and to the further steps' keys and values, the gate, and the other parts."""
+        """Draw the projections to rates, and to keys and values of the steps after the first; then all other parts."""
         self.rate = Linear(self.model_dim, self.num_heads * self.steps, bias=False, generator=generator)
         self.others = (
             Linear(self.model_dim, 2 * (self.steps - 1) * self.model_dim, bias=self.bias, generator=generator)
@@ -81,7 +81,7 @@ class Deltaproduct(SiluAttention):
     def controls(self, x: Tokens, state: State | None = None) -> tuple[Tensor | None, ...]:
         """Compute rates, logarithms of the gates, output gates, and keys and values of the steps after the first.
 
-        The rates are [..., heads, length, steps]. With a state, ``x`` holds only the next token.
+        The rates are [..., heads, length, steps]. If a state is given, ``x`` holds only the next token.
         """
         beta = 2 * self.by_head(self.rate(x)).sigmoid()
         gate = self.log_decay(self.by_head(self.forget(x))) if self.gate == "head" else None
@@ -108,7 +108,7 @@ class Deltaproduct(SiluAttention):
         *,
         state: State | None = None,
     ) -> ValueHeads:
-        """Attend with the given rates, gates and further steps; by default, one step with beta 1 and no decay."""
+        """Attend with the given rates, gates and further steps; the default is one step with beta 1 and no decay."""
         beta = torch.ones_like(k[..., :1]) if beta is None else beta
         log_gate = torch.zeros_like(beta[..., :1]) if log_gate is None else log_gate
         keys, values = k.unsqueeze(-2), v.unsqueeze(-2)

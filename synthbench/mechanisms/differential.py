@@ -31,11 +31,13 @@ class Differential(Attention):
         \lambda \, softmax_s\Big( \frac{q^2_t \cdot k^2_s}{\sqrt d} \Big) \Big] v_s \Big), \qquad
         \lambda = e^{\lambda_{q1} \cdot \lambda_{k1}} - e^{\lambda_{q2} \cdot \lambda_{k2}} + \lambda_0
 
-    ``layout=authors`` (stock and bare): two heads of the model form one differential head. So with RoPE, q and k of
+    With ``layout=authors``, the default, two heads of the model form one differential head. So with RoPE, q and k of
     each softmax rotate at all frequencies. The norm divides by the root mean square and has a gain, and
     :math:`\lambda_0` is 0.8 - (0.8 - ``initial``) exp(-0.3 l) in layer l = 0, 1, ...
-    ``layout=split``: each head is split in two after the rotation by position, so that one softmax has the fast
-    frequencies and the other the slow ones. The norm has no gain, and :math:`\lambda_0` is the same in all layers.
+
+    With ``layout=split``, each head is split in two after the rotation by position. So one softmax has the fast
+    frequencies, and the other has the slow frequencies. The norm has no gain, and :math:`\lambda_0` is the same in all
+    layers.
 
     State: every key and value so far.
 
@@ -62,7 +64,7 @@ class Differential(Attention):
         """Draw the vectors of lambda.
 
         Raises:
-            UsageError: If an odd number of heads cannot be paired, or an odd head width cannot be split.
+            UsageError: If the number of heads is odd with ``layout=authors``, or their width with ``layout=split``.
         """
         width = self.head_dim
         if self.layout == "split":

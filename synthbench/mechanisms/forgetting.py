@@ -20,18 +20,18 @@ from synthbench.options import option
 
 @mechanism
 class Forgetting(RecurrentAttention):
-    r"""Softmax attention whose scores are lowered by the forget gates since the key.
+    r"""Softmax attention in which the forget gates of all tokens after a key lower the key's score.
 
     With :math:`f_t = \sigma(x_t w + b)`, one per head,
 
     .. math::
         out_t = \sum_{s \le t} softmax_s\Big( \frac{q_t \cdot k_s}{\sqrt d} + \sum_{r=s+1}^t \log f_r \Big) v_s
 
-    This is both the stock and the bare layer: the variant that the authors call LLaMA, without a position encoding.
-    ``pro`` is their other variant. It mixes each key with the previous key, :math:`k_t \leftarrow a_t k_{t-1} + (1 -
-    a_t) k_t` with :math:`a_t = \sigma(x_t w_k)`, one per head. Values are mixed in the same way, with another vector
-    :math:`w_v`. This variant also divides q, k and the output by their root mean squares, with gains, and then
-    multiplies the output by :math:`\sigma(x_t W_g)`.
+    By default, this is the variant that the authors call LLaMA, without a position encoding. The option ``pro`` gives
+    their other variant. It mixes each key with the previous key, :math:`k_t \leftarrow a_t k_{t-1} + (1 - a_t) k_t`
+    with :math:`a_t = \sigma(x_t w_k)`, one per head. Values are mixed in the same way, with another vector :math:`w_v`.
+    This variant also divides q, k and the output by their root mean squares, with gains, and then multiplies the output
+    by :math:`\sigma(x_t W_g)`.
 
     State: every key and value so far, and one number per head and token; with ``pro``, also the latest key and value
     before the mixing.
@@ -65,7 +65,7 @@ class Forgetting(RecurrentAttention):
     def prepared(
         self, q: KeyHeads, k: KeyHeads, v: ValueHeads, x: Tokens, state: State | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Mix keys and values with the previous ones, then normalise queries and keys, if ``pro`` is set."""
+        """Mix keys and values with the previous token's, then normalise queries and keys, if ``pro`` is set."""
         if not self.pro:
             return q, k, v
         back_k, back_v = self.by_head(self.shift(x).sigmoid()).chunk(2, dim=-1)
@@ -114,7 +114,7 @@ class Forgetting(RecurrentAttention):
 def shifted(x: KeyHeads, back: Float[Tensor, "*batch heads length 1"], state: State | None, kept: str) -> KeyHeads:
     """Mix every row with the previous row, whose weight is ``back``; the row before the first is zero.
 
-    With a state, ``x`` holds only the next row, and the state stores the previous row under the name ``kept``.
+    If a state is given, ``x`` holds only the next row, and the state stores the previous row under the name ``kept``.
     """
     if state is None:
         before = pad(x[..., :-1, :], (0, 0, 1, 0))

@@ -30,8 +30,8 @@ class GatedDeltanet(SiluAttention):
         out_t = norm(S_t^T q_t) \odot silu(x_t W_g)
 
     The norm divides a head's output by its root mean square and has a gain. Weight decay does not apply to A and b.
-    This is the stock layer. The bare layer has no convolution, no gain and no output gate, and weight decay applies to
-    A and b. ``eigenvalues=signed`` doubles beta, as in ``deltanet``.
+    This is the stock layer, as its authors build it. The bare layer, the recurrence alone, has no convolution, no gain
+    and no output gate, and weight decay applies to A and b. ``eigenvalues=signed`` doubles beta, as in ``deltanet``.
 
     State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs q, k and v at the last ``conv - 1``
     tokens.
@@ -39,8 +39,8 @@ class GatedDeltanet(SiluAttention):
     Source: Yang et al. (2025), section 3.1, the gated delta rule. The parts around the recurrence and the initial A and
     b follow flash-linear-attention, ``layers/gated_deltanet.py``: A is uniform in [0, 16], and the softplus of b is
     log-uniform in [0.001, 0.1]. In that code, values are twice as wide as keys, and all keys together have three
-    quarters of the model's width; here, keys and values have equal width. For q and the norm's
-    epsilon, see ``deltanet``.
+    quarters of the model's width; here, keys and values have equal width. On the scaling of q and the norm's epsilon,
+    see ``deltanet``.
     """
 
     name: ClassVar = "gated-deltanet"
@@ -68,7 +68,7 @@ class GatedDeltanet(SiluAttention):
         return (beta if self.eigenvalues == "zero-one" else 2 * beta), gates, self.output_gates(x)
 
     def read_gates(self, x: Tokens) -> Float[Tensor, "*batch length gates"]:
-        """Compute one number per head for each token."""
+        """Project each token to the inputs of the forget gates, one number per head."""
         read: Tensor = self.gate(x)
         return read
 

@@ -26,8 +26,9 @@ class Gla(RecurrentAttention):
         S_t = diag(\alpha_t) S_{t-1} + k_t v_t^T, \qquad out_t = norm(S_t^T q_t / \sqrt{d}), \qquad
         \alpha_t = \sigma(x_t W_1 W_2 + b)^{1 / \tau}
 
-    The stock layer has an output gate, which turns ``norm(...)`` into :math:`g \odot norm(...) \odot swish(x_t W_g)`
-    with a gain g that all heads share. The bare layer has neither gain nor gate.
+    The stock layer, as its authors build it, has an output gate. It turns ``norm(...)`` into
+    :math:`g \odot norm(...) \odot swish(x_t W_g)` with a gain g that all heads share. The bare layer, the recurrence
+    alone, has neither gain nor output gate.
 
     State: ``key_dim * value_dim`` numbers per head.
 
@@ -76,7 +77,7 @@ class Gla(RecurrentAttention):
         *,
         state: State | None = None,
     ) -> AnswerHeads:
-        """Attend with the given gates, one per channel or one for all channels; if None, nothing is forgotten.
+        """Attend with the given forget gates, one per channel or one for all channels; if None, nothing is forgotten.
 
         The norm of the outputs has a gain only if ``out_gate`` is given.
         """

@@ -21,21 +21,22 @@ from synthbench.options import option
 class Hgrn2(RecurrentAttention):
     r"""Gated linear attention whose key is one minus its gate.
 
-    With o_t, f_t and i_t the projections of a token that stand in place of q, k and v, and :math:`\gamma` the ``lower``
-    bound of the gates,
+    Let o_t, f_t and i_t be the projections of a token in place of q, k and v, and let :math:`\gamma` be the lower bound
+    of the gates, the option ``lower``. Then
 
     .. math::
         g_t = \gamma + (1 - \gamma) \sigma(f_t), \qquad S_t = diag(g_t) S_{t-1} + (1 - g_t) i_t^T, \qquad
         out_t = norm(S_t^T silu(o_t))
 
-    ``norm=layer`` (stock) divides by the root mean square of all channels, then multiplies by a gain. ``norm=head``
-    (bare) divides each head by the root mean square of its own channels, and has no gain.
+    In the stock layer, as the code cited below builds it, ``norm=layer`` divides by the root mean square of all
+    channels, then multiplies by a gain. In the bare layer, ``norm=head`` divides each head by the root mean square of
+    its own channels, and has no gain.
 
     State: ``key_dim * value_dim`` numbers per head.
 
     Source: Qin et al. (2024), HGRN2, section 3. SiLU on the output gate, the norm and the lack of positions follow
-    flash-linear-attention, ``layers/hgrn2.py``, whose convolutions are off by default. Left out: lower bounds that are
-    learned jointly for all layers, 0 in the first layer and larger in later layers. Here, the bound is one fixed number
+    flash-linear-attention, ``layers/hgrn2.py``, whose convolutions are off by default. In the paper, lower bounds are
+    learned jointly for all layers: 0 in the first layer and larger in later layers. Here, the bound is one fixed number
     for all layers, by default 0.
     """
 

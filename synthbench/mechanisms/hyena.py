@@ -39,9 +39,9 @@ class Hyena(Mechanism):
     learned frequencies begin at 1; omega is 1e-4 times 2 pi / L. Each channel has its own filter h, fixed decay rate
     delta and learned weight D; ``num_heads`` is ignored.
 
-    The stock layer has the short convolution with a bias, biases in the projections, and no weight decay of FFN
-    (safari, models/sequence/hyena.py). The bare layer has no short convolution; its biases and weight decay follow the
-    suite's settings.
+    The stock layer, as in the authors' code (safari, models/sequence/hyena.py), has the short convolution with a bias,
+    biases in the projections, and no weight decay of FFN. The bare layer has no short convolution. The benchmark suite
+    decides whether the bare layer's projections have biases, and weight decay applies to all its parameters.
 
     State: the gated values z of all tokens and the last ``conv - 1`` inputs of the short convolution. Fewer numbers
     would suffice only if the filters were approximated.
@@ -50,8 +50,8 @@ class Hyena(Mechanism):
     values of D are as in the authors' code. The decay reaches 0.01 after 1.5 times the length of the longest sequence
     in the first channel, and after 0.3 times that length in the last. As in their code, filters are defined over the
     longest sequence, and a shorter sequence uses their beginning. For recall tasks, the authors give FFN 5 inputs and
-    initial frequencies of 10. Here, FFN has 3 inputs and initial frequencies of 1, the defaults of their code. Left
-    out: training of FFN's inputs, at a learning rate of 1e-5.
+    initial frequencies of 10. Here, FFN has 3 inputs and initial frequencies of 1, the defaults of their code. They
+    also train FFN's inputs, at a learning rate of 1e-5; here, the inputs are fixed.
     """
 
     name: ClassVar = "hyena"
@@ -101,7 +101,7 @@ class Hyena(Mechanism):
         return self.forward(x, state)
 
     def forward(self, x: Tokens, state: State | None = None) -> Tokens:
-        """Project, gate, convolve, gate, project back; with a state, ``x`` holds only the next token."""
+        """Project, gate, convolve, gate, project back; if a state is given, ``x`` holds only the next token."""
         fused: Tensor = self.project_in(x)
         if self.own_convolution is not None:
             fused = convolved(self.own_convolution, fused, state)

@@ -1,4 +1,4 @@
-"""No mixing at all: a control."""
+"""A reference mechanism that does not mix tokens."""
 
 from typing import ClassVar
 
@@ -13,10 +13,10 @@ from synthbench.mechanisms.base import Mechanism, mechanism
 
 @mechanism
 class Identity(Mechanism):
-    """Two projections of each token alone: a control that uses no other token.
+    """Two projections of each token alone: a reference mechanism that uses no other token.
 
-    Its score is the empirical floor of a task: a higher score requires information from earlier tokens. ``num_heads``
-    is ignored.
+    Its score on a task is the task's empirical floor: a higher score requires information from earlier tokens.
+    ``num_heads`` is ignored.
 
     State: none.
 

@@ -29,16 +29,16 @@ MIN_BLOCK = 16
 
 @mechanism
 class Local(ScoreAttention):
-    r"""Softmax attention to the last ``window`` tokens, the query's own among them.
+    r"""Softmax attention to the last ``window`` tokens, including the query's own token.
 
     .. math:: out_t = \sum_{t - window < s \le t} softmax_s(q_t \cdot k_s / \sqrt{d}) \, v_s
 
-    One layer sees ``window`` tokens, L layers see ``L (window - 1) + 1``.
+    One layer sees ``window`` tokens; L layers together see ``L (window - 1) + 1`` tokens.
 
     State: the keys and values of the last ``window - 1`` tokens.
 
-    Source: Beltagy et al. (2020), section 3.1, sliding window, in its causal form; without dilation and without
-    global tokens.
+    Source: Beltagy et al. (2020), section 3.1, sliding window. Here, the window is causal, and there is no dilation and
+    no global token.
     """
 
     name: ClassVar = "local"
@@ -50,7 +50,7 @@ class Local(ScoreAttention):
     window: int = option(16, "tokens that a query sees, its own among them", low=1)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute scaled inner products, -inf for keys before the window; the last query and key share a position."""
+        """Compute scaled inner products, or -inf for keys before the window; the last query is at the last key."""
         return window_scores(q, k, self.window)
 
     def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> AnswerHeads:
@@ -63,7 +63,7 @@ class Local(ScoreAttention):
 
 
 def window_scores(q: Queries, k: Keys, window: int) -> PairScores:
-    """Compute scaled inner products, -inf for keys before the window; the last query and key share a position."""
+    """Compute scaled inner products, or -inf for keys before the window; the last query is at the last key."""
     queries, keys = q.shape[-2], k.shape[-2]
     too_old = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries - window)
     return (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(too_old, -torch.inf)

@@ -78,9 +78,10 @@ class Lstm(Mechanism):
 
 
 class _Recurrence(torch.autograd.Function):
-    """The loop over time, from gates [length, runs, rows, 4 width] to outputs [length, runs, rows, width].
+    """The loop over time, from gates [length, runs, sequences, 4 width] to outputs [length, runs, sequences, width].
 
-    The gradient is written by hand, so that everything except the recurrence is computed for all steps at once.
+    Runs are models that train together. The gradient is written by hand, so that everything except the recurrence is
+    computed for all steps at once.
     """
 
     @staticmethod

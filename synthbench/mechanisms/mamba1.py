@@ -31,15 +31,16 @@ class Mamba1(Mechanism):
 
     and the output is a projection of :math:`y \odot silu(z)`. ``num_heads`` is ignored.
 
-    The stock layer has a convolution with a bias, no bias in the input and output projections, and no weight decay of
-    A, D and b (mamba, modules/mamba_simple.py). The bare layer has no convolution; its biases and weight decay follow
-    the suite's settings.
+    The stock layer, as in the authors' code (mamba, modules/mamba_simple.py), has a convolution with a bias, no bias in
+    the input and output projections, and no weight decay of A, D and b. The bare layer has no convolution. The
+    benchmark suite decides whether these projections have biases in the bare layer, and weight decay applies to all its
+    parameters.
 
     State: ``expand * model_dim * N`` numbers, and the last ``conv - 1`` inputs of the convolution.
 
     Source: Gu & Dao (2024), algorithm 2, section 3 and figure 3. Initial values follow the paper: A_{cn} = n for n from
     1 to N, and D = 1. The softplus of b is log-uniform in [0.001, 0.1], and W is uniform in ±1/√rank. ``rank=0`` stands
-    for a sixteenth of the model's width, rounded up. B is discretised by Euler's rule, as in their code.
+    for a sixteenth of the model's width, rounded up. B is discretised by Euler's rule, as in the authors' code.
     """
 
     name: ClassVar = "mamba1"
@@ -62,7 +63,7 @@ class Mamba1(Mechanism):
         return self.expand * self.model_dim
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projections, the steps and the convolution, and set the initial rates."""
+        """Draw the projections, the convolution and the biases b of the steps; set A and D to their initial values."""
         inner, rank = self.inner_dim, self.rank or math.ceil(self.model_dim / 16)
         bias = self.bias and not self.own_biases
         self.project_in = Linear(self.model_dim, 2 * inner, bias=bias, generator=generator)
@@ -82,7 +83,7 @@ class Mamba1(Mechanism):
         return self.forward(x, state)
 
     def forward(self, x: Tokens, state: State | None = None) -> Tokens:
-        """Project, convolve, run the state space, gate, project back; with a state, ``x`` holds only the next token."""
+        """Project, convolve, run the state space, gate, project back; given a state, ``x`` is only the next token."""
         gate, channels = self.project_in(x).chunk(2, dim=-1)
         if self.own_convolution is not None:
             channels = convolved(self.own_convolution, channels, state)

@@ -34,9 +34,10 @@ class Mamba2(Mechanism):
     and the output is a projection of :math:`norm(y \odot silu(z))`; the norm divides by the root mean square of all
     channels and has a gain. A, b and D have one number per head.
 
-    The stock layer has a bias in the convolution but none in the projections, and no weight decay of A, D and b (mamba,
-    modules/mamba2_simple.py). The bare layer keeps the gate and the norm, but has ``conv_width=1``; its biases and
-    weight decay follow the suite's settings.
+    The stock layer, as in the authors' code (mamba, modules/mamba2_simple.py), has a bias in the convolution, no bias
+    in the projections, and no weight decay of A, D and b. The bare layer keeps the gate and the norm, but has
+    ``conv_width=1``. The benchmark suite decides whether the bare layer has biases, and weight decay applies to all its
+    parameters.
 
     State: ``expand * model_dim * N`` numbers, and the last ``conv_width - 1`` inputs of the convolution.
 
@@ -67,7 +68,7 @@ class Mamba2(Mechanism):
         return self.expand * self.model_dim
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projections, the convolution, the decays and the steps.
+        """Draw the projections, the convolution, the decay rates A and the biases b of the steps; D and the gain are 1.
 
         Raises:
             UsageError: If the number of heads does not divide the number of channels.

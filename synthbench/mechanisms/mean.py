@@ -1,4 +1,4 @@
-"""A control: the average of all values so far, regardless of content."""
+"""A reference mechanism: the average of all values so far, regardless of content."""
 
 from typing import ClassVar
 
@@ -15,8 +15,8 @@ from synthbench.mechanisms.base import Mechanism, mechanism
 class Mean(Mechanism):
     r"""The plain average :math:`\frac{1}{t} \sum_{s \le t} v_s` of a projection of the tokens, projected once more.
 
-    Attention computes this average if all keys are equal. A mechanism that scores no higher than this control does not
-    select tokens by their content. ``num_heads`` is ignored.
+    Attention computes this average if all keys are equal. A mechanism that scores no higher than this reference does
+    not select tokens by their content. ``num_heads`` is ignored.
 
     State: the sum of the values.
 
@@ -51,5 +51,5 @@ class Mean(Mechanism):
         return projected
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
-        """Count one sum per channel, whatever the length."""
+        """Return the number of channels, since one sum per channel is kept, whatever the length."""
         return self.model_dim

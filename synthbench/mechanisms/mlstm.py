@@ -34,19 +34,19 @@ class Mlstm(RecurrentAttention):
     divided by :math:`\exp(m_t)` with :math:`m_t = \max(m_{t-1} + \log f_t, \log i_t, 0)`, so that nothing overflows;
     the output does not depend on m.
 
-    In the stock layer, projections have no bias, and weight decay applies only to matrices and convolution taps (xlstm,
-    blocks/mlstm/layer.py and cell.py). The bare layer is the cell of the paper: x replaces u and y, the sigmoid
-    replaces SiLU at the output, and there is neither gain nor s. Its biases and weight decay follow the suite's
-    settings.
+    In the stock layer, as in the authors' code (xlstm, blocks/mlstm/layer.py and cell.py), projections have no bias,
+    and weight decay applies only to matrices and convolution taps. The bare layer is the cell of the paper: x replaces
+    u and y, the sigmoid replaces SiLU at the output, and there is neither gain nor s. The benchmark suite decides
+    whether its projections have biases, and weight decay applies to all its parameters.
 
     State: ``key_dim * (value_dim + 1) + 1`` numbers per head for C, n and m, and the last ``conv - 1`` tokens.
 
     Source: Beck et al. (2024), section 2.3, with the sigmoid for f. As in the authors' code, w_i and w_f begin at 0,
     b_i is normal with standard deviation 0.1, and s begins at 1. Over the heads, b_f increases from 3 to 6. In their
     code, the maximum for m omits 0, and exp(-m) replaces the 1 in the denominator. This is the same function, except
-    that they add 1e-6 to the denominator. Left out: their projection of the layer's input to twice the width, one half
-    of which is their x. Here, x is the layer's input. Their projections to q, k and v are block-diagonal with 4
-    channels per block; here, they are full matrices.
+    that their code adds 1e-6 to the denominator. Their code first projects the layer's input to twice the width, and
+    takes one half as x; here, x is the layer's input. Their projections to q, k and v are block-diagonal with 4
+    channels per block; here, these are full matrices.
     """
 
     name: ClassVar = "mlstm"
@@ -100,7 +100,8 @@ class Mlstm(RecurrentAttention):
     def attended(self, x: Tokens, state: State | None = None) -> ValueHeads:
         """Convolve, project to heads and gates, attend, gate.
 
-        A state has C, n and m of each head and the convolution's last inputs.
+        If a state is given, ``x`` holds only the next token. The state keeps C, n and m of each head, and the
+        convolution's last inputs.
         """
         seen = x
         if self.token_convolution is None:

@@ -31,8 +31,8 @@ class Path(RecurrentAttention):
         H_t = I - \beta_t w_t w_t^T, \qquad
         out_t = \sum_{s \le t} softmax_s\Big( \frac{q_t^T H_t H_{t-1} \dots H_{s+1} k_s}{\sqrt d} \Big) v_s
 
-    This is the stock layer; the bare layer has neither the convolution nor SiLU. The matrices H take the place of a
-    position encoding.
+    This is the stock layer, as its authors build it. The bare layer, reduced to its scores, has neither the convolution
+    nor SiLU. The matrices H take the place of a position encoding.
 
     State: every key, updated at every token, and every value; and :math:`x_t W_1 W_2` of the last ``conv - 1`` tokens.
 
@@ -65,7 +65,7 @@ class Path(RecurrentAttention):
         return self.merge_heads(self.attend(*self.heads(x, state), *self.controls(x, state), state=state))
 
     def controls(self, x: Tokens, state: State | None = None) -> tuple[Tensor, Tensor]:
-        """Compute directions w and rates beta of the Householder matrices; with a state, ``x`` is the next token."""
+        """Compute directions w and rates beta of the Householder matrices; given a state, ``x`` is the next token."""
         direction = self.direction_out(self.direction_in(x))
         if self.direction_convolution is not None:
             direction = silu(convolved(self.direction_convolution, direction, state, kept="convolution of w"))

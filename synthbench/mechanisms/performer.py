@@ -21,8 +21,9 @@ class Performer(FeatureAttention):
 
     State: ``M * (value_dim + 1)`` numbers per head.
 
-    Source: Choromanski et al. (2021), generalised attention with ReLU. As in the code behind the SLAY paper's tables,
-    the columns of W are neither orthogonal nor redrawn, and no constant is added to the features.
+    Source: Choromanski et al. (2021), generalised attention with ReLU. As in the code behind the tables of the SLAY
+    paper (Luna et al., 2026), the columns of W are neither orthogonal nor redrawn, and no constant is added to the
+    features.
     """
 
     name: ClassVar = "performer"

@@ -27,17 +27,18 @@ class Retention(RecurrentAttention):
         R_{ts} = \frac{q_t \cdot k_s}{\sqrt{d}} \frac{D_{ts}}{\sqrt{\sum_{i \le t} D_{ti}}}, \qquad
         out_t = norm\Big( \frac{\sum_{s \le t} R_{ts} v_s}{\max(|\sum_{s \le t} R_{ts}|, 1)} \Big)
 
-    The stock layer has an output gate: each :math:`out_t` is multiplied by :math:`swish(x_t W_G)`. The projections of
-    the stock layer have Xavier initialisation as in the authors' code, with gain :math:`2^{-2.5}` for q, k, v and the
-    gate, and gain 1 for the output. The bare layer has no gate, and the default initialisation.
+    The stock layer, as its authors build it, has an output gate: each :math:`out_t` is multiplied by
+    :math:`swish(x_t W_G)`. Its projections have Xavier initialisation as in the authors' code, with gain
+    :math:`2^{-2.5}` for q, k, v and the gate, and gain 1 for the output. The bare layer, the recurrence alone, has no
+    gate, and has the same initialisation as other mechanisms.
 
     State: ``key_dim * (value_dim + 1)`` numbers per head.
 
     Source: Sun et al. (2023), eq. 5 to 8, and "retention score normalization" in section 2.2; torchscale,
     component/multiscale_retention.py. As in that code, the group norm divides each head by the root mean square of its
     channels and has no parameters. The decay takes the place of xPos's scale, so the position encoding is only a
-    rotation. The i-th of n angles is base^(-i/n) here, as in RoPE, and base^(-i/(n - 1)) in that code. Values are as
-    wide as keys here, but twice as wide in that code.
+    rotation. Its angle number i of n, counted from 0, is base^(-i/n) here, as in RoPE, and base^(-i/(n - 1)) in that
+    code. Values are as wide as keys here, but twice as wide in that code.
     """
 
     name: ClassVar = "retention"
@@ -51,7 +52,7 @@ class Retention(RecurrentAttention):
     output_gate: bool = stock_part("whether a swish gate multiplies the outputs")
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the output gate; if there is one, rescale the initial projections as in the authors' code."""
+        """Draw the output gate, if the layer has one, and rescale all initial projections as in the authors' code."""
         if self.output_gate:
             self.gate = Linear(self.model_dim, self.model_dim, bias=False, generator=generator)
             with torch.no_grad():  # uniform in ±1/√width so far; Xavier's bound is √3 times that

@@ -41,7 +41,8 @@ class Rwkv7(RecurrentAttention):
     where the norm is a layer norm per head with a gain and a shift. The stock layer is the time mixing of a model's
     first layer in the authors' code (RWKV-LM, RWKV-v7/train_temp/src/model.py). No projection has a bias, and weight
     decay applies only to the projections to r, k and v and to the output projection. The bare layer has no mixes, no g,
-    no gain and no shift; its biases and weight decay follow the suite's settings.
+    no gain and no shift. The benchmark suite decides whether its projections have biases, and weight decay applies to
+    all its parameters.
 
     State: ``key_dim * value_dim`` numbers per head, and the previous token's vector.
 
@@ -49,12 +50,13 @@ class Rwkv7(RecurrentAttention):
     layer in that code. The mixes, b_w, b_a and xi depend on the channel; alpha is 1.02, rho is -0.04, and G_1 is 0. The
     projections to r and v are uniform in ±0.5/√width, and the projection to k in ±0.05/√width. W_2, A_2 and G_2 are 0.1
     times orthogonal rows in that code, and 0.1 times uniform values here. W_1, A_1 and G_1 have 32 columns by default.
-    In that code, W_1 and A_1 have more columns from a model width of 369 on, and G_1 from a width of 93 on. There, W_1,
-    A_1 and the output projection begin at 0, so other parameters have no gradient in the first step. Here, W_1 and A_1
-    begin with small values, and the output projection begins as in other mechanisms.
+    In that code, W_1 and A_1 have more than 32 columns from a model width of 369 on, and G_1 from a width of 93 on.
+    There, W_1, A_1 and the output projection begin at 0, so other parameters have no gradient in the first step. Here,
+    W_1 and A_1 begin with small values, and the output projection begins as in other mechanisms.
 
-    Left out: mixing of the first layer's values into the values of later layers, since a mechanism sees only one layer.
-    Also left out: initial values that differ between layers, and a doubled learning rate for b_w.
+    That code also mixes the first layer's values into the values of later layers. This is left out, since a mechanism
+    sees only one layer. Also left out are initial values that differ between layers, and a doubled learning rate for
+    b_w.
     """
 
     name: ClassVar = "rwkv7"
@@ -116,9 +118,10 @@ class Rwkv7(RecurrentAttention):
         return nn.Parameter(values.view(self.num_heads, 1, self.head_dim).clone())
 
     def attended(self, x: Tokens, state: State | None = None) -> ValueHeads:
-        """Mix with the previous token, project to heads and controls, attend, and gate.
+        """Mix each token with the previous token, compute q, k, v, decays and rates, attend, and gate.
 
-        A state has a matrix per head and the previous token's vector.
+        If a state is given, ``x`` holds only the next token. The state keeps a matrix per head and the previous token's
+        vector.
         """
         for_decay = for_rate = for_gate = x
         fused = None
@@ -135,7 +138,7 @@ class Rwkv7(RecurrentAttention):
         return out * self.by_head(self.gate_out(self.gate_in(for_gate).sigmoid()))
 
     def controls(self, x: Tokens, for_rate: Tokens | None = None) -> tuple[Tensor, Tensor]:
-        """Compute the logarithms of the decays from ``x``, and the rates from ``for_rate`` or ``x``."""
+        """Compute the logarithms of the decays w from ``x``, and the rates a from ``for_rate`` or, if None, ``x``."""
         decay = self.by_head(self.decay_out(self.decay_in(x).tanh())) + self.decay_bias
         rate = self.by_head(self.rate_out(self.rate_in(x if for_rate is None else for_rate))) + self.rate_bias
         return -FASTEST * decay.sigmoid(), rate.sigmoid()

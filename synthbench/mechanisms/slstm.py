@@ -31,17 +31,17 @@ class Slstm(Mechanism):
     enters the average c / n with the weight :math:`\sigma(i - \log\sigma(f) - \log n_{t-1})`. The output is h after a
     layer norm per head, with a gain. The computation is sequential, as in ``lstm``.
 
-    In the stock layer, weight decay applies only to W and the convolution taps (xlstm, blocks/slstm/layer.py and
-    cell.py). The bare layer is the cell of the paper: x replaces u, W is a full matrix, there is no gain, and a
-    projection follows the norm. Its weight decay follows the suite's settings.
+    In the stock layer, as in the authors' code (xlstm, blocks/slstm/layer.py and cell.py), weight decay applies only to
+    W and the convolution taps. The bare layer is the cell of the paper: x replaces u, W is a full matrix, there is no
+    gain, and a projection follows the norm. Weight decay applies to all parameters of the bare layer.
 
     State: h, c / n and log n, each with one number per channel, and the last ``conv - 1`` tokens.
 
     Source: Beck et al. (2024), section 2.2, with the sigmoid for f. As in the authors' code, R and all biases except
-    b_f begin at 0, and W of the stock layer is normal. Over the channels of a head, b_f decreases from 5 to -7, so some
-    channels keep their content and others forget it at once. Here, b_f decreases in equal steps. In their code, the
-    steps follow a power law, whose exponent increases from 0.3 in the first block to 1.6 in the last block. Left out:
-    the feed-forward part of their layer, since the block has a feed-forward network.
+    b_f begin at 0, and W of the stock layer is drawn from a normal distribution. Over the channels of a head, b_f
+    decreases from 5 to -7, so some channels keep their content and others forget it at once. Here, b_f decreases in
+    equal steps. In their code, the steps follow a power law, whose exponent increases from 0.3 in the first block to
+    1.6 in the last block. The feed-forward part of their layer is left out, since the model's block has its own.
     """
 
     name: ClassVar = "slstm"
@@ -141,7 +141,7 @@ class HeadwiseLinear(RunLayer):
     """A linear layer with one matrix per head, from the head's input channels to its output columns.
 
     ``weight`` is [heads, size, columns], initially normal with variance 2/5 divided by the width of all heads together.
-    If runs are stacked, ``weight`` and ``x`` have a leading run axis.
+    If several runs train together, ``weight`` and ``x`` have a leading run axis.
     """
 
     def __init__(self, heads: int, size: int, columns: int, generator: torch.Generator | None) -> None:
@@ -159,10 +159,11 @@ class HeadwiseLinear(RunLayer):
 
 
 class _Recurrence(torch.autograd.Function):
-    """The loop over time, from gates [length, runs, heads, rows, 4 size] to outputs [length, runs, heads, rows, size].
+    """The loop over time, from gates to outputs.
 
-    The gradient is written by hand, as in ``lstm``: derivatives that need no later step are computed for all steps at
-    once.
+    Gates are [length, runs, heads, sequences, 4 size], and outputs are [length, runs, heads, sequences, size]. Runs are
+    models that train together. The gradient is written by hand, as in ``lstm``: derivatives that need no later step are
+    computed for all steps at once.
     """
 
     @staticmethod

@@ -1,4 +1,7 @@
-"""Parts that rotary position encodings share. If runs are stacked, tensors have one more leading axis, the run axis."""
+"""Parts that rotary position encodings share.
+
+If several runs train together, tensors have one more leading axis, the run axis.
+"""
 
 import math
 from collections.abc import Sequence
@@ -28,19 +31,20 @@ class LearnedRotation(Rotation):
 
     # Not `Self`, which beartype cannot check under jaxtyping's import hook.
     def unmixed(self) -> "LearnedRotation":
-        """Copy the rotation without P, the learned matrix that mixes channels; by default, there is no P."""
+        """Copy the rotation without P, the learned matrix that mixes channels; by default, it has no P to leave out."""
         return deepcopy(self)
 
     @torch.no_grad()
     def irreducibility(self, moves: Sequence[int]) -> Float[Tensor, "*run heads"]:
         r"""Measure, per head, how far the map between two tokens is from the plain rotation by their offset.
 
-        The measure is IR_spec of T8'.7 in the ESPR derivation (a manuscript, the source of positions ``espr``), with
-        the spectral norm: :math:`E_\Delta \max_r |A (R(r)^T R(r + \Delta) - R_{STR}(\Delta)) A|`. Here, R(r) is this
-        rotation at the coordinates r, and :math:`R_{STR}` is the rotation without P: see :meth:`unmixed`. A projects on
-        the first ``num_active`` channels. The mean is over the offsets ``moves``, each of which is added to every
-        coordinate. The maximum is over the coordinates of the tokens here, but over a ball in the derivation. The
-        computation is in float64.
+        The measure is IR_spec of statement T8'.7 in the ESPR derivation, a manuscript that is the source of the
+        position encoding ``espr``. With the spectral norm, it is
+        :math:`E_\Delta \max_r |A (R(r)^T R(r + \Delta) - R_{STR}(\Delta)) A|`. Here, R(r) is this rotation at the
+        coordinates r, and :math:`R_{STR}` is the rotation without P: see :meth:`unmixed`. A projects on the first
+        ``num_active`` channels. The mean is over the offsets Δ in ``moves``; an offset is added to every coordinate.
+        The maximum is over the coordinates of the tokens here, but over a ball in the derivation. The computation is in
+        float64.
         """
         whole, plain = deepcopy(self).double(), self.unmixed().double()
         whole.is_null_kept = plain.is_null_kept = True
@@ -141,7 +145,7 @@ def turn_planes(
 
 
 def num_entries(dim: int) -> int:
-    """Number of independent entries of a skew-symmetric matrix of size ``dim``."""
+    """Count the independent entries of a skew-symmetric matrix of size ``dim``."""
     return dim * (dim - 1) // 2
 
 

@@ -108,25 +108,26 @@ class Espr(PositionEncoding):
     which R(r) does not change. The learned matrix :math:`P = (I - S)(I + S)^{-1}`, with S skew-symmetric, mixes active
     and null channels. Each head has its own L and S.
 
-    ``order=post``, the default, multiplies queries and keys by :math:`R(r) P`, as in T3.5 and T4.3 of the derivation.
-    ``order=conjugate`` multiplies them by :math:`P R(r) P^T`, a different map, as in T8'.7.
+    ``order=post``, the default, multiplies queries and keys by :math:`R(r) P`. This follows statements T3.5 and T4.3 of
+    the derivation cited below. ``order=conjugate`` multiplies them by :math:`P R(r) P^T`, a different map, as in T8'.7.
 
-    ``null=drop`` follows T4.3 and T4.4: null channels are zeroed before and after the map, and scores are divided by
-    :math:`\sqrt{2m}` in place of the mechanism's :math:`\sqrt d`. ``null=keep`` keeps all channels and the mechanism's
-    scale. Scores q·k depend on offsets only, with two exceptions: generators that do not commute, and ``drop`` with
-    ``conjugate``. In the second case, null channels are zeroed between two mixings P, so that scores also depend on
-    absolute positions.
+    ``null=drop``, the default, follows T4.3 and T4.4. Null channels are zeroed before and after the map, and scores are
+    divided by :math:`\sqrt{2m}` in place of the mechanism's :math:`\sqrt d`. ``null=keep`` keeps all channels and the
+    mechanism's scale. Scores q·k depend on offsets only, with two exceptions: generators that do not commute, and
+    ``null=drop`` with ``order=conjugate``. In the second case, null channels are zeroed between two mixings P, so that
+    scores also depend on absolute positions.
 
-    ``commuting``: if true, generators are block-diagonal as in T2.5, with a learned frequency :math:`\beta` per plane
-    and axis. If false, each :math:`L_k` is a free skew-symmetric matrix on the active channels, initially
-    block-diagonal, and R(r) is a matrix exponential per position and head. With one axis, scores then still depend on
-    offsets only; with several axes, they do not. In float32, such an R(r) deviates from a rotation by about 2e-3 at
-    position 8000.
+    With ``commuting=true``, generators are block-diagonal as in T2.5, with a learned frequency :math:`\beta` per plane
+    and axis. With ``commuting=false``, each :math:`L_k` is a free skew-symmetric matrix on the active channels,
+    initially block-diagonal, and R(r) is a matrix exponential per position and head. With one axis, scores then still
+    depend on offsets only; with several axes, they do not. In float32, such an R(r) deviates from a rotation by about
+    2e-3 at position 8000.
 
-    Source: the ESPR derivation (a manuscript), tiers 1-4 and T8'.7, in the basis of T8'.7, where U = I and P takes the
-    role of U. The derivation specifies neither m nor the initial S. Here, the option ``active`` sets m as a fraction of
-    all planes, and entries of S begin as :math:`N(0, \mathrm{spread}^2 / d)`. They do not begin at 0, since S = 0 is a
-    stationary point of the mixing of active and null channels (T6'.7 is quadratic in S).
+    Source: the ESPR derivation (a manuscript), its parts ("tiers") 1-4 and T8'.7, in the basis of T8'.7, where U = I
+    and P takes the role of U. The derivation specifies neither m nor the initial S. Here, the option ``active`` sets m
+    as a fraction of all planes (pairs of channels), and entries of S begin as :math:`N(0, \mathrm{spread}^2 / d)`. They
+    do not begin at 0, since S = 0 is a stationary point of the mixing of active and null channels: the bound of T6'.7
+    is quadratic in S.
 
     Some bounds of the derivation hold only in a corrected form: see tests/positions/test_espr_theorems.py.
     """

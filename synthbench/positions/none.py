@@ -7,7 +7,7 @@ from synthbench.positions.base import PositionEncoding, position
 
 @position
 class NoPositions(PositionEncoding):
-    """Nothing is added or rotated: order reaches the mechanism through its causal mask only.
+    """Nothing is added or rotated: the mechanism sees the order of tokens through its causal mask only.
 
     Source: Kazemnejad et al. (2023), section 2, "NoPE".
     """

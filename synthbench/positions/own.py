@@ -10,10 +10,10 @@ from synthbench.positions.rope import TabledRotation, rotary
 
 @position
 class Own(PositionEncoding):
-    """RoPE in layers whose mechanism's authors use RoPE, nothing in other layers.
+    """RoPE for a mechanism whose authors use RoPE, and no positions for other mechanisms.
 
-    In stored rows, ``own`` is replaced by ``rope`` or ``none``, whichever the mechanism's authors use. The name ``own``
-    remains only for hybrids whose layers use different encodings.
+    Stored result rows have ``rope`` or ``none`` in place of ``own``, whichever the mechanism's authors use. The name
+    ``own`` remains only for hybrids, in which layers have different mechanisms, if these use different encodings.
 
     Source: each mechanism's paper; angles as in ``rope`` at its default base.
     """

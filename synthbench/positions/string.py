@@ -36,7 +36,7 @@ class BasisRotation(LearnedRotation):
         is_learned: bool,
         is_basis_learned: bool,
     ) -> None:
-        """Begin with the given frequencies and the standard basis."""
+        """Begin with the given frequencies and, in every head, the standard basis."""
         super().__init__()
         self.num_heads, self.dim, self.num_active = len(frequencies), dim, 2 * frequencies.shape[1]
         self.is_basis_learned = is_basis_learned
@@ -65,8 +65,9 @@ class String(PositionEncoding):
     :math:`\beta_u` and its own orthogonal basis :math:`U = (I - S)(I + S)^{-1}`, with S skew-symmetric. Training begins
     at RoPE, with S = 0. RoPE is the special case of one axis, U = I and fixed :math:`\beta`.
 
-    Source: Schenck et al. (2025), Cayley-STRING; the block form is T2.3-T2.7 of the ESPR derivation. Both sources allow
-    any number of axes. In a head of odd width, one channel of the basis does not rotate: the null part of T2.3.
+    Source: Schenck et al. (2025), Cayley-STRING; the block form is in statements T2.3 to T2.7 of the ESPR derivation (a
+    manuscript). Both sources allow any number of axes. In a head of odd width, one channel of the basis does not
+    rotate: the null part of T2.3.
     """
 
     name: ClassVar = "string"
@@ -80,7 +81,7 @@ class String(PositionEncoding):
     frequencies: Literal["learned", "fixed"] = option("learned", "whether the frequencies of a head are trained")
 
     def rotation(self, generator: torch.Generator | None) -> BasisRotation:  # noqa: ARG002 - nothing is drawn
-        """Make the rotation of one layer, which is initially that of RoPE.
+        """Make the rotation of one layer, which initially equals RoPE.
 
         Raises:
             UsageError: If a head has fewer planes than the coordinates have axes.

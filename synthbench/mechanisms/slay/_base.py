@@ -1,4 +1,4 @@
-"""Shared code of the variants of SLAY: the quadrature, and features made of a polynomial and an exponential factor."""
+"""Base classes of SLAY and its variants: the quadrature, and features with a polynomial and an exponential factor."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class QuadratureAttention(FeatureAttention):
     omega: Omega = option("iid", "how the directions of a head and node depend on each other")  # noqa: RUF009
 
     def constants(self, per_node: int) -> tuple[Tensor, Tensor]:
-        """Quadrature nodes and weights, each repeated for the ``per_node`` features of a node."""
+        """Return the quadrature's nodes and its weights, each repeated for the ``per_node`` features of a node."""
         nodes, weights = (
             constants.repeat_interleave(per_node).to(torch.get_default_dtype())
             for constants in gauss_laguerre(self.R, self.epsilon)
@@ -69,15 +69,16 @@ class QuadratureAttention(FeatureAttention):
         self.log_scale = nn.Buffer((scale * weights / per_node).log() / 2, persistent=False)
 
     def exponential(self, unit: Float[Tensor, "*batch length dim"]) -> FeatureRows:
-        """Positive random features of all nodes, concatenated."""
+        """Compute the positive random features of all nodes, concatenated."""
         return positive_features(unit, self.directions, self.shift, self.log_scale)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ProductAttention(QuadratureAttention):
-    r"""Tensor product of polynomial features for :math:`x^2` and positive random features for the exponentials.
+    r"""Attention by the tensor product of features for :math:`x^2` and positive random features for exponentials.
 
-    The two factors are kept separate. A subclass defines the polynomial factor, as in one row of the paper's table 1.
+    Here, x is the cosine between a query and a key. The two factors are kept separate. A subclass defines the
+    polynomial factor, the features for :math:`x^2`, as in one row of table 1 of the SLAY paper (Luna et al., 2026).
     """
 
     dimension: ClassVar[str]
@@ -98,10 +99,10 @@ class ProductAttention(QuadratureAttention):
 
     @abstractmethod
     def polynomial(self, unit: Float[Tensor, "*batch length dim"]) -> Float[Tensor, "*batch length polynomial"]:
-        """The polynomial factor of unit vectors."""
+        """Compute the polynomial factor of the features of unit vectors."""
 
     def features(self, x: KeyRows, side: Side) -> Tensor | tuple[Tensor, ...]:  # noqa: ARG002 - both sides alike
-        """The polynomial and the exponential factor of the features."""
+        """Compute the polynomial and the exponential factor of the features."""
         unit = unit_vectors(x)
         return self.polynomial(unit), self.exponential(unit)
 

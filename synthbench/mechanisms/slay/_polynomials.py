@@ -14,7 +14,7 @@ POLYNOMIALS: tuple[type[ProductAttention], ...] = (SlayExact, SlayTensorsketch, 
 
 
 class Row(NamedTuple):
-    """One way to compute the polynomial factor x² of the kernel."""
+    """A row of the table: one way to compute features for the polynomial factor x² of the kernel."""
 
     mechanism: str
     dimension: str
@@ -24,11 +24,11 @@ class Row(NamedTuple):
 
 
 def table_1() -> list[Row]:
-    """One row per polynomial factor: its width, its cost per vector, and flags for "unbiased" and "never negative".
+    """Return a row per polynomial factor: its width, its cost per vector, and if it is unbiased and never negative.
 
-    The table differs from the paper's in three points. The exact map keeps each product once and so has d (d + 1) / 2
-    entries, not d². The paper calls both TensorSketch and Nyström "approximately" unbiased; TensorSketch is exactly
-    unbiased, and Nyström is biased. Whitening adds P² to the cost of Nyström.
+    The table differs from the paper's table in three points. The exact map keeps each product of two coordinates once
+    and so has d (d + 1) / 2 entries, not d². The paper calls both TensorSketch and Nyström "approximately" unbiased;
+    TensorSketch is exactly unbiased, and Nyström is biased. Whitening adds P² to the cost of Nyström.
 
     Source: Luna et al. (2026), table 1.
     """

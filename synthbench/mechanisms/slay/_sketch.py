@@ -23,7 +23,7 @@ def count_sketch(*shape: int, generator: torch.Generator | None) -> Float[Tensor
 def circular_convolution(
     a: Float[Tensor, "*batch width"], b: Float[Tensor, "*batch width"]
 ) -> Float[Tensor, "*batch width"]:
-    """Circular convolution of a and b; if they are sketches of a' and b', the result is a sketch of a' ⊗ b'.
+    """Convolve a and b circularly; if they are sketches of a' and b', the result is a sketch of a' ⊗ b'.
 
     Entry k is Σ_i a_i b_j with j = k - i modulo the width. In the sketch of a' ⊗ b', the column of an entry is the sum
     of the columns of its two factors, modulo the width. The sign of the entry is the product of the factors' signs.

@@ -32,7 +32,8 @@ class Slay(ProductAttention):
     sketched, as it is in ``slay-sketch``, and it is formed only when single tokens are processed. The paper's
     approximation has two systematic errors. As P grows, the anchors approximate :math:`(1 + 2x^2) / (d (d + 2))`
     instead of :math:`x^2`. R Gauss–Laguerre nodes cut off the kernel's peak at x = 1, since they do not converge
-    uniformly there. In addition, a feature of node s has the relative variance :math:`e^{4 s (1 + x)} - 1`.
+    uniformly there. In addition, the estimate of :math:`e^{2 s x}` by a single feature of node s has the relative
+    variance :math:`e^{4 s (1 + x)} - 1`.
     """
 
     name: ClassVar = "slay"
@@ -50,12 +51,12 @@ class Slay(ProductAttention):
         self.anchors = nn.Buffer(unit_anchors(self.head_dim, self.P, generator))
 
     def polynomial(self, unit: Float[Tensor, "*batch length dim"]) -> Float[Tensor, "*batch length anchors"]:
-        """Squared cosines with the anchors."""
+        """Compute the squared cosines with the anchors, divided by the square root of P."""
         cosines = project(unit, self.anchors)
         return cosines.square() / math.sqrt(self.P)
 
     def own_kernel(self, dtype: torch.dtype) -> kernels.Form | None:
-        """The GPU kernel; None for too many anchors or features, or for heads too narrow for bfloat16."""
+        """Return the GPU kernel; None for too many anchors or features, or for heads too narrow for bfloat16."""
         if self.P > kernels.MAX_ANCHORS or self.directions.shape[-1] > kernels.MAX_FEATURES:
             return None
         if dtype == torch.bfloat16 and self.head_dim < kernels.MIN_SLAY_WIDTH_BFLOAT16:

@@ -50,6 +50,6 @@ class SlayExact(ProductAttention):
         self.second = nn.Buffer(identity[:, second], persistent=False)
 
     def polynomial(self, unit: Float[Tensor, "*batch length dim"]) -> Float[Tensor, "*batch length products"]:
-        """Products of two coordinates."""
+        """Compute all products of two coordinates."""
         # Not by indexing, whose gradient adds up in no fixed order on a GPU.
         return project(unit, self.first) * project(unit, self.second)

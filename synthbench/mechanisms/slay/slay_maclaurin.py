@@ -17,9 +17,9 @@ from synthbench.options import option
 class SlayMaclaurin(ProductAttention):
     r"""Products of two random projections, :math:`P^{-1/2} [(r_i \cdot u)(t_i \cdot u)]_i`, ⊗ positive random features.
 
-    Here, u is the unit vector of a query or key. The entries of r and t are random signs, so that the expected kernel
-    is :math:`x^2`. Kernel values and denominators can be negative or vanish, which ``guard=add`` does not prevent. All
-    heads share the projections.
+    Here, u is the unit vector of a query or key, and x is the cosine of a query and a key. The entries of r and t are
+    random signs, so that the expected kernel of the products is :math:`x^2`. Kernel values and denominators can be
+    negative or vanish; ``guard=add``, the default, does not prevent this. All heads share the projections.
 
     State: ``P * R * D * (value_dim + 1)`` numbers per head.
 
@@ -45,5 +45,5 @@ class SlayMaclaurin(ProductAttention):
         self.second = nn.Buffer(second)
 
     def polynomial(self, unit: Float[Tensor, "*batch length dim"]) -> Float[Tensor, "*batch length products"]:
-        """Products of two projections."""
+        """Compute the products of two projections."""
         return project(unit, self.first) * project(unit, self.second)

@@ -18,10 +18,10 @@ class SlayNystrom(ProductAttention):
 
     Here, u is the unit vector of a query or key, and the P anchors :math:`a_p` are random unit vectors. The matrix K
     has the entries :math:`K_{pq} = (a_p \cdot a_q)^2`. With :math:`k(u) = [(u \cdot a_p)^2]_p`, the polynomial kernel
-    is :math:`k(u)^T (K + \lambda I)^{-1} k(v)`. This estimate of :math:`x^2` is biased. As λ goes to 0, it becomes
-    exact on the anchors. It becomes exact everywhere if d (d + 1) / 2 anchors span all quadratic forms. Because of the
-    whitening, kernel values and denominators can be negative or vanish, which ``guard=add`` does not prevent. All heads
-    share the anchors.
+    of u and v is :math:`k(u)^T (K + \lambda I)^{-1} k(v)`. This estimate of :math:`x^2`, with x the cosine of u and v,
+    is biased. As λ goes to 0, it becomes exact on the anchors. It becomes exact everywhere if d (d + 1) / 2 anchors
+    span all quadratic forms. Because of the whitening, kernel values and denominators can be negative or vanish;
+    ``guard=add``, the default, does not prevent this. All heads share the anchors.
 
     State: ``P * R * D * (value_dim + 1)`` numbers per head.
 
@@ -51,5 +51,5 @@ class SlayNystrom(ProductAttention):
         self.whitening = nn.Buffer(((vectors * scales) @ vectors.mT).to(anchors.dtype))
 
     def polynomial(self, unit: Float[Tensor, "*batch length dim"]) -> Float[Tensor, "*batch length anchors"]:
-        """Whitened squared cosines with the anchors."""
+        """Compute the whitened squared cosines with the anchors."""
         return project(project(unit, self.anchors).square(), self.whitening)

@@ -22,13 +22,14 @@ class SlaySketch(QuadratureAttention):
 
     The sketch :math:`S_r` maps the P D entries of one node's tensor product to S numbers. The product is not formed:
     both factors are sketched, and the two sketches are convolved circularly. Every head and node has its own sketch;
-    all heads share the anchors. The expected kernel is that of ``slay``, including the bias of the anchors. Because of
-    the sketch, kernel values and denominators can be negative, which ``guard=add`` does not prevent.
+    all heads share the anchors. The expected kernel equals the expected kernel of ``slay``, including the bias of the
+    anchors. Because of the sketch, kernel values and denominators can be negative; ``guard=add``, the default, does not
+    prevent this.
 
     State: ``R * S * (value_dim + 1)`` numbers per head.
 
-    Source: Luna et al. (2026), eq. 10 and algorithm 1, line 5, which the paper's code leaves out. The convolution is
-    that of Pham & Pagh (2013). The paper does not give S; the default 64 is our choice, half of the default P D = 128.
+    Source: Luna et al. (2026), eq. 10 and algorithm 1, line 5, which the paper's code leaves out. The convolution
+    follows Pham & Pagh (2013). The paper does not give S; the default 64 is our choice, half of the default P D = 128.
     """
 
     name: ClassVar = "slay-sketch"
@@ -52,7 +53,7 @@ class SlaySketch(QuadratureAttention):
         self.exponential_sketch = nn.Buffer(count_sketch(*shape, self.D, self.S, generator=generator).flatten(0, 1))
 
     def features(self, x: KeyHeads, side: Side) -> Float[Tensor, "*batch heads length features"]:  # noqa: ARG002 - both sides alike
-        """The sketches of all nodes, concatenated."""
+        """Compute the sketches of all nodes, concatenated."""
         unit = unit_vectors(x)
         polynomial = project(unit, self.anchors).square() / math.sqrt(self.P)
         first = project(polynomial, self.polynomial_sketch).unflatten(-1, (self.R, self.S))
