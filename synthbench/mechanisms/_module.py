@@ -189,7 +189,7 @@ def drawing_from(generator: torch.Generator | None) -> Iterator[None]:
 
 @contextmanager
 def without_compilation() -> Iterator[None]:
-    """Switch off ``torch.compile`` for the code inside, which would be compiled anew for each shape and precision."""
+    """Run the code inside without compilation, which ``torch.compile`` would repeat per shape, precision and mode."""
     if "torch._dynamo" not in sys.modules:  # nothing is compiled, and its import takes a second
         yield
         return
@@ -244,7 +244,7 @@ def _is_fact(name: str, fact: Any) -> bool:
 
 
 def refusal(module: type[nn.Module], reason: str, problem: TypeError | None = None) -> str:
-    """Return a message on why a module cannot be built, with its file and line, and the parameters supplied to it."""
+    """Return a message that says why a module cannot be built, in what file and line, and what is supplied to it."""
     place = (raised_at(problem, module) if problem else "") or place_of(module)
     return (
         f"{module.__name__}{f' ({place})' if place else ''} cannot be built as a mechanism: {reason}; "

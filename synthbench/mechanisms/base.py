@@ -379,7 +379,7 @@ class FeatureAttention(Attention):
 
     @abstractmethod
     def features(self, x: KeyRows, side: Side) -> Tensor | tuple[Tensor, ...]:
-        """Map queries or keys to features, [..., length, m], or to several factors, whose tensor product they are."""
+        """Map queries or keys to features, [..., length, m], or to factors; their tensor product gives the features."""
 
     def position_features(
         self,

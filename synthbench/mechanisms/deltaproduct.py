@@ -57,7 +57,10 @@ class Deltaproduct(SiluAttention):
     undecayed: bool = stock_part("whether weight decay leaves the gate's rate A and bias alone")
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projections to rates, and to keys and values of the steps after the first; then all other parts."""
+        """Draw the projections to rates, and to keys and values of the steps after the first; then the other parts.
+
+        The other parts are the decay gate, the convolutions, the norm and the output gate.
+        """
         self.rate = Linear(self.model_dim, self.num_heads * self.steps, bias=False, generator=generator)
         self.others = (
             Linear(self.model_dim, 2 * (self.steps - 1) * self.model_dim, bias=self.bias, generator=generator)

@@ -53,7 +53,7 @@ class Forgetting(RecurrentAttention):
     )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projections to the gate and, with ``pro``, to the shifts and the output gate; gains begin at 1."""
+        """Draw the projections to forget gates and, with ``pro``, to mixing weights and output gates; gains are 1."""
         self.gate = Linear(self.model_dim, self.num_heads, bias=True, generator=generator)
         if self.pro:
             self.shift = Linear(self.model_dim, 2 * self.num_heads, bias=False, generator=generator)
@@ -106,7 +106,7 @@ class Forgetting(RecurrentAttention):
         return rms_norm(out, out.shape[-1:], eps=1e-6) * self.out_gain * output_gates
 
     def state_elements(self, length: int) -> int:
-        """Count keys, values, a running sum per token and head, and, if ``pro`` is set, the latest key and value."""
+        """Count the numbers in keys, values, a sum per token and head and, with ``pro``, the latest key and value."""
         kept = kept_by_convolution(2, 2 * self.model_dim, length) if self.pro else 0
         return length * (2 * self.model_dim + self.num_heads) + kept
 

@@ -21,8 +21,8 @@ from synthbench.options import option
 class Hgrn2(RecurrentAttention):
     r"""Gated linear attention whose key is one minus its gate.
 
-    Let o_t, f_t and i_t be the projections of a token in place of q, k and v, and let :math:`\gamma` be the lower bound
-    of the gates, the option ``lower``. Then
+    Let o_t, f_t and i_t be the projections of a token that replace q, k and v. The option ``lower`` sets the lower
+    bound :math:`\gamma` of the gates. Then
 
     .. math::
         g_t = \gamma + (1 - \gamma) \sigma(f_t), \qquad S_t = diag(g_t) S_{t-1} + (1 - g_t) i_t^T, \qquad

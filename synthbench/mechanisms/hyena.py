@@ -116,7 +116,7 @@ class Hyena(Mechanism):
         return projected
 
     def state_elements(self, length: int) -> int:
-        """Count the gated values so far, and the short convolution's past inputs."""
+        """Count the numbers in the gated values so far, and in the short convolution's past inputs."""
         return length * self.model_dim + kept_by_convolution(self.conv, 3 * self.model_dim, length)
 
 

@@ -50,7 +50,10 @@ class Local(ScoreAttention):
     window: int = option(16, "tokens that a query sees, its own among them", low=1)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute scaled inner products, or -inf for keys before the window; the last query is at the last key."""
+        """Compute scaled inner products, or -inf for keys before the window.
+
+        The last query and the last key have the same position.
+        """
         return window_scores(q, k, self.window)
 
     def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> AnswerHeads:
@@ -63,7 +66,10 @@ class Local(ScoreAttention):
 
 
 def window_scores(q: Queries, k: Keys, window: int) -> PairScores:
-    """Compute scaled inner products, or -inf for keys before the window; the last query is at the last key."""
+    """Compute scaled inner products, or -inf for keys before the window.
+
+    The last query and the last key have the same position.
+    """
     queries, keys = q.shape[-2], k.shape[-2]
     too_old = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries - window)
     return (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(too_old, -torch.inf)

@@ -31,8 +31,8 @@ class Mamba1(Mechanism):
 
     and the output is a projection of :math:`y \odot silu(z)`. ``num_heads`` is ignored.
 
-    The stock layer, as in the authors' code (mamba, modules/mamba_simple.py), has a convolution with a bias, no bias in
-    the input and output projections, and no weight decay of A, D and b. The bare layer has no convolution. The
+    The stock layer follows the authors' code (mamba, modules/mamba_simple.py). It has a convolution with a bias, no
+    bias in the input and output projections, and no weight decay of A, D and b. The bare layer has no convolution. The
     benchmark suite decides whether these projections have biases in the bare layer, and weight decay applies to all its
     parameters.
 
@@ -96,5 +96,5 @@ class Mamba1(Mechanism):
         return projected
 
     def state_elements(self, length: int) -> int:
-        """Count every channel's states, and the convolution's past inputs."""
+        """Count the numbers in every channel's states, and in the convolution's past inputs."""
         return self.inner_dim * self.N + kept_by_convolution(self.conv, self.inner_dim, length)

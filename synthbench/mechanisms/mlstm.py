@@ -100,8 +100,8 @@ class Mlstm(RecurrentAttention):
     def attended(self, x: Tokens, state: State | None = None) -> ValueHeads:
         """Convolve, project to heads and gates, attend, gate.
 
-        If a state is given, ``x`` holds only the next token. The state keeps C, n and m of each head, and the
-        convolution's last inputs.
+        If a state is given, ``x`` holds only the next token. The state keeps each head's matrix C, normaliser n and
+        maximum m, and the convolution's last inputs.
         """
         seen = x
         if self.token_convolution is None:
@@ -152,7 +152,7 @@ class Mlstm(RecurrentAttention):
         return layer_norm(mixed, mixed.shape[-1:], eps=1e-5)
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers in C, n and m of every head, and in the convolution's past inputs."""
+        """Count the numbers in every head's matrix C, normaliser n and maximum m, and the convolution's past inputs."""
         cell = self.model_dim * (self.head_dim + 1) + self.num_heads
         return cell + kept_by_convolution(self.conv, self.model_dim, length)
 

@@ -52,7 +52,7 @@ class Retention(RecurrentAttention):
     output_gate: bool = stock_part("whether a swish gate multiplies the outputs")
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the output gate, if the layer has one, and rescale all initial projections as in the authors' code."""
+        """Draw the output gate, and rescale all projections as in the authors' code; skip both without the gate."""
         if self.output_gate:
             self.gate = Linear(self.model_dim, self.model_dim, bias=False, generator=generator)
             with torch.no_grad():  # uniform in ±1/√width so far; Xavier's bound is √3 times that
@@ -100,7 +100,7 @@ class Retention(RecurrentAttention):
     def decays(
         self, rate: Float[Tensor, "heads 1 1"], queries: int, positions: Float[Tensor, "length 1"]
     ) -> Float[Tensor, "heads queries length"]:
-        """Compute the last ``queries`` rows of the matrix D, which is 0 for later keys."""
+        """Compute the last ``queries`` rows of the matrix D of decays between positions, which is 0 for later keys."""
         distance = positions[len(positions) - queries :] - positions.mT
         return (rate * distance).exp().tril(len(positions) - queries)
 

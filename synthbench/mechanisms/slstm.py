@@ -1,4 +1,4 @@
-"""sLSTM: an LSTM with exponential gates and a normaliser."""
+"""sLSTM: an LSTM with an exponential input gate and a normaliser."""
 
 import math
 from types import MappingProxyType
@@ -92,7 +92,7 @@ class Slstm(Mechanism):
         return self._normed(self.hidden(x))
 
     def advance(self, x: Token, state: State) -> Token:
-        """Process the next token with h, c / n, log n and the convolution's last inputs."""
+        """Process the next token with the output h, the cell c / n, log n for the normaliser n, and the last inputs."""
         gates = self._read(x, state).unflatten(-1, (self.num_heads, -1))
         hidden = state.tensors.get("hidden")
         if hidden is not None:
@@ -107,7 +107,7 @@ class Slstm(Mechanism):
         return self._normed(state.tensors["hidden"].flatten(-2))
 
     def _read(self, x: Tensor, state: State | None = None) -> Tensor:
-        """Compute the contributions of the tokens to z, i, f and o."""
+        """Compute what the tokens contribute to z and to the gates i, f and o, before the recurrence."""
         fused: Tensor = self.gates(x)
         if self.own_convolution is not None:
             seen = silu(convolved(self.own_convolution, x, state))
@@ -133,7 +133,7 @@ class Slstm(Mechanism):
         return hidden.permute(1, 3, 0, 2, 4).reshape(x.shape)
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers in h, c / n and log n, and the convolution's past inputs."""
+        """Count the numbers in the output h, the cell c / n, log n, and the convolution's past inputs."""
         return 3 * self.model_dim + kept_by_convolution(self.conv, self.model_dim, length)
 
 

@@ -29,7 +29,7 @@ Order = Literal["post", "conjugate"]
 
 
 class MixedRotation(LearnedRotation):
-    """Rotates the active channels by position, and mixes all channels by a learned rotation P in each head."""
+    """Rotates some channels, called active, by position, and mixes all channels of a head by a learned rotation P."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Espr(PositionEncoding):
     Source: the ESPR derivation (a manuscript), its parts ("tiers") 1-4 and T8'.7, in the basis of T8'.7, where U = I
     and P takes the role of U. The derivation specifies neither m nor the initial S. Here, the option ``active`` sets m
     as a fraction of all planes (pairs of channels), and entries of S begin as :math:`N(0, \mathrm{spread}^2 / d)`. They
-    do not begin at 0, since S = 0 is a stationary point of the mixing of active and null channels: the bound of T6'.7
+    do not begin at 0, since S = 0 is a stationary point of the mixing of active and null channels: by T6'.7, its effect
     is quadratic in S.
 
     Some bounds of the derivation hold only in a corrected form: see tests/positions/test_espr_theorems.py.

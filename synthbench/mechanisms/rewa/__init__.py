@@ -1,1 +1,1 @@
-"""REWA: attention by the overlap or distance of witnesses, which represent queries and keys as points or functions."""
+"""REWA: attention by the overlap or distance of witnesses: points or functions that represent queries and keys."""

@@ -36,9 +36,9 @@ geometries are active."""
 
 
 def to_ball(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-    """The exponential map at the centre of the Poincaré ball, tanh(‖x‖) x / ‖x‖, with norms of at most ``RADIUS``.
+    """Map x to the Poincaré ball by the exponential map at its centre, tanh(‖x‖) x / ‖x‖, cut to norm ``RADIUS``.
 
-    The paper takes tanh of every coordinate instead, which can map to points outside the ball.
+    The REWA paper (Phadke, 2025) takes tanh of every coordinate instead, which can map to points outside the ball.
     """
     tiny = torch.finfo(x.dtype).eps ** 2
     length = x.square().sum(-1, keepdim=True).clamp(min=tiny).sqrt()
@@ -46,17 +46,17 @@ def to_ball(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
 
 
 def euclidean_distance(x: Queries, y: Keys) -> PairScores:
-    """‖x - y‖ for every pair; a distance below its rounding error is replaced by that error, with gradient 0."""
+    """Compute ‖x - y‖ for every pair; a distance below its rounding error becomes that error, with gradient 0."""
     return _operators.distances(x @ y.mT, x.square().sum(-1), y.square().sum(-1), power=1)
 
 
 def spherical_distance(x: Queries, y: Keys) -> PairScores:
-    """The angle arccos(x·y) between unit vectors, for every pair; the gradient is 0 where x·y is ±1 up to rounding."""
+    """Compute the angle arccos(x·y) for every pair of unit vectors; where x·y rounds to ±1, the gradient is 0."""
     return _operators.arc(x @ y.mT)
 
 
 def hyperbolic_distance(x: Queries, y: Keys) -> PairScores:
-    """The Poincaré distance, arcosh(1 + 2s) with s = ‖x - y‖² / ((1 - ‖x‖²)(1 - ‖y‖²)), for every pair.
+    """Compute the Poincaré distance arcosh(1 + 2s), s = ‖x - y‖² / ((1 - ‖x‖²)(1 - ‖y‖²)), for every pair.
 
     It is computed as 2 arsinh √s, which is equal and stays accurate for points close together.
 
@@ -68,7 +68,10 @@ def hyperbolic_distance(x: Queries, y: Keys) -> PairScores:
 
 
 class Witnesses(nn.Module):
-    """Linear maps from queries and keys to points in up to three geometries; each head has its own maps."""
+    """Linear maps from queries and keys to witnesses: points in up to three geometries; each head has its own maps.
+
+    The geometries are Euclidean space, the sphere and the Poincaré ball.
+    """
 
     def __init__(
         self,
@@ -81,7 +84,7 @@ class Witnesses(nn.Module):
         shared: bool,
         generator: torch.Generator | None,
     ) -> None:
-        """Draw a map for every geometry whose width is not 0.
+        """Draw a map for every geometry whose width, its number of coordinates, is not 0.
 
         Raises:
             UsageError: If all widths are 0, or the width of the sphere is 1.
@@ -105,13 +108,16 @@ class Witnesses(nn.Module):
         self.active = nn.Buffer(torch.ones(len(self.widths)))
 
     def map(self, geometry: str) -> WitnessMap:
-        """The linear map to a geometry whose width is not 0."""
+        """Return the linear map to a geometry, whose width must not be 0."""
         return cast("WitnessMap", self.maps[geometry])
 
     def points(
         self, geometry: str, x: Float[Tensor, "*batch length dim"], side: Side, first: int = 0
     ) -> Float[Tensor, "*batch length width"]:
-        """Map queries or keys to one geometry; rotate them, if it has a rotation, by positions from ``first`` on."""
+        """Map queries or keys to points in one geometry, and rotate the points by position if there is a rotation.
+
+        The first row of ``x`` has the position ``first``.
+        """
         mapped: Tensor = self.map(geometry)(x, side)
         if geometry in self.rotations:  # about the centre, so it leaves the sphere and the ball as they are
             even, odd = mapped.tensor_split([mapped.shape[-1] // 2 * 2], dim=-1)
@@ -121,7 +127,7 @@ class Witnesses(nn.Module):
         return unit_vectors(mapped) if geometry == "spherical" else to_ball(mapped)
 
     def distance(self, geometry: str, q: Queries, k: Keys) -> PairScores:
-        """Distances in one geometry, squared if ``power`` is 2; the last query has the position of the last key."""
+        """Compute distances in a geometry, squared if ``power`` is 2; the last query has the last key's position."""
         x, y = self.points(geometry, q, "query", k.shape[-2] - q.shape[-2]), self.points(geometry, k, "key")
         if geometry == "euclidean":
             distances = euclidean_distance(x, y)
@@ -130,14 +136,14 @@ class Witnesses(nn.Module):
         return distances if self.power == 1 else distances.square()
 
     def mask(self, geometry: str) -> Tensor:
-        """Return a tensor that broadcasts against scores: 1 if the geometry is active in this phase, otherwise 0."""
+        """Return 1 if the geometry is active in this phase of a curriculum, else 0; it broadcasts against scores."""
         index = list(self.widths).index(geometry)
         return self.active[..., index : index + 1]
 
     def starts(self) -> dict[str, float]:
-        """The paper's initial weights (eq. 100 to 102): 1 for the sphere, 1/√width for the other geometries.
+        """Return the initial weights of Phadke (2025), eq. 100 to 102: 1 for the sphere, else 1/√width.
 
-        They bring distances to similar size.
+        They bring the distances in different geometries to similar size.
         """
         return {
             geometry: 1.0 if geometry == "spherical" else 1 / math.sqrt(width)
@@ -145,17 +151,21 @@ class Witnesses(nn.Module):
         }
 
     def enter_phase(self, phase: int) -> None:
-        """Activate the geometries of a phase of the curriculum; if all of these have width 0, activate the others."""
+        """Activate the geometries of a phase of the curriculum; if all of them have width 0, activate all the others.
+
+        Phase 1 has the sphere only, phase 2 adds Euclidean space, and later phases have all geometries.
+        """
         acting = [float(geometry in UNFROZEN.get(phase, WEIGHTS)) for geometry in self.widths]
         self.active.copy_(torch.tensor(acting if any(acting) else [1.0] * len(acting)))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class WitnessAttention(Attention):
-    """Attention by geometric witnesses that are rotated by position, so that distances depend on offsets only.
+    """Attention by the distances of witnesses: points computed from queries and keys, and rotated by position.
 
-    In each geometry, the rotation acts on an even number of channels; an odd last channel is not rotated. With
-    ``turns=heads``, queries and keys are rotated instead of witnesses. A subclass calls :meth:`draw_witnesses` first.
+    Because of the rotation, distances depend on offsets between positions only. In each geometry, it acts on an even
+    number of channels; if there is one more channel, the last, it is not rotated. With ``turns=heads``, queries and
+    keys are rotated instead of witnesses. A subclass calls :meth:`draw_witnesses` first.
     """
 
     turns: Literal["witnesses", "heads"] = option(
@@ -186,7 +196,7 @@ class WitnessAttention(Attention):
         return len(self.witnesses.widths) > 1
 
     def enter_phase(self, phase: int) -> None:
-        """Activate the geometries of this phase."""
+        """Activate the geometries of this phase of a curriculum."""
         self.witnesses.enter_phase(phase)
 
     @property
@@ -205,10 +215,10 @@ class WitnessAttention(Attention):
 
 
 def named(weights: dict[str, Float[Tensor, "*batch heads"]]) -> dict[str, Float[Tensor, "*batch heads"]]:
-    """The weights alpha, beta and gamma (0 if the geometry is absent) and the effective curvature kappa, by name.
+    """Return the weights as alpha, beta and gamma (0 if the geometry is absent), and the effective curvature kappa.
 
-    The paper's eq. 59, kappa = (gamma - beta) / (alpha + beta + gamma), runs from -1 (spherical) to 1 (hyperbolic). The
-    curvatures in definition 2.3, and kappa in section 8.1.4, have the opposite sign.
+    By eq. 59 of Phadke (2025), kappa = (gamma - beta) / (alpha + beta + gamma). It lies between -1 (spherical) and 1
+    (hyperbolic). The curvatures in the paper's definition 2.3, and kappa in its section 8.1.4, have the opposite sign.
     """
     absent = torch.zeros_like(next(iter(weights.values())))
     alpha, beta, gamma = (weights.get(geometry, absent) for geometry in WEIGHTS)
@@ -232,7 +242,7 @@ class Perceptron(nn.Module):
 
 
 class Gate(nn.Module):
-    """A gate: a network that computes from each query the shares (weights with sum 1) of the geometries."""
+    """A network that computes, from each query, the weight of every geometry; the weights of a query sum to 1."""
 
     def __init__(
         self,
@@ -247,7 +257,7 @@ class Gate(nn.Module):
         """Draw the network.
 
         Raises:
-            UsageError: If fewer than two geometries are present.
+            UsageError: If fewer than two geometries have a width above 0.
         """
         super().__init__()
         if len(witnesses.widths) < 2:
@@ -257,7 +267,7 @@ class Gate(nn.Module):
         self.network = Perceptron(num_heads, dim, hidden, len(witnesses.widths), generator=generator)
 
     def forward(self, q: Queries, witnesses: Witnesses) -> dict[str, Float[Tensor, "*batch queries 1"]]:
-        """The share of every geometry, 0 if the geometry is not active yet; the shares of a query sum to 1."""
+        """Compute the weight of every geometry, 0 before its phase of a curriculum; a query's weights sum to 1."""
         shares = (self.network(q) + witnesses.active.log()).softmax(-1)
         return dict(zip(witnesses.widths, shares.split(1, -1), strict=True))
 

@@ -1,4 +1,4 @@
-"""Pieces that the functional and operator mechanisms share: witness maps, low-rank operators, guarded distances."""
+"""Parts that REWA mechanisms share: maps to witnesses, low-rank operators, distances with finite gradients."""
 
 import math
 
@@ -17,7 +17,10 @@ Factors = tuple[Tensor, Tensor]
 
 
 class WitnessMap(nn.Module):
-    """Learned linear maps per head from queries and keys to witnesses; queries and keys may share one map."""
+    """Learned linear maps from queries and keys to their witnesses (vectors that represent them), one per head.
+
+    Queries and keys may share the maps.
+    """
 
     def __init__(
         self, num_heads: int, dim: int, width: int, *, shared: bool, generator: torch.Generator | None
@@ -42,22 +45,22 @@ class Positive(nn.Module):
         self.raw = nn.Parameter(start + (-torch.expm1(-start)).log())
 
     def forward(self) -> Float[Tensor, "..."]:
-        """The positive numbers."""
+        """Compute the positive numbers."""
         return softplus(self.raw)
 
 
 def one_a_head(num_heads: int, start: float) -> Positive:
-    """A learned positive number per head, [heads, 1, 1]."""
+    """Create one learned positive number per head, [heads, 1, 1], with the initial value ``start``."""
     return Positive(torch.full((num_heads, 1, 1), start))
 
 
 class TemperedAttention(Attention):
-    """Attention with a learned temperature per head, :func:`one_a_head`, which is reported as ``tau``."""
+    """Attention with one learned temperature per head, made by :func:`one_a_head` and reported as ``tau``."""
 
     temperature: Positive
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - learned, whatever the inputs
-        """The temperature of every head."""
+        """Return the temperature of every head."""
         return {"tau": self.temperature()[..., 0, 0]}
 
 
@@ -72,13 +75,13 @@ def check_rank(name: str, r: int, m: int) -> None:
 
 
 def factors(witness: Float[Tensor, "*batch length width"], r: int) -> Factors:
-    """Cut a witness of width 2 r m into the factors of an operator of rank r."""
+    """Cut vectors of width 2 r m into the factors of m x m operators of rank r, one operator per token."""
     left, right = witness.unflatten(-1, (2, r, -1)).unbind(-3)
     return left, right
 
 
 def operators(pair: Factors) -> Float[Tensor, "*batch length m m"]:
-    """The operators U Vᵀ, one per token."""
+    """Compute the operators U Vᵀ, one per token, from their factors."""
     product: Tensor = pair[0].mT @ pair[1]
     return product
 
@@ -86,7 +89,7 @@ def operators(pair: Factors) -> Float[Tensor, "*batch length m m"]:
 def grams(
     left: Float[Tensor, "*batch queries r m"], right: Float[Tensor, "*batch keys r m"]
 ) -> Float[Tensor, "*batch queries r keys r"]:
-    """The r x r inner products of the rows of two factors, for every pair of tokens, by one matrix product."""
+    """Compute the r x r inner products of the rows of two factors, for every pair of tokens, by one matrix product."""
     r = left.shape[-2]
     products: Tensor = left.flatten(-3, -2) @ right.flatten(-3, -2).mT
     by_pair: Tensor = products.unflatten(-1, (-1, r)).unflatten(-3, (-1, r))
@@ -94,10 +97,10 @@ def grams(
 
 
 def hilbert_schmidt_product(left: Factors, right: Factors) -> PairScores:
-    """tr(Aᵀ B) for every pair of operators A and B, by whichever of two forms takes fewer operations.
+    """Compute tr(Aᵀ B) for every pair of operators A and B, in the one of two ways that takes fewer operations.
 
-    The product of the flattened m x m operators takes m² operations per pair, that of their factors of rank r takes
-    2 r² m. No tensor of queries x keys x m² is formed.
+    The product of the flattened m x m operators takes m² operations per pair. The product of their factors of rank r
+    takes 2 r² m operations. No tensor of queries x keys x m² is formed.
     """
     r, m = left[0].shape[-2:]
     if m <= 2 * r * r:
@@ -107,7 +110,7 @@ def hilbert_schmidt_product(left: Factors, right: Factors) -> PairScores:
 
 
 def hilbert_schmidt_norms(pair: Factors) -> Float[Tensor, "*batch length"]:
-    """The squared Hilbert–Schmidt norm tr(Aᵀ A) for every token, from r x r matrices."""
+    """Compute the squared Hilbert–Schmidt norm tr(Aᵀ A) of every token's operator A, from r x r matrices."""
     left, right = pair
     return ((left @ left.mT) * (right @ right.mT)).sum((-2, -1))
 
@@ -118,7 +121,7 @@ def distances(
     key_norms: Float[Tensor, "*batch keys"],
     power: int,
 ) -> PairScores:
-    """Distance, or its square if ``power`` is 2, for every pair, from inner products and squared norms.
+    """Compute the distance of every pair, or its square if ``power`` is 2, from inner products and squared norms.
 
     The square is a difference and can round below 0. Before the root is taken, a square below its rounding error is
     replaced by that error, so that the gradient is 0 instead of infinite.
@@ -132,6 +135,6 @@ def distances(
 
 
 def arc(cosines: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-    """arccos, whose gradient is 0 instead of infinite where the cosine is ±1 up to rounding."""
+    """Compute arccos, with the gradient 0 instead of infinity where the cosine is ±1 up to rounding."""
     limit = 1 - 4 * torch.finfo(cosines.dtype).eps
     return cosines.clamp(-limit, limit).acos()

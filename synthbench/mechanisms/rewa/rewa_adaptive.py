@@ -17,19 +17,20 @@ from synthbench.options import option
 class RewaAdaptive(RewaGeometric):
     r"""Softmax of :math:`-(\alpha_i d_E^\pi + \beta_i d_S^\pi + \gamma_i d_H^\pi) / \tau` for query i.
 
-    Witnesses and their Euclidean, spherical and hyperbolic distances are those of ``rewa-geometric``, and :math:`\pi`
-    is ``power``. In each head, a network with one hidden layer reads the query, and a softmax turns its outputs into
-    the weights :math:`\alpha_i`, :math:`\beta_i` and :math:`\gamma_i`. A width of 0 drops a geometry; at least two must
-    remain.
+    As in ``rewa-geometric``, witnesses are points in three geometries that are computed from queries and keys, with
+    Euclidean, spherical and hyperbolic distances :math:`d_E`, :math:`d_S` and :math:`d_H`. The exponent :math:`\pi` is
+    ``power``. In each head, a network with one hidden layer reads the query, and a softmax turns its outputs into the
+    weights :math:`\alpha_i`, :math:`\beta_i` and :math:`\gamma_i`. A width (``m``, ``n`` or ``p``) of 0 drops a
+    geometry; at least two must remain.
 
-    In a geometric curriculum, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later phases use all. The
-    softmax covers the active geometries only.
+    In a geometric curriculum, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later phases use all
+    geometries. The softmax over geometries covers the active ones only.
 
     State: every key and value so far.
 
-    Source: Phadke (2025), algorithm 8. In the paper the network reads the token; here it reads the head's query, so
+    Source: Phadke (2025), algorithm 8. In the paper, the network reads the token; here, it reads the head's query, so
     that heads can differ. As in the paper, the weights sum to 1 and do not compensate for the widths of the geometries.
-    The distance is not symmetric, since it uses the weights of the query.
+    The weighted distance is not symmetric, since its weights depend on the query.
     """
 
     name: ClassVar = "rewa-adaptive"
@@ -46,14 +47,17 @@ class RewaAdaptive(RewaGeometric):
         self.temperature = one_a_head(heads, self.tau)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Minus the distance of every pair, with the query's weights, divided by the temperature."""
+        """Compute minus the distance of every pair, with the query's weights, divided by the temperature."""
         total = torch.zeros((), dtype=q.dtype, device=q.device)
         for geometry, share in self.gate(q, self.witnesses).items():
             total = total - share / self.temperature() * self.witnesses.distance(geometry, q, k)
         return total
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
-        """Weights averaged over the queries, the effective curvature of these means, and the temperature, per head."""
+        """Return, per head, the mean weights over all queries, kappa of these means, and the temperature.
+
+        Kappa, the effective curvature, lies between -1 (spherical) and 1 (hyperbolic).
+        """
         shares = self.gate(self.heads(x)[0], self.witnesses)
         means = named({geometry: mean_a_head(share) for geometry, share in shares.items()})
         return means | {"tau": self.temperature()[..., 0, 0]}

@@ -45,7 +45,7 @@ class RewaDensity(ScoreAttention):
     shared: bool = option(True, "whether queries and keys share the map to states")  # noqa: FBT003
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the map to factors.
+        """Draw the map from queries and keys to the factors of density matrices.
 
         Raises:
             UsageError: If r exceeds m.
@@ -55,7 +55,7 @@ class RewaDensity(ScoreAttention):
         self.witness = WitnessMap(self.num_heads, self.head_dim, width, shared=self.shared, generator=generator)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """The fidelity of every pair, raised to ``power``."""
+        """Compute the fidelity of every pair, raised to ``power``."""
         states = (
             unit_vectors(self.witness(q, "query")).unflatten(-1, (self.r, self.m)),
             unit_vectors(self.witness(k, "key")).unflatten(-1, (self.r, self.m)),
@@ -64,7 +64,7 @@ class RewaDensity(ScoreAttention):
 
 
 def fidelity(left: Float[Tensor, "*batch queries r m"], right: Float[Tensor, "*batch keys r m"]) -> PairScores:
-    """Fidelity of every pair of states, given by their transposed factors Aᵀ and Bᵀ, each of Frobenius norm 1."""
+    """Compute the fidelity of every pair of density matrices A Aᵀ and B Bᵀ from Aᵀ and Bᵀ of Frobenius norm 1."""
     r = left.shape[-2]
     if r > 2:
         return nuclear_norm(_operators.grams(left, right).transpose(-3, -2)).square()
@@ -79,7 +79,7 @@ def fidelity(left: Float[Tensor, "*batch queries r m"], right: Float[Tensor, "*b
 
 
 def nuclear_norm(matrices: Float[Tensor, "*batch rows rows"]) -> Float[Tensor, "*batch"]:
-    """The sum of singular values of each matrix.
+    """Compute the sum of singular values of each matrix.
 
     The sum is the inner product of the matrix with U Vᵀ, where U and V hold the singular vectors. Since U Vᵀ is also
     the gradient of the sum, it is treated as a constant. Gradients of singular vectors would be infinite where singular

@@ -27,8 +27,9 @@ class RewaFisher(TemperedAttention, ScoreAttention):
     State: every key and value so far.
 
     Source: Phadke (2025), proposition 10.1. The distance ``published`` is eq. 115, which the paper calls a Fisher
-    distance. It is a metric, but not the Fisher–Rao distance. Between close distributions it is smaller by a factor √2,
-    and its largest value is √2 instead of π. It also needs m numbers per pair of tokens in memory.
+    distance. It is a metric, but not the Fisher–Rao distance. Between close distributions, it is √2 times smaller than
+    the Fisher–Rao distance, and its largest value is √2 instead of π. It also needs m numbers per pair of tokens in
+    memory.
     """
 
     name: ClassVar = "rewa-fisher"
@@ -49,7 +50,7 @@ class RewaFisher(TemperedAttention, ScoreAttention):
         self.temperature = _operators.one_a_head(self.num_heads, self.tau)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Minus the distances, or their squares if ``power`` is 2, divided by the temperature."""
+        """Compute minus the distances, or minus their squares if ``power`` is 2, divided by the temperature."""
         logs = log_softmax(self.witness(q, "query"), dim=-1), log_softmax(self.witness(k, "key"), dim=-1)
         distances = fisher_rao(*logs) if self.distance == "fisher-rao" else published(*logs)
         scores: Tensor = -(distances**self.power) / self.temperature()
@@ -57,12 +58,12 @@ class RewaFisher(TemperedAttention, ScoreAttention):
 
 
 def fisher_rao(left: Float[Tensor, "*batch queries m"], right: Float[Tensor, "*batch keys m"]) -> PairScores:
-    """Fisher–Rao distance of every pair of categorical distributions, given as logarithms of probabilities."""
+    """Compute the Fisher–Rao distance of every pair of categorical distributions, given as log-probabilities."""
     return 2 * _operators.arc((left / 2).exp() @ (right / 2).exp().mT)
 
 
 def published(left: Float[Tensor, "*batch queries m"], right: Float[Tensor, "*batch keys m"]) -> PairScores:
-    """Distance of Phadke (2025), eq. 115, for every pair of distributions, given as logarithms of probabilities.
+    """Compute the distance of Phadke (2025), eq. 115, for every pair of distributions, given as log-probabilities.
 
     Where two distributions are equal up to rounding, the gradient is 0. The denominator, the sum of both probabilities,
     is clamped to at least the squared machine epsilon, so that gradients do not overflow for rare categories.

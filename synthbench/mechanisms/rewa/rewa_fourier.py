@@ -45,7 +45,7 @@ class RewaFourier(FeatureAttention):
         self.root_weights = nn.Buffer(weights.sqrt(), persistent=False)
 
     def features(self, x: KeyRows, side: Side) -> Float[Tensor, "*batch length K"]:
-        """Power at K frequencies, each times the root of its quadrature weight."""
+        """Compute the power at K frequencies, each times the root of the frequency's quadrature weight."""
         spectrum = torch.fft.rfft(self.witness(x, side), n=2 * self.K - 1, dim=-1)
         power: Tensor = spectrum.real.square() + spectrum.imag.square()
         return power * self.root_weights

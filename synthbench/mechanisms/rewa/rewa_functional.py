@@ -25,7 +25,7 @@ class RewaFunctional(FeatureAttention):
 
     Source: Phadke (2025), definitions 3.1 and 5.1 and algorithm 5. The factor 1/√D of algorithm 5 would make the kernel
     of a token with itself 1/2. Appendix A.3 has √(2/D) with D frequencies, which would make this value 2. The overlaps
-    are divided by their sum (eq. 5), in linear time; algorithm 5 takes a softmax of them instead. Features can be
+    are divided by their sum (eq. 5), in linear time; algorithm 5 takes a softmax of overlaps instead. Features can be
     negative, so the denominator can be close to zero or negative. Queries and keys must share the frequencies;
     otherwise the inner product of their features would not approximate the kernel.
     """
@@ -51,6 +51,6 @@ class RewaFunctional(FeatureAttention):
         self.frequencies = nn.Buffer(frequencies / self.bandwidth)
 
     def features(self, x: KeyRows, side: Side) -> FeatureRows:  # noqa: ARG002 - both sides alike
-        """Cosines and sines of random projections."""
+        """Compute cosines and sines of random projections."""
         angles = project(x, self.frequencies)
         return math.sqrt(2 / self.D) * torch.cat([angles.cos(), angles.sin()], dim=-1)

@@ -16,18 +16,21 @@ from synthbench.options import option
 class RewaGeometric(TemperedAttention, WitnessAttention, ScoreAttention):
     r"""Softmax of :math:`-(\alpha d_E^\pi + \beta d_S^\pi + \gamma d_H^\pi) / \tau`, where :math:`\pi` is ``power``.
 
-    Each query and key is mapped linearly, per head, to three points, called witnesses. They lie in Euclidean space (m
-    dimensions), on the sphere (n coordinates, normalised) and in the Poincaré ball (p dimensions, by tanh(‖x‖) x/‖x‖).
-    The distances between witnesses are :math:`d_E`, :math:`d_S` and :math:`d_H`. A width of 0 drops a geometry. Each
-    head learns three weights, which start at 1/√m, 1 and 1/√p, and a temperature :math:`\tau`, which starts at ``tau``.
+    Each query and key is mapped, per head, to three points, called witnesses. They lie in Euclidean space (m
+    dimensions), on the sphere (n coordinates) and in the Poincaré ball (p dimensions). Each point begins as a linear
+    map x of the query or key. It is then scaled to norm 1 for the sphere, or mapped to tanh(‖x‖) x/‖x‖ for the ball.
+    The distances between witnesses are :math:`d_E`, :math:`d_S` and :math:`d_H`. A width (m, n or p) of 0 drops a
+    geometry. Each head learns weights :math:`\alpha`, :math:`\beta` and :math:`\gamma`, which start at 1/√m, 1 and
+    1/√p, and a temperature :math:`\tau`, which starts at the option ``tau``.
 
-    The position encoding rotates an even number of channels of each witness, so that distances see offsets between
-    positions only. With ``turns=heads``, as in the packaged rows of suite ``climb`` 2026.1, it rotates q and k instead.
-    The maps to witnesses then mix the planes of rotation, and scores see absolute positions. Absolute positions explain
-    the lead of this mechanism in copying. On ``string_copy`` with seed 1, it scores .82 with ``turns=heads`` but .11
-    with rotated witnesses; softmax attention scores .26.
+    The position encoding rotates an even number of channels of each witness, so that distances depend on offsets
+    between positions only. With ``turns=heads``, as in the packaged results of the suite ``climb`` 2026.1, it rotates q
+    and k instead. The maps to witnesses then mix the planes of rotation, and scores depend on absolute positions.
+    Absolute positions explain the lead of this mechanism in copying. On the task ``string_copy`` with seed 1, it scores
+    0.82 with ``turns=heads`` but 0.11 with rotated witnesses; softmax attention scores 0.26.
 
-    In a geometric curriculum, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later phases use all.
+    In a geometric curriculum, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later phases use all
+    geometries.
 
     State: every key and value so far.
 
@@ -56,18 +59,21 @@ class RewaGeometric(TemperedAttention, WitnessAttention, ScoreAttention):
         self.temperature = one_a_head(self.num_heads, self.tau)
 
     def weight(self, geometry: str) -> Tensor:
-        """The weight of a geometry per head; 0 until the phase that activates the geometry."""
+        """Compute the weight of a geometry per head; it is 0 before the phase that activates the geometry."""
         weight: Tensor = self.weights[geometry]()
         return weight * self.witnesses.mask(geometry)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Minus the weighted distance of every pair, divided by the temperature."""
+        """Compute minus the weighted distance of every pair, divided by the temperature."""
         total = torch.zeros((), dtype=q.dtype, device=q.device)
         for geometry in self.weights:
             total = total - self.weight(geometry) / self.temperature() * self.witnesses.distance(geometry, q, k)
         return total
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
-        """Weights, temperature and effective curvature per head."""
+        """Return weights, temperature and kappa per head.
+
+        Kappa, the effective curvature, lies between -1 (spherical) and 1 (hyperbolic).
+        """
         by_geometry = {geometry: self.weight(geometry)[..., 0, 0] for geometry in self.weights}
         return named(by_geometry) | super().metrics(x)

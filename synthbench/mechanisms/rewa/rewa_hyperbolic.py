@@ -11,8 +11,8 @@ from synthbench.options import option
 class RewaHyperbolic(RewaGeometric):
     r"""Softmax of minus hyperbolic distances alone: :math:`-\gamma d_H(x, y) / \tau` for points x, y in the ball.
 
-    This is ``rewa-geometric`` with a single geometry. Its default width, 15, equals the total width of the three
-    geometries there. The points x and y are q and k, mapped linearly and then into the Poincaré ball.
+    This is ``rewa-geometric`` with a single geometry. Its default width, 15, equals the total default width of the
+    three geometries there. The points x and y are q and k, mapped linearly and then into the Poincaré ball.
 
     State: every key and value so far.
 

@@ -15,19 +15,21 @@ from synthbench.options import option
 
 @mechanism
 class RewaLsh(RewaGeometric):
-    r"""``rewa-geometric`` on the K nearest of the keys that share a composite hash.
+    r"""``rewa-geometric`` on the K nearest of the keys that share a composite hash with the query.
 
-    There are L hash tables. A token's hash in a table combines the cell of its Euclidean witness in a randomly shifted
-    grid with ``bits`` signs for each of its other two witnesses. A sign tells on which side of a random hyperplane the
-    witness lies; for the hyperbolic witness, the sign depends only on the direction from the centre of the ball. The
-    candidates of a query are the key at its own position and all earlier keys with the same hash in at least one table.
-    If there are more than K candidates, only the nearest K are kept, and any that tie with the K-th. The first K
+    There are L hash tables. Each query and key has three witnesses: points in Euclidean space, on the sphere and in the
+    hyperbolic ball. Its hash in a table combines the cell of its Euclidean witness in a randomly shifted grid with
+    ``bits`` signs for each of its other two witnesses. A sign tells on which side of a random hyperplane the witness
+    lies; for the hyperbolic witness, the sign depends only on the direction from the centre of the ball.
+
+    The candidates of a query are the key at its own position and all earlier keys with the same hash in at least one
+    table. If there are more than K candidates, only the K nearest are kept, and any that tie with the K-th. The first K
     queries keep all keys up to their position. So if K is at least the length, this is ``rewa-geometric``.
 
     Hyperplanes and shifts are drawn once and frozen. Nothing is sorted across positions, so later tokens have no
     influence. All pairs are computed and then masked, so this code is no faster than ``rewa-geometric``. Witnesses are
-    rotated by position before they are hashed. So distances see offsets between positions only, but the cells see
-    absolute positions.
+    rotated by position before they are hashed. So distances depend on offsets between positions only, but the cells of
+    the grid depend on absolute positions.
 
     State: every key and value so far.
 
@@ -60,7 +62,10 @@ class RewaLsh(RewaGeometric):
 
     @torch.no_grad()
     def hashes(self, x: KeyRows, side: Side, first: int = 0) -> Int[Tensor, "*batch length tables"]:
-        """One integer per token and table; different composite hashes have the same integer with probability 2^-60."""
+        """Compute an integer per token and table; for different composite hashes, it is equal with probability 2^-60.
+
+        The first row of ``x`` has the position ``first``.
+        """
         total = torch.zeros((), dtype=torch.int64, device=x.device)
         for geometry in self.witnesses.widths:
             points = self.witnesses.points(geometry, x, side, first)
@@ -74,7 +79,7 @@ class RewaLsh(RewaGeometric):
 
     @torch.no_grad()
     def candidates(self, q: Queries, k: Keys) -> Bool[Tensor, "*batch queries keys"]:
-        """Mask of the candidate keys of each query; the last query has the position of the last key."""
+        """Compute a mask of each query's candidate keys; the last query has the position of the last key."""
         query_hashes = self.hashes(q, "query", k.shape[-2] - q.shape[-2]).unsqueeze(-2)
         key_hashes = self.hashes(k, "key").unsqueeze(-3)
         keys = torch.arange(k.shape[-2], device=q.device)
@@ -85,15 +90,16 @@ class RewaLsh(RewaGeometric):
         return allowed & (keys <= queries)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Minus the distance divided by the temperature for keys that are kept, minus infinity for all others."""
+        """Compute minus the distance divided by the temperature for keys that are kept, else minus infinity."""
         scores = super().scores(q, k)
         return scores.masked_fill(~nearest(scores.detach(), self.candidates(q, k), self.K), -torch.inf)
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
-        """Weights, temperature and effective curvature per head, and the recall of the true K nearest keys.
+        """Return weights, temperature, effective curvature kappa, and the recall of the true K nearest keys, per head.
 
-        The recall is the fraction of these keys that are candidates, averaged over the queries with more than K keys up
-        to their position. It is 1 if there are no such queries.
+        Kappa lies between -1 (spherical) and 1 (hyperbolic). The recall is the fraction of these keys that are
+        candidates, averaged over the queries with more than K keys up to their position. It is 1 if there are no such
+        queries.
         """
         q, k, _ = self.heads(x)
         if q.shape[-2] <= self.K:
@@ -109,7 +115,7 @@ class RewaLsh(RewaGeometric):
 def nearest(
     scores: PairScores, candidates: Bool[Tensor, "*#batch queries keys"], count: int
 ) -> Bool[Tensor, "*batch queries keys"]:
-    """Mask of each query's ``count`` candidates with the largest scores, and of all that tie with the last of them."""
+    """Compute a mask of each query's ``count`` candidates with the largest scores, and any that tie with the last."""
     masked = scores.masked_fill(~candidates, -torch.inf)
     last = masked.topk(min(count, masked.shape[-1]), dim=-1).values[..., -1:]
     return candidates & (masked >= last)

@@ -18,18 +18,19 @@ from synthbench.options import option
 class RewaMixture(WitnessAttention):
     r""":math:`\sum_g G(q_i)_g \sum_j \mathrm{softmax}_j(-d_g^\pi(i, j) / \tau_g) v_j`: an expert per geometry.
 
-    The experts g are Euclidean, spherical and hyperbolic. Their witnesses, rotated by position, and the distances
-    :math:`d_g` between witnesses are those of ``rewa-geometric``; :math:`\pi` is ``power``. The gate G of a head is a
-    network with one hidden layer that reads the query, followed by a softmax. Each expert learns one temperature
-    :math:`\tau_g` per head, which starts at √m ``tau`` (Euclidean), ``tau`` (spherical) or √p ``tau`` (hyperbolic). A
-    width of 0 drops an expert; at least two must remain.
+    The experts g are Euclidean, spherical and hyperbolic. As in ``rewa-geometric``, queries and keys are mapped to
+    points in each geometry, called witnesses and rotated by position, with distances :math:`d_g`. The exponent
+    :math:`\pi` is ``power``. The gate G of a head is a network with one hidden layer that reads the query, followed by
+    a softmax. Each expert learns one temperature :math:`\tau_g` per head, which starts at √m ``tau`` (Euclidean),
+    ``tau`` (spherical) or √p ``tau`` (hyperbolic). A width (``m``, ``n`` or ``p``) of 0 drops an expert; at least two
+    must remain.
 
-    In a geometric curriculum, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later phases use all. The
-    softmax of the gate covers the active geometries only.
+    In a geometric curriculum, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later phases use all
+    geometries. The softmax of the gate covers the active geometries only.
 
     State: every key and value so far.
 
-    Source: Phadke (2025), definition 10.4. In the paper the gate reads the token; here it reads the head's query. All
+    Source: Phadke (2025), definition 10.4. In the paper, the gate reads the token; here, it reads the head's query. All
     experts use the same values. The operator-valued expert of the paper's example is a separate mechanism,
     ``rewa-operator``.
     """
@@ -61,11 +62,14 @@ class RewaMixture(WitnessAttention):
         return total
 
     def expert_scores(self, geometry: str, q: Queries, k: Keys) -> PairScores:
-        """Minus the distance of every pair in one geometry, divided by the temperature of that expert."""
+        """Compute minus the distance of every pair in one geometry, divided by the temperature of its expert."""
         temperature: Tensor = self.temperatures[geometry]()
         return -self.witnesses.distance(geometry, q, k) / temperature
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
-        """Shares of the experts, averaged over the queries, and the effective curvature of these means, per head."""
+        """Return, per head, the experts' mean weights over all queries, and kappa of these means.
+
+        Kappa, the effective curvature, lies between -1 (spherical) and 1 (hyperbolic).
+        """
         shares = self.gate(self.heads(x)[0], self.witnesses)
         return named({geometry: mean_a_head(share) for geometry, share in shares.items()})

@@ -23,8 +23,8 @@ class RewaOperator(TemperedAttention, ScoreAttention):
     State: every key and value so far.
 
     Source: Phadke (2025), definition 6.1, algorithm 6 and eq. 104, with the singular values absorbed into U. Since the
-    factors are linear in the token, the operator is quadratic in it; the paper's full operator (eq. 88) is linear. The
-    paper uses power 2 for operators and power 1 in the general form of the kernel (eq. 6).
+    factors are linear in the token, the operator is quadratic in the token; the paper's full operator (eq. 88) is
+    linear. The paper uses power 2 for operators and power 1 in the general form of the kernel (eq. 6).
     """
 
     name: ClassVar = "rewa-operator"
@@ -40,7 +40,7 @@ class RewaOperator(TemperedAttention, ScoreAttention):
     shared: bool = option(True, "whether queries and keys share the map to operators")  # noqa: FBT003
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the map to factors.
+        """Draw the map from queries and keys to the factors of operators.
 
         Raises:
             UsageError: If r exceeds m.
@@ -51,7 +51,7 @@ class RewaOperator(TemperedAttention, ScoreAttention):
         self.temperature = _operators.one_a_head(self.num_heads, self.tau)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Minus the distances, or their squares if ``power`` is 2, divided by the temperature."""
+        """Compute minus the distances, or minus their squares if ``power`` is 2, divided by the temperature."""
         a = _operators.factors(self.witness(q, "query"), self.r)
         b = _operators.factors(self.witness(k, "key"), self.r)
         norms = _operators.hilbert_schmidt_norms(a), _operators.hilbert_schmidt_norms(b)

@@ -27,8 +27,8 @@ class RewaOscillatory(ScoreAttention):
     State: every key and value so far.
 
     Source: Phadke (2025), eq. 110, which has cos in place of (1 + cos)/2. With cos, an overlap can be negative, which
-    definition 3.1 excludes, and the sum over keys can be 0. The overlap used here still has the published form, with 2K
-    terms: each oscillating term is paired with a term of frequency 0.
+    definition 3.1 excludes, and the sum over keys can be 0. The overlap used here still has the published form, but
+    with 2K terms: each oscillating term is paired with a term of frequency 0.
     """
 
     name: ClassVar = "rewa-oscillatory"
@@ -44,7 +44,7 @@ class RewaOscillatory(ScoreAttention):
     shared: bool = option(True, "whether queries and keys share the map to witnesses")  # noqa: FBT003
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the map to witnesses, and create weights, decays and frequencies, each [heads, 1, K]."""
+        """Draw the map to witnesses, and create factors c, decays and frequencies, each [heads, 1, K]."""
         self.witness = WitnessMap(self.num_heads, self.head_dim, self.m, shared=self.shared, generator=generator)
         ones = torch.ones(self.num_heads, 1, self.K)
         self.weights = Positive(ones / self.K)
@@ -52,7 +52,7 @@ class RewaOscillatory(ScoreAttention):
         self.frequencies = Positive(ones * self.frequency * torch.arange(1, self.K + 1))
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Logarithms of the overlaps."""
+        """Compute the logarithms of the overlaps."""
         a, b = self.witness(q, "query"), self.witness(k, "key")
         norms = a.square().sum(-1), b.square().sum(-1)
         distances = _operators.distances(a @ b.mT, *norms, power=1).unsqueeze(-1)
@@ -64,6 +64,6 @@ class RewaOscillatory(ScoreAttention):
         return logs.logsumexp(-1)
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - learned, whatever the inputs
-        """Weights, decays and frequencies, each [..., K, heads]."""
+        """Return the factors c, the decays and the frequencies, each [..., K, heads]."""
         learned = {"weight": self.weights, "decay": self.decays, "frequency": self.frequencies}
         return {name: numbers()[..., 0, :].mT for name, numbers in learned.items()}

@@ -22,11 +22,11 @@ def trapezoid_distance(
     y: Keys,
     y_metric: Float[Tensor, "*batch keys dim dim"],
 ) -> PairScores:
-    r"""The length of the chord h = x - y under the mean of the metric tensors at its ends, for every pair.
+    r"""Compute the length of the chord h = x - y, under the mean of the metric tensors at its ends, for every pair.
 
-    :math:`\sqrt{h^T (G(x) + G(y)) h / 2}` is the geodesic distance up to an error of third order in h; with the tensor
-    of one end alone, the error would be of second order. The distance is symmetric and positive, but may violate the
-    triangle inequality for long chords. It is computed by matrix products over dim² features, and no tensor of
+    This length, :math:`\sqrt{h^T (G(x) + G(y)) h / 2}`, is the geodesic distance up to an error of third order in h;
+    with the tensor of one end alone, the error would be of second order. It is symmetric and positive, but may violate
+    the triangle inequality for long chords. It is computed by matrix products over dim² features, and no tensor of
     queries x keys x dim is formed.
     """
     squared = (_quadratic(x, x_metric, y) + _quadratic(y, y_metric, x).mT) / 2
@@ -36,7 +36,7 @@ def trapezoid_distance(
 
 
 def _quadratic(x: Tensor, metric: Tensor, y: Tensor) -> Tensor:
-    """(x - y)ᵀ G(x) (x - y) for every pair, expanded."""
+    """Compute (x - y)ᵀ G(x) (x - y) for every pair, by multiplying it out."""
     lowered = (metric @ x.unsqueeze(-1)).squeeze(-1)
     outer = y.unsqueeze(-1) * y.unsqueeze(-2)
     return _norm(x, metric).unsqueeze(-1) - 2 * lowered @ y.mT + metric.flatten(-2) @ outer.flatten(-2).mT
@@ -58,7 +58,7 @@ class RewaRiemannian(TemperedAttention, ScoreAttention):
     State: every key and value so far.
 
     Source: Phadke (2025), definition 10.1. The paper does not say how G stays positive definite, and finds the geodesic
-    of every pair of tokens by a neural ODE. The chord takes two matrix products instead; between distant points it is
+    of every pair of tokens by a neural ODE. The chord takes two matrix products instead; between distant points, it is
     longer than the geodesic.
     """
 
@@ -81,13 +81,13 @@ class RewaRiemannian(TemperedAttention, ScoreAttention):
         self.temperature = one_a_head(self.num_heads, self.tau * self.m**0.5)
 
     def metric_tensor(self, points: Float[Tensor, "*batch length m"]) -> Float[Tensor, "*batch length m m"]:
-        """G at every point: a symmetric matrix with eigenvalues of at least ``FLOOR``."""
+        """Compute G at every point: a symmetric matrix with eigenvalues of at least ``FLOOR``."""
         identity = torch.eye(self.m, dtype=points.dtype, device=points.device)
         root: Tensor = identity + self.network(points).unflatten(-1, (self.m, self.m))
         return root @ root.mT + FLOOR * identity
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Minus the distance of every pair, or its square if ``power`` is 2, divided by the temperature."""
+        """Compute minus the distance of every pair, or minus its square if ``power`` is 2, over the temperature."""
         x, y = self.witness(q, "query"), self.witness(k, "key")
         distances = trapezoid_distance(x, self.metric_tensor(x), y, self.metric_tensor(y))
         temperature: Tensor = self.temperature()

@@ -11,8 +11,8 @@ from synthbench.options import option
 class RewaSpherical(RewaGeometric):
     r"""Softmax of minus angles alone: :math:`-\beta \arccos(x \cdot y) / \tau` for unit vectors x, y from q and k.
 
-    This is ``rewa-geometric`` with a single geometry. Its default width, 15, equals the total width of the three
-    geometries there. The curriculum of ``rewa-geometric`` begins with this geometry alone.
+    This is ``rewa-geometric`` with a single geometry. Its default width, 15, equals the total default width of the
+    three geometries there. A curriculum of ``rewa-geometric`` that adds geometries in turn begins with this one.
 
     State: every key and value so far.
 

@@ -28,11 +28,11 @@ class RewaTopological(TemperedAttention):
     one point (0, d) for each edge of the minimum spanning tree of these k + 1 witnesses. The number d is the length of
     the edge: at the scale d two clusters merge. Each head learns a temperature.
 
-    Three things are approximate. The diagram has dimension 0 only, so it ignores loops and voids. If there are fewer
-    than k keys to see, the token's own witness replaces each missing witness, which adds points (0, 0) on the diagonal.
-    :math:`W_2` is computed as :math:`\sqrt{\sum_n (d_n - d'_n)^2}`, with the points of both diagrams sorted by d. The
-    exact distance may instead match two very different points to the diagonal. The choice of nearest keys and of tree
-    edges has no gradient; the lengths of the edges do.
+    Three things are approximate. First, the diagram has dimension 0 only, so it ignores loops and voids. Second, if
+    there are fewer than k keys to see, the token's own witness replaces each missing witness, which adds points (0, 0)
+    on the diagonal. Third, :math:`W_2` is computed as :math:`\sqrt{\sum_n (d_n - d'_n)^2}`, with the points of both
+    diagrams sorted by d. The exact distance may instead match two very different points to the diagonal. The choice of
+    nearest keys and of tree edges has no gradient; the lengths of the edges have one.
 
     State: every key and value so far.
 
@@ -57,7 +57,7 @@ class RewaTopological(TemperedAttention):
         self.temperature = _operators.one_a_head(self.num_heads, self.tau)
 
     def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
-        """Attend by the distances between diagrams."""
+        """Attend by the distances between persistence diagrams."""
         if not k.numel():
             return v[..., v.shape[-2] - q.shape[-2] :, :]
         keys = self.witness(k, "key")
@@ -67,7 +67,7 @@ class RewaTopological(TemperedAttention):
     def diagrams(
         self, points: Float[Tensor, "*batch rows m"], keys: Float[Tensor, "*batch length m"], num_seen: int
     ) -> Float[Tensor, "*batch rows k"]:
-        """Edge lengths of the minimum spanning tree of each point and its neighbours, shortest first.
+        """Compute the edge lengths of the minimum spanning tree of each point and its neighbours, shortest first.
 
         Args:
             points: Witnesses of the queries or keys whose diagrams are computed.
@@ -93,9 +93,9 @@ class RewaTopological(TemperedAttention):
 def nearest(
     points: Float[Tensor, "*batch rows m"], keys: Float[Tensor, "*batch length m"], count: int, num_seen: int
 ) -> tuple[Int[Tensor, "*batch rows count"], Bool[Tensor, "*batch rows count"]]:
-    """Indices of the ``count`` nearest keys of every point, and a mask that is True where such a key exists.
+    """Find the indices of the ``count`` nearest keys of every point, and a mask that is True where such a key exists.
 
-    Point n sees the first ``num_seen + n`` keys only.
+    Point n, counted from 0, sees the first ``num_seen + n`` keys only.
     """
     length = keys.shape[-2]
     column = torch.arange(length, device=keys.device)
@@ -111,7 +111,7 @@ def nearest(
 
 
 def spanning_edges(distances: Float[Tensor, "*batch nodes nodes"]) -> Float[Tensor, "*batch edges"]:
-    """Edge lengths of a minimum spanning tree of each graph, by Prim's algorithm, for all graphs at once."""
+    """Compute the edge lengths of a minimum spanning tree of each graph by Prim's algorithm, all graphs at once."""
     num_nodes = distances.shape[-1]
     is_in_tree = torch.arange(num_nodes, device=distances.device).expand(distances.shape[:-1]) == 0
     to_tree = distances[..., 0, :]

@@ -1,4 +1,4 @@
-"""Table 1 of the SLAY paper, computed from the mechanisms."""
+"""Table 1 of the SLAY paper (Luna et al., 2026), computed from the mechanisms."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ POLYNOMIALS: tuple[type[ProductAttention], ...] = (SlayExact, SlayTensorsketch, 
 
 
 class Row(NamedTuple):
-    """A row of the table: one way to compute features for the polynomial factor x² of the kernel."""
+    """A row of table 1 of the SLAY paper: one way to compute features for the polynomial factor x² of the kernel."""
 
     mechanism: str
     dimension: str
