@@ -1,4 +1,4 @@
-"""Functions that several feature maps share."""
+"""Functions shared by several feature maps, which turn queries and keys into features for linear attention."""
 
 import math
 from typing import Literal
@@ -15,7 +15,7 @@ Omega = Literal["iid", "orthogonal"]
 
 
 def unit_vectors(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-    """Scale to length 1; a vector shorter than 1e-12 is divided by 1e-12."""
+    """Scale every vector to length 1; a vector shorter than 1e-12 is divided by 1e-12 instead."""
     return normalize(x, dim=-1, eps=1e-12)
 
 
@@ -25,11 +25,11 @@ def positive_features(
     shift: Float[Tensor, "*leading_of_shift features"],
     log_scale: Float[Tensor, "*leading_of_scale features"],
 ) -> FeatureRows:
-    """Positive random features, exp(clip(û · direction - shift, ±20) + log_scale) for unit vectors û.
+    """Compute positive random features, exp(clip(û · direction - shift, ±20) + log_scale), of unit vectors û.
 
     Suppose that m features have the directions √(2s) ω, ω ~ N(0, I), shift s and scale 1/√m. Then the inner product of
-    the features of two unit vectors has the mean exp(2 s x), where x is the cosine between the vectors. The SLAY
-    authors' code clips in the same way; few exponents reach ±20.
+    the features of two unit vectors has the mean exp(2 s x), where x is the cosine between the vectors. The code of
+    the authors of SLAY clips in the same way; few exponents reach ±20.
     """
     # In place where no gradient needs the old values: for 4,096 tokens this takes a third less time than fresh memory.
     # The product is a view, though: if it were changed in place, its gradient would be copied whole again and again.
@@ -39,7 +39,7 @@ def positive_features(
 
 
 def clip_exponent(exponents: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch features"]:
-    """Clip to ±20. Exponents that need no gradient are changed in place.
+    """Clip exponents to [-20, 20]; a tensor that needs no gradient is changed in place.
 
     ``hardtanh`` gives the same values as ``clamp``, but its backward pass is one operation instead of four.
     """
@@ -54,7 +54,7 @@ def gaussian_directions(
     num_features: int,
     generator: torch.Generator | None,
 ) -> Float[Tensor, "num_heads dim num_features"]:
-    """Draw columns distributed as N(0, I): independent, or orthogonal within every block of ``dim`` columns.
+    """Draw columns from N(0, I): independent (``iid``), or orthogonal within every block of ``dim`` columns.
 
     Each orthogonal column has a uniform direction and the length of a Gaussian vector, so its distribution is exactly
     N(0, I).

@@ -1,6 +1,7 @@
-"""Causal attention by a kernel that is an inner product of features: four forms of one function.
+"""Causal attention with a kernel that is an inner product of features, in four forms (ways to compute it).
 
-The kernel κ(q, k) is the product over factors i of ⟨a_i(q), b_i(k)⟩. With the guard N, all forms compute
+The kernel κ(q, k) is the product over factors i of ⟨a_i(q), b_i(k)⟩. With the guard N, which keeps the denominator from
+0, all forms compute
 
     out_t = Σ_{s≤t} κ(q_t, k_s) v_s / N(Σ_{s≤t} κ(q_t, k_s)),      N(z) = z + delta  or  max(z, delta).
 
@@ -36,7 +37,7 @@ such tensors."""
 
 
 def gram_max_length(num_features: int, device: torch.device) -> int:
-    """Length up to which :func:`gram` is faster than :func:`chunked`."""
+    """Return the sequence length, in tokens, up to which :func:`gram` is faster than :func:`chunked`."""
     if device.type != "cpu":
         return GPU_GRAM_MAX_LENGTH
     # Measured forward and backward, one thread, batch 4, 4 heads of 16: the two cross near 100 for 16 features, 110
@@ -45,9 +46,9 @@ def gram_max_length(num_features: int, device: torch.device) -> int:
 
 
 def attend(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> AnswerRows:
-    """Attend in the form that is fastest at this length; all forms compute the same function.
+    """Attend by the fastest of this module's functions at this length; all compute the same result.
 
-    If there are fewer queries than keys, the queries are those of the last positions, and the Gram form is used.
+    If there are fewer queries than keys, the queries are those of the last positions, and :func:`gram` is used.
     """
     has_few_queries = query_factors[0].shape[-2] < v.shape[-2]
     if has_few_queries or v.shape[-2] <= gram_max_length(rank(key_factors), v.device):
@@ -58,10 +59,10 @@ def attend(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard:
 
 
 def takes_at_once(key_factors: Factors, v: Tensor) -> bool:
-    """Return whether :func:`at_once` is faster than :func:`chunked` on the device, and its tensors fit the memory.
+    """Return whether to use :func:`at_once` rather than :func:`chunked`: not on a CPU, and only if its tensors fit.
 
-    The result is False on a CPU, which gains nothing from fewer launches and loses time with tensors larger than its
-    caches.
+    The result is False on a CPU, which gains nothing from fewer kernel launches and loses time with tensors larger than
+    its caches.
     """
     if v.device.type == "cpu":
         return False
@@ -71,7 +72,7 @@ def takes_at_once(key_factors: Factors, v: Tensor) -> bool:
 
 
 def gram(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> AnswerRows:
-    """Attend by the masked matrix [queries, length] of kernel values, the fastest form for short sequences."""
+    """Attend by the masked matrix [queries, length] of kernel values, which is fastest for short sequences."""
     values = kernel(query_factors, key_factors)
     return normalise(values.tril_(values.shape[-1] - values.shape[-2]) @ with_ones(v), guard, delta)
 
@@ -79,8 +80,8 @@ def gram(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: G
 def chunked(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
     """Attend chunk by chunk, in time linear in the length; the state, one matrix per head, sums up all earlier tokens.
 
-    For two factors a and b of widths m_a and m_b, the state is [m_b, m_a (value_dim + 1)]. The values are scaled by a
-    before they are multiplied by b, so no token needs a vector of width m_a m_b.
+    If the features are the tensor product of factors a and b of widths m_a and m_b, the state is [m_b,
+    m_a (value_dim + 1)]. The values are multiplied first by a, then by b, so no token needs a vector of width m_a m_b.
     """
     query_a, query_b = as_two(tuple(map(widened, query_factors)))
     key_a, key_b = as_two(tuple(map(widened, key_factors)))
@@ -99,7 +100,7 @@ def chunked(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard
 
 
 def at_once(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
-    """Attend in all chunks together: one cumulative sum computes all states of :func:`chunked` and holds them at once.
+    """Attend in all chunks at the same time: one cumulative sum computes all the states of :func:`chunked`.
 
     The number of launched operations thus does not grow with the length, but memory grows by one state per chunk.
     """
@@ -114,7 +115,7 @@ def at_once(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard
 
 
 def recurrent(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
-    """Attend one token at a time, as a decoder does. Tests compare the other forms with this simple form."""
+    """Attend one token at a time, as a decoder does. Tests compare the faster functions with this simple one."""
     state = initial_state(key_factors, v)
     outs = []
     queries, keys = (zip(*(factor.unbind(-2) for factor in of), strict=True) for of in (query_factors, key_factors))
@@ -125,7 +126,7 @@ def recurrent(query_factors: Factors, key_factors: Factors, v: ValueRows, *, gua
 
 
 def initial_state(key_factors: Factors, v: ValueRows) -> Float[Tensor, "*batch features columns"]:
-    """The state before the first token: zeros, features x (value_dim + 1) in every head."""
+    """Return the state before the first token: zeros, [features, value_dim + 1] for every head."""
     return widened(v).new_zeros(*v.shape[:-2], rank(key_factors), v.shape[-1] + 1)
 
 
@@ -138,19 +139,19 @@ def step(
     guard: Guard,
     delta: float,
 ) -> tuple[Float[Tensor, "*batch features columns"], Float[Tensor, "*batch value_dim"]]:
-    """Read one token, whose factors are [..., m_i]; return the new state and the token's output."""
+    """Process one token, whose features have factors [..., m_i]; return the new state and the token's output."""
     key, query = reduce(outer, key_factors), reduce(outer, query_factors)
     state = state + key.unsqueeze(-1) * with_ones(v).unsqueeze(-2)
     return state, normalise((query.unsqueeze(-1) * state).sum(-2), guard, delta).to(v.dtype)
 
 
 def rank(factors: Factors) -> int:
-    """Number of features: the product of the factors' widths."""
+    """Return the number of features, which is the product of the factors' widths."""
     return math.prod(factor.shape[-1] for factor in factors)
 
 
 def normalise(sums: Float[Tensor, "*batch columns"], guard: Guard, delta: float) -> Float[Tensor, "*batch value_dim"]:
-    """Divide the weighted values by the guarded sum of weights, which is the last column."""
+    """Divide the weighted sums of values by the sum of weights, the last column, which :func:`guarded` keeps from 0."""
     # Split, not sliced: the gradients of two slices are each as wide as the whole, and are added.
     values, weights = sums.split([sums.shape[-1] - 1, 1], dim=-1)
     quotient: Tensor = values / guarded(weights, guard, delta)
@@ -168,7 +169,7 @@ def flattened(x: Tensor) -> Tensor:
 
 
 def widened(x: Tensor) -> Tensor:
-    """Convert to float32 if the dtype is narrower: in bfloat16 a sum of equal terms stops growing at 256 terms."""
+    """Convert to float32 if the dtype is narrower, since a bfloat16 sum of equal terms stops growing at 256 terms."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
@@ -178,13 +179,13 @@ def with_ones(v: Tensor) -> Tensor:
 
 
 def kernel(query_factors: Sequence[Tensor], key_factors: Sequence[Tensor]) -> Tensor:
-    """The kernel of every query and key, [..., queries, keys]: the product of their factors' inner products."""
+    """Compute the kernel of all pairs, [..., queries, keys], as the product over factors of their inner products."""
     grams = [query @ key.mT for query, key in zip(query_factors, key_factors, strict=True)]
     return reduce(torch.mul, grams)
 
 
 def outer(a: Tensor, b: Tensor) -> Tensor:
-    """The tensor product of two rows of features, or of features and values."""
+    """Return the flattened tensor product of two vectors, such as features and values, along the last axis."""
     return (a.unsqueeze(-1) * b.unsqueeze(-2)).flatten(-2)
 
 
@@ -195,7 +196,7 @@ def as_two(factors: Factors) -> tuple[Tensor | None, Tensor]:
 
 
 def _split(factor: Tensor | None) -> Iterable[Any]:
-    """The chunks of a factor; an endless sequence of None if there is no factor."""
+    """Split a factor into chunks along the length; if it is None, return an endless sequence of None."""
     return repeat(None) if factor is None else factor.split(CHUNK, dim=-2)
 
 
@@ -212,12 +213,12 @@ def _without_none(last: Tensor, first: Tensor | None) -> Factors:
 
 
 def expand(scales: Tensor | None, values: Tensor) -> Tensor:
-    """Concatenate copies of the values, each scaled by one feature; without scales the values stay as they are."""
+    """Concatenate copies of the values, each multiplied by one feature in ``scales``; if None, return the values."""
     return values if scales is None else outer(scales, values)
 
 
 def contract(scales: Tensor | None, wide: Tensor) -> Tensor:
-    """Scale each copy that :func:`expand` made by one of a query's features, and sum the copies."""
+    """Sum the copies in the output of :func:`expand`, each multiplied by the query's feature in ``scales``."""
     if scales is None:
         return wide
     copies: Tensor = wide.unflatten(-1, (scales.shape[-1], wide.shape[-1] // scales.shape[-1]))

@@ -1,15 +1,16 @@
 """Attention by exponential features that may lie beyond the range of floating-point numbers.
 
-The kernel of a query and a key is Σ_j f_j(q) exp(e_j(k)). Let m_s be the largest exponent of key s, and M_t the largest
-m_s of all keys s ≤ t. For query t, the exponentials of key s are split into three factors:
+The kernel of a query and a key is Σ_j f_j(q) exp(e_j(k)), with one term per feature j. Let m_s be the largest exponent
+of key s, and M_t the largest m_s of all keys s ≤ t. For query t, the exponentials of key s are split into three
+factors:
 
     exp(e_j(k_s)) = exp(e_j(k_s) - m_s) exp(m_s - M_t) exp(M_t),      s ≤ t,
 
-where the first two factors are at most 1 and the last cancels between numerator and denominator. Later keys have no
-influence, not even on the rounding. The maxima are held constant in the backward pass, since the result does not depend
-on them.
+where the first two factors are at most 1 and the last cancels between numerator and denominator. Keys after query t do
+not influence its output, not even its rounding. The maxima are held constant in the backward pass, since the result
+does not depend on them.
 
-Only the mechanism ``performer-exp`` may need this form. Its exponents are at most ‖ω‖²/2, where ω is the random
+Only the mechanism ``performer-exp`` may need this method. Its exponents are at most ‖ω‖²/2, where ω is the random
 direction of a feature. In heads of up to 64 channels, its features therefore fit float32 and bfloat16, but not float16.
 """
 

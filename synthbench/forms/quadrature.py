@@ -1,4 +1,4 @@
-"""Nodes and weights that turn 1 / (C - 2x), the inverse distance on the sphere, into a sum of exponentials."""
+"""Nodes and weights that turn 1 / (C - 2x), the inverse of a squared distance, into a sum of exponentials."""
 
 import numpy as np
 import torch
@@ -7,10 +7,11 @@ from torch import Tensor
 
 
 def gauss_laguerre(num_nodes: int, epsilon: float) -> tuple[Float[Tensor, " nodes"], Float[Tensor, " nodes"]]:
-    """Nodes s and weights w, in float64, with Σ w_r exp(2 s_r x) ≈ 1 / (C - 2x), C = 2 + epsilon, x in [-1, 1].
+    """Return nodes s and weights w, in float64, with Σ w_r exp(2 s_r x) ≈ 1 / (C - 2x), C = 2 + epsilon, x in [-1, 1].
 
-    They are the Gauss–Laguerre nodes and weights of ∫ e^(-t) f(t) dt, both divided by C. The sum is far from exact near
-    the peak at x = 1. With three nodes and epsilon = 1e-3, it reaches half a per cent of the peak.
+    These are the Gauss–Laguerre nodes and weights of ∫ e^(-t) f(t) dt, both divided by C. For unit vectors with cosine
+    x, 2 - 2x is their squared distance. The sum is far from exact near the peak at x = 1. With three nodes and
+    epsilon = 1e-3, it reaches half a per cent of the peak.
 
     Source: Luna et al. (2026), eq. 10. The uniform convergence that the paper claims does not hold.
     """
@@ -20,7 +21,7 @@ def gauss_laguerre(num_nodes: int, epsilon: float) -> tuple[Float[Tensor, " node
 
 
 def inverse_distance(num_nodes: int, epsilon: float, x: Float[Tensor, "*cosines"]) -> Float[Tensor, "*cosines"]:
-    """Approximate 1 / (2 + epsilon - 2x) by the sum of exponentials of :func:`gauss_laguerre`.
+    """Approximate 1 / (2 + epsilon - 2x) by the sum of exponentials with the nodes of :func:`gauss_laguerre`.
 
     The weights enter as logarithms in the exponents, so that nothing overflows.
     """

@@ -1,4 +1,4 @@
-"""Linear recurrences whose state is a matrix: one token at a time, and chunk by chunk.
+"""Linear recurrences whose state is a matrix, computed one token at a time or chunk by chunk.
 
 The queries and keys are [..., length, key_dim], and the values [..., length, value_dim]. The state S is [key_dim,
 value_dim], and the output is S_tᵀ q_t. There are three recurrences:
@@ -53,9 +53,10 @@ def decayed(
 
     With ``state``, the inputs are those of the next token only, and ``state`` is updated.
 
-    If there are fewer queries than keys, there must be a single query, that of the last position. No exponent is
-    positive, so nothing overflows even if the state decays fast. Exponents are differences of running sums. After a
-    decay of exp(-1000), a slow decay in the same chunk has a relative error of about 1e-4 in float32.
+    If there are fewer queries than keys, there must be a single query, at the last position. No exponent is positive,
+    so nothing overflows even if the state decays fast. Exponents are differences of running sums of log decays, which
+    are rounded. After a decay of exp(-1000), a slow decay in the same chunk has a relative error of about 1e-4 in
+    float32.
     """
     if state is not None:
         return _next(state, q, k, v, log_decay=log_decay)
@@ -110,8 +111,8 @@ def corrected(
     decayed from its step until the end of the chunk. Without ``key``, the chunk decays S and adds W^T N, where N = B -
     R S. B and R solve the triangular system (I + A) [B, R] = [V, R']. The matrix A contains the products of read keys
     with earlier write keys, times the decays between them. The matrix R' contains the read keys, decayed since the
-    chunk began. If ``fastest`` times the steps of a chunk is at most twice :data:`LARGEST`, no exponent exceeds
-    :data:`LARGEST`; otherwise none is positive.
+    chunk began. If ``fastest`` times the number of steps in a chunk is at most twice :data:`LARGEST`, no exponent
+    exceeds :data:`LARGEST`. Otherwise no exponent is positive.
 
     Args:
         q: Queries.
@@ -120,8 +121,8 @@ def corrected(
         v: Values to add.
         log_decay: Logarithms of the decays, at most 0: one per channel, or one for all channels.
         key: Keys at which the values are added; None means ``write``.
-        fastest: Upper limit of ``-log_decay``. If it is small, decays per channel take one matrix product per chunk.
-        state: State before the steps of a single query, which they update; None if the inputs are a whole sequence.
+        fastest: Upper limit of ``-log_decay``. A small limit allows a faster method for decays per channel.
+        state: State before the steps of a single query; the steps update it. None if the inputs are a whole sequence.
 
     Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule, and Yang et al. (2025), Gated
     delta networks, for the version with a decay.
@@ -167,7 +168,7 @@ and the next state (or None)."""
 
 
 def _by_segments(segment: Segment, *tensors: Tensor) -> Tensor:
-    """Compute the outputs segment by segment; on a GPU, all tokens are one segment, to save launches."""
+    """Compute the outputs segment by segment; on a GPU, all tokens are one segment, to save kernel launches."""
     length = tensors[0].shape[-2]
     if length <= SEGMENT or tensors[0].device.type != "cpu":
         return segment(*tensors, state=None, goes_on=False)[0]
@@ -275,7 +276,7 @@ def _corrected_segment(
 def _corrected_states(
     news: Tensor, seen: Tensor, write: Tensor, decay: Tensor, updates: Tensor | None, state: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the contribution of each chunk, the state before each chunk, and the state after the last chunk."""
+    """Return every chunk's matrix N of :func:`corrected`, every chunk's initial state, and the state after the last."""
     if state is None:
         state = torch.zeros_like(write[..., 0, :, :] @ news[..., 0, :, :])
     states, put_in = [], []
@@ -293,18 +294,18 @@ def _corrected_states(
 def _products(
     rows: list[Tensor], columns: list[Tensor], elapsed: Tensor, until: Tensor, fastest: float
 ) -> list[list[Tensor]]:
-    """Products of each row with each column, times the decays between their positions; 0 for columns after the row.
+    """Compute products of each row with each column, times the decays between their positions; 0 for later columns.
 
-    If there are n times as many columns as rows, row i has the position of column n (i + 1) - 1. Decays per channel are
-    computed by blocks that double in size, as in :func:`_within_by_channel`. If all decays are slow enough, both
-    factors measure them from the middle of the chunk instead.
+    If there are n times as many columns as rows, row i has the position of column n (i + 1) - 1, both counted from 0.
+    Decays per channel are computed by blocks that double in size, as in :func:`_within_by_channel`. If all decays are
+    slow enough, they are instead measured from the middle of the chunk.
 
     Args:
         rows: Left factors, such as queries, each [..., rows, key_dim].
         columns: Right factors, such as keys, each [..., columns, key_dim].
-        elapsed: Running sums of log decays at the rows.
-        until: Running sums of log decays at the columns.
-        fastest: Upper limit of the negated log decays.
+        elapsed: Sums of the log decays from the start of the chunk to each row.
+        until: Sums of the log decays from the start of the chunk to each column.
+        fastest: Upper limit of the negated log decay of one step.
 
     Returns:
         One list per tensor of ``rows``, with one product per tensor of ``columns``.
@@ -357,12 +358,12 @@ def _later(rows: int, columns: int, device: torch.device) -> Tensor:
 
 
 def _doubled(size: int) -> int:
-    """The smallest number of at least ``size`` tokens that is :data:`PAIRS` times a power of two."""
+    """Round a number of tokens up to :data:`PAIRS` times a power of two."""
     return PAIRS * int(2 ** math.ceil(math.log2(max(1, size / PAIRS))))
 
 
 def chunks_of(length: int) -> tuple[int, int]:
-    """The smallest number of chunks that can cover the length, and the smallest chunk size that then suffices."""
+    """Return the smallest number of chunks that covers the length, and the smallest chunk size that then suffices."""
     num_chunks = math.ceil(length / CHUNK)
     return num_chunks, math.ceil(length / num_chunks)
 
@@ -377,7 +378,7 @@ def cut(x: Tensor, num_chunks: int, size: int) -> Tensor:
 
 
 def future_mask(size: int, device: torch.device) -> Tensor:
-    """True where a column comes after its row."""
+    """Return a mask [size, size] that is True where the column, a key, comes after the row, a query."""
     return torch.ones(size, size, dtype=torch.bool, device=device).triu(1)
 
 
@@ -390,7 +391,7 @@ def _within_by_head(q: Tensor, k: Tensor, v: Tensor, elapsed: Tensor) -> Tensor:
 def _within_by_channel(q: Tensor, k: Tensor, v: Tensor, elapsed: Tensor) -> Tensor:
     """Attend within a chunk, by blocks that double in size: the later half of each block attends to the earlier half.
 
-    Both halves measure the decay from their common border, which keeps both exponents negative.
+    Decays are measured from the border between the halves, so that no exponent is positive.
     """
     blocks = [x.unflatten(-2, (-1, PAIRS)) for x in (q, k, v, elapsed)]
     out = _pairs(*blocks)
@@ -414,7 +415,7 @@ def _pairs(q: Tensor, k: Tensor, v: Tensor, elapsed: Tensor) -> Tensor:
 
 
 def _carry(decay: Tensor, update: Tensor, state: Tensor | None, *, goes_on: bool) -> tuple[Tensor, Tensor | None]:
-    """The state before each chunk and, if the sequence goes on, after the last chunk.
+    """Return the state before each chunk, and the state after the last chunk (None unless the sequence goes on).
 
     Each chunk multiplies the state by its ``decay`` and adds its ``update``.
     """

@@ -1,4 +1,4 @@
-"""Causal attention by a score for every pair of positions, in one piece or in blocks of queries."""
+"""Causal attention by a score for every pair of positions, for all queries at once or for blocks of queries."""
 
 import math
 from collections.abc import Callable
@@ -28,7 +28,7 @@ SUM_DELTA = 1e-6
 def attend(
     scores: Scores, normaliser: Normaliser, q: Queries, k: KeyRows, v: ValueRows, *, power: float = 1.0
 ) -> AnswerRows:
-    """Mix the values 0..t by the normalised scores of query t.
+    """Average the values at positions 0 to t, weighted by the normalised scores of query t.
 
     If there are fewer queries than keys, the queries are those of the last positions. ``power`` is the exponent of
     ``softermax``; the other normalisers ignore it.
@@ -39,7 +39,7 @@ def attend(
 
 
 def fused(q: Queries, k: KeyRows, v: ValueRows, *, is_causal: bool, scale: float | None = None) -> AnswerRows:
-    """Attend by softmax in one fused operation; with ``is_causal``, the first query sees the first key alone."""
+    """Attend by softmax in one fused operation; with ``is_causal``, query i sees keys 0 to i only."""
     # The fused kernels are chosen for four axes only.
     q4, k4, v4 = (x.reshape(-1, *x.shape[-3:]) for x in (q, k, v))
     mixed = scaled_dot_product_attention(q4, k4, v4, is_causal=is_causal, scale=scale)
@@ -47,12 +47,12 @@ def fused(q: Queries, k: KeyRows, v: ValueRows, *, is_causal: bool, scale: float
 
 
 def is_short(q: Tensor, k: Tensor) -> bool:
-    """Return whether there are few enough scores to hold them all at once."""
+    """Return whether the scores are few enough to hold all in memory at once."""
     return q.shape[-2] <= BLOCK or k.shape[-2] <= DENSE_MAX_LENGTH
 
 
 def block_size(q: Tensor, k: Tensor) -> int:
-    """Number of queries per block: ``BLOCK``, or on a CPU 32 to ``BLOCK``, so that the scores fit the caches."""
+    """Return the number of queries per block: ``BLOCK``, or fewer (at least 32) on a CPU, to fit the caches."""
     if q.device.type != "cpu":
         return BLOCK
     # Measured at length 4096, 8 heads of 32, one thread, forward: blocks of 256 took 1.2 (yat-spherical) to 2.1
@@ -64,7 +64,7 @@ def block_size(q: Tensor, k: Tensor) -> int:
 def dense(
     scores: Scores, normaliser: Normaliser, q: Queries, k: KeyRows, v: ValueRows, *, power: float = 1.0
 ) -> AnswerRows:
-    """Attend with all scores in memory."""
+    """Attend with all scores in memory at once."""
     return _mix(scores(q, k), normaliser, v, power)
 
 
@@ -73,7 +73,7 @@ def blocked(
 ) -> AnswerRows:
     """Attend one block of queries at a time; the backward pass computes the scores of each block again.
 
-    Parameters that ``scores`` reads must therefore not change before the backward pass.
+    Parameters that the function ``scores`` reads must therefore not change before the backward pass.
     """
 
     def attend_block(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ def blocked(
 
 
 def weights(scores: PairScores, normaliser: Normaliser, *, power: float = 1.0) -> PairScores:
-    """Mask future keys and normalise each row; the last query has the position of the last key."""
+    """Mask future keys and normalise each query's scores; the last query has the position of the last key."""
     queries, keys = scores.shape[-2:]
     if normaliser == "softmax":
         future = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).triu(keys - queries + 1)
@@ -105,7 +105,7 @@ def weights(scores: PairScores, normaliser: Normaliser, *, power: float = 1.0) -
 
 
 def _mix(scores: Tensor, normaliser: Normaliser, v: Tensor, power: float) -> Tensor:
-    """Compute :func:`weights` times the values; the product comes first, so that fewer numbers are divided."""
+    """Multiply :func:`weights` by the values; except for softmax, the division comes last, since this is faster."""
     if normaliser == "softmax":
         return weights(scores, normaliser) @ v
     masked = scores.tril(scores.shape[-1] - scores.shape[-2])

@@ -4,11 +4,11 @@ The recurrence is h_t = exp(Δ_t A) h_{t-1} + Δ_t x_t B_t and y_t = h_t C_t, wi
 are held for the tokens of one block only. The inputs and the state before each block are kept for the backward pass,
 which computes the decays and all other states again.
 
-On a CPU a block fits the caches and is computed token by token. On other devices the number of launches matters, so
-blocks are longer, and a block of T tokens is cut into chunks of √T tokens. All chunks are computed at once, then
+On a CPU a block fits the caches and is computed token by token. On other devices the number of kernel launches matters,
+so blocks are longer, and a block of T tokens is cut into chunks of √T tokens. All chunks are computed at once, then
 combined one after the other.
 
-Source: Gu & Dao (2024), section 3.3: scan, and recomputation instead of storing states.
+Source: Gu & Dao (2024), section 3.3, for the scan and for computing states again instead of storing them.
 """
 
 import math
@@ -71,7 +71,7 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor, ...]:
-        """Run backwards: the gradient of h_t comes from y_t and, multiplied by the decay, from h_{t+1}."""
+        """Go through the tokens backwards: the gradient of h_t comes from y_t and, through the decay, from h_{t+1}."""
         step, rate, b, c, x, *befores = ctx.saved_tensors
         added = step * x
         d_step, d_b, d_c, d_added = (torch.empty_like(z) for z in (step, b, c, added))
@@ -107,7 +107,7 @@ def _is_cached(x: Tensor) -> bool:
 
 
 def _states(step: Tensor, rate: Tensor, b: Tensor, added: Tensor, rows: slice, state: Tensor) -> tuple[Tensor, Tensor]:
-    """Decays and states of a block, each [..., rows, channels, states]."""
+    """Compute decays and states of the tokens in ``rows``, each [..., rows, channels, states]."""
     decay = (step[..., rows, :, None] * rate).exp_()
     states = added[..., rows, :, None] * b[..., rows, None, :]
     _accumulate(decay, states, state)
@@ -115,7 +115,7 @@ def _states(step: Tensor, rate: Tensor, b: Tensor, added: Tensor, rows: slice, s
 
 
 def _accumulate(decay: Tensor, update: Tensor, state: Tensor, *, backwards: bool = False) -> None:
-    """Overwrite the updates with h_t = decay_t h_{t-1} + update_t; ``backwards`` replaces h_{t-1} by h_{t+1}."""
+    """Overwrite ``update`` with h_t = decay_t h_{t-1} + update_t, or with ``backwards`` decay_t h_{t+1} + update_t."""
     if _is_cached(update):
         steps = list(zip(decay.unbind(-3), update.unbind(-3), strict=True))
         for decay_t, update_t in reversed(steps) if backwards else steps:
@@ -131,7 +131,7 @@ def scan(
     update: Float[Tensor, "*batch length channels states"],
     state: Float[Tensor, "*batch channels states"],
 ) -> Float[Tensor, "*batch length channels states"]:
-    """All states of h_t = decay_t h_{t-1} + update_t, in two loops of √length steps."""
+    """Compute all states h_t = decay_t h_{t-1} + update_t from the initial ``state``, in two loops of √length steps."""
     length = update.shape[-3]
     size = math.ceil(math.sqrt(length))
     num_chunks = math.ceil(length / size)

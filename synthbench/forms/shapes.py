@@ -1,4 +1,4 @@
-"""Names for the shapes of tensors that mechanisms and forms share.
+"""Type names for shapes of tensors, shared by all mechanisms.
 
 ``*batch`` stands for any leading axes, such as runs that train together, sequences or heads. The axis ``queries`` may
 be shorter than ``length``; it then holds only the last positions.

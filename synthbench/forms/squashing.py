@@ -1,4 +1,4 @@
-"""A softmax of powers, for scores that are never negative, such as those of the Yat kernel.
+"""A softmax of powers, for scores that are never negative, such as values of the Yat kernel.
 
 The weight of a score x_i is x_iⁿ / (epsilon + Σ_j x_jⁿ). Numerator and denominator are first divided by the largest
 term of the denominator, so that no power overflows.
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def softermax(scores: Float[Tensor, "*batch keys"], power: float, epsilon: float) -> Float[Tensor, "*batch keys"]:
-    """Weights over the last axis, x_iⁿ / (epsilon + Σ_j x_jⁿ) (eq. 3), for a ``power`` n of at least 0.25."""
+    """Compute weights over the last axis, x_iⁿ / (epsilon + Σ_j x_jⁿ) (eq. 3), for a ``power`` n of at least 0.25."""
     numerators, denominator = softermax_parts(scores, power, epsilon)
     return numerators / denominator
 
@@ -19,7 +19,7 @@ def softermax(scores: Float[Tensor, "*batch keys"], power: float, epsilon: float
 def softermax_parts(
     scores: Float[Tensor, "*batch keys"], power: float, epsilon: float
 ) -> tuple[Float[Tensor, "*batch keys"], Float[Tensor, "*batch 1"]]:
-    """Numerators of :func:`softermax` and their denominator, both divided by the largest term of the denominator."""
+    """Return numerators and denominator of :func:`softermax`, all divided by the largest term of the denominator."""
     floor = epsilon ** (1 / power)
     # A common factor cancels, so it needs no gradient.
     largest = scores.detach().amax(-1, keepdim=True).clamp(min=floor)

@@ -7,8 +7,8 @@ from torch import Tensor
 class State:
     """Named tensors, the states of a mechanism's parts, and the number of tokens read so far (``position``).
 
-    A tensor of the state is never changed in place, only replaced by a new tensor. So a copy of a state can be
-    continued independently.
+    A tensor of the state is never changed in place, only replaced by a new tensor. So one state can be copied without
+    copying tensors, and the copy can be continued independently.
 
     >>> state = State()
     >>> state.append("keys", torch.zeros(1, 1, 8)).shape
@@ -32,7 +32,7 @@ class State:
         return copied
 
     def append(self, name: str, rows: Tensor, most: int | None = None) -> Tensor:
-        """Append rows to the rows kept under a name, and return all rows, [..., rows, width].
+        """Append rows, such as keys, to the rows kept under a name, and return all these rows, [..., rows, width].
 
         Afterwards the state keeps only the last ``most`` rows, or all rows if ``most`` is None.
         """
@@ -50,9 +50,9 @@ class State:
         return self.parts.get(name, State())
 
     def has(self, name: str) -> bool:
-        """Return whether this state, or the state of a part, keeps a tensor under a name."""
+        """Return whether this state, or the state of a part, has a tensor with this name."""
         return name in self.tensors or any(part.has(name) for part in self.parts.values())
 
     def numel(self) -> int:
-        """Count the numbers in all tensors, for all sequences together."""
+        """Count the numbers in all tensors, summed over the sequences of a batch."""
         return sum(x.numel() for x in self.tensors.values()) + sum(part.numel() for part in self.parts.values())

@@ -1,13 +1,14 @@
-"""Attention by features for long sequences: features are computed block by block, and again in the backward pass.
+"""Linear attention for long sequences: features are computed block by block, and again in the backward pass.
 
 The result is the same as in :mod:`synthbench.forms.linear`. For the backward pass only q, k, v, the outputs, the
-denominators and one state per block are kept, so features of all tokens are never held at once.
+denominators and one state per block are kept, so the features of all tokens are never held at once.
 
-Features are a ⊗ b. Let v' be the values with a column of ones, and S = Σ b(k_s) (a(k_s) ⊗ v'_s) the state before a
-query. The query computes [num, den] = a(q) · (b(q)ᵀ S), and its output is num / N(den) with the guarded denominator
-N(den). Let g be the gradient of [num, den]. The gradients of query features follow from g and S, in the order of the
-sequence. The gradients of key features and values follow in reverse order, from the sum of b(q_t) (a(q_t) ⊗ g_t) over
-later tokens. Blocks are cut into chunks, inside which all gradients are products of masked Gram matrices.
+Features are tensor products a ⊗ b. Let v' be the values with a column of ones, and S = Σ b(k_s) (a(k_s) ⊗ v'_s) the
+state before a query. The query computes [num, den] = a(q) · (b(q)ᵀ S), and its output is num / N(den), where N keeps
+the denominator from 0. Let g be the gradient of the loss with respect to [num, den]. The gradients of query features
+follow from g and S, in the order of the sequence. The gradients of key features and values follow in reverse
+order, from the sum of b(q_t) (a(q_t) ⊗ g_t) over later tokens. Blocks are cut into chunks, inside which all
+gradients are products of masked Gram matrices.
 """
 
 from collections.abc import Callable, Iterator
@@ -55,7 +56,7 @@ def streamed(factors_of: FactorsOf, q: KeyRows, k: KeyRows, v: ValueRows, *, gua
         k: Keys.
         v: Values.
         guard: Way to keep a denominator from 0: ``add`` adds ``delta``, and ``clamp`` raises it to at least ``delta``.
-        delta: The number that is added to the denominator, or its smallest value.
+        delta: Number added to the denominator (``add``), or smallest denominator (``clamp``).
     """
     out: Tensor = _Streamed.apply(factors_of, guard, delta, q, k, v)  # type: ignore[no-untyped-call]
     return out
@@ -111,7 +112,7 @@ class _Streamed(torch.autograd.Function):
 
 
 def gradient_of_sums(guard: Guard, delta: float, d_out: Tensor, out: Tensor, denominators: Tensor) -> Tensor:
-    """The gradient of [numerator, denominator], computed from the gradient of the outputs."""
+    """Compute the gradient with respect to [numerator, denominator] from the gradient with respect to the outputs."""
     divisors = guarded(denominators, guard, delta)
     d_denominators = -(d_out * out).sum(-1, keepdim=True) / divisors
     if guard == "clamp":
@@ -120,7 +121,7 @@ def gradient_of_sums(guard: Guard, delta: float, d_out: Tensor, out: Tensor, den
 
 
 def _read(query: Pair, key: Pair, values: Tensor, state: Tensor) -> Tensor:
-    """Compute weighted sums of a block's values, chunk by chunk; update the state, in place, to the block's end."""
+    """Compute weighted sums of values for a block's queries, chunk by chunk; add the block to ``state`` in place."""
     sums = torch.empty_like(values)
     space = _Workspace(query, values)
     for q_a, q_b, k_a, k_b, chunk, out in _chunks(*query, *key, values, sums):
@@ -136,10 +137,10 @@ def _read(query: Pair, key: Pair, values: Tensor, state: Tensor) -> Tensor:
 def _gradients(
     query: Pair, key: Pair, values: Tensor, g: Tensor, state: Tensor, later: Tensor
 ) -> tuple[Pair, Pair, Tensor]:
-    """Gradients of a block's features and values.
+    """Compute the gradients of a block's features and values.
 
-    ``state`` is the sum over the keys before the block, and ``later`` is the sum over the queries after the block. Both
-    sums are updated in place to include the block.
+    ``state`` is the sum of b(k_s) (a(k_s) ⊗ v'_s) over the keys before the block. ``later`` is the sum of b(q_t)
+    (a(q_t) ⊗ g_t) over the queries after the block. The block is added to both sums in place.
     """
     d_query, d_key = (Pair(*(torch.empty_like(x) for x in pair)) for pair in (query, key))
     d_values = torch.empty_like(values)
@@ -183,7 +184,7 @@ class _Workspace:
         self.wide = values.new_empty(len(values), size, self.a * columns)
 
     def of(self, chunk: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Two Gram matrices, and the copies in two views: [.., length, a x columns] and [.., length, a, columns]."""
+        """Return two Gram matrices, and the copies as [.., length, a x columns] and as [.., length, a, columns]."""
         length = chunk.shape[1]
         gram_a, gram_b = self.grams[:, :, :length, :length]
         wide = self.wide[:, :length]
@@ -191,7 +192,7 @@ class _Workspace:
 
 
 def _features(factors_of: FactorsOf, x: Tensor, side: Side, first_position: int) -> Pair:
-    """Features of a block's rows, with leading axes merged into one, and all factors except the widest merged."""
+    """Compute a block's features, with leading axes merged into one, and all factors except the widest merged."""
     merged, widest = as_two(factors_of(x, side, first_position))
     if merged is None:
         merged = widest.new_ones(widest.shape[-2], 1)
@@ -206,5 +207,5 @@ def _blocks(length: int) -> Iterator[slice]:
 
 
 def _chunks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Views of the same rows of all tensors, chunk by chunk."""
+    """Yield, for each chunk of tokens, views of its rows in all tensors."""
     return zip(*(tensor.split(CHUNK, dim=1) for tensor in tensors), strict=True)

@@ -1,4 +1,4 @@
-"""Attention by the exact Yat kernel for long sequences, tile by tile: no length x length matrix ever exists.
+"""Attention by the exact Yat kernel for long sequences, tile by tile, without any length x length matrix.
 
 A tile contains all pairs of some queries and some keys. With x = q·k, a number a per query and a number b per key, the
 kernel is
@@ -6,13 +6,13 @@ kernel is
     K = x² / gap,      gap = max(a + b - 2x, smallest).
 
 The spherical kernel has a = 2 + epsilon and b = 0, the plain kernel a = ‖q‖² + epsilon and b = ‖k‖². The weight of a
-pair is K, or exp(scale K), divided by the sum over the query's keys. For each query, the largest exponent among the
-keys processed so far is subtracted from all exponents.
+pair is K, or with softmax exp(scale K), divided by the sum of these terms over the query's keys. With softmax, the
+largest exponent among the keys processed so far is subtracted from all exponents of a query.
 
-For the backward pass q, k, v, a, b, the outputs and one number per query are kept. If g is the gradient of the sums of
-weighted values, the gradient of a weight is g · v - g · out. The derivative of the kernel is 2x / gap + 2 (x / gap)²
-with respect to x, and -(x / gap)² with respect to a and to b. Where the gap is held at ``smallest``, only the term
-2x / gap remains.
+For the backward pass q, k, v, a, b, the outputs and one number per query are kept. If g is the gradient with respect to
+the sums of weighted values, the gradient with respect to a weight is g · v - g · out. The derivative of the
+kernel is 2x / gap + 2 (x / gap)² with respect to x, and -(x / gap)² with respect to a and to b. Where the gap is held
+at ``smallest``, only the term 2x / gap remains.
 """
 
 import math
@@ -41,14 +41,14 @@ class Tiling(NamedTuple):
 
 
 def tiling(device: torch.device) -> Tiling:
-    """Choose the size of tiles: small on a CPU, to fit a core's caches, and large on a GPU, to save launches."""
+    """Choose the size of tiles: small on a CPU, to fit a core's caches, and large on a GPU, to save kernel launches."""
     # Measured on a CPU at length 4096, 8 heads of 32, one thread: 232 ms forward, 250 to 270 with tiles twice or half
     # as large. On a GPU estimated, not measured: 64 MiB per tile in float32.
     return Tiling(8, 128, 256) if device.type == "cpu" else Tiling(16, 1024, 1024)
 
 
 def of(unit: Any) -> Form | None:
-    """The tiled form of a mechanism, for any length; None for ``softermax``, or if its class has no ``yat_sides``."""
+    """Return a mechanism's tiled attention; None for ``softermax``, or if its class does not declare ``yat_sides``."""
     sides_of = own_form(unit, "yat_sides")
     if sides_of is None or unit.normaliser == "softermax":
         return None
@@ -78,14 +78,14 @@ SidesOf = Callable[[Tensor, Tensor], tuple[Sides, float]]
 
 
 def spherical(unit: Any, q: Tensor, k: Tensor) -> tuple[Sides, float]:
-    """Inputs and smallest gap of the kernel x² / max(2 + epsilon - 2x, 1e-6), where x is the cosine of q and k."""
+    """Return inputs and smallest gap of the kernel x² / max(2 + epsilon - 2x, 1e-6), x being the cosine of q and k."""
     queries, keys = unit_vectors(q), unit_vectors(k)
     a = queries.new_full((*queries.shape[:-1], 1), 2 + unit.epsilon)
     return Sides(queries, keys, a, None), 1e-6
 
 
 def plain(unit: Any, q: Tensor, k: Tensor) -> tuple[Sides, float]:
-    """Inputs and smallest gap of the kernel (q·k)² / (‖q - k‖² + epsilon)."""
+    """Return inputs and smallest gap (denominator) of the kernel (q·k)² / (‖q - k‖² + epsilon)."""
     a, b = (x.square().sum(-1, keepdim=True) for x in (q, k))
     return Sides(q, k, a + unit.epsilon, b), unit.epsilon
 
@@ -181,7 +181,7 @@ class _Workspace:
         self.buffers = like.new_empty(count, math.prod(tiling(like.device)))
 
     def filled(self, sides: Sides, smallest: float, heads: slice, rows: slice, columns: slice) -> list[Tensor]:
-        """View every buffer as one tile, [heads, queries, keys]; the first has inner products, the second gaps."""
+        """View every buffer as one tile, [heads, queries, keys]; the first gets inner products, the second gaps."""
         q, k = sides.q[heads, rows], sides.k[heads, columns]
         shape = len(q), q.shape[1], k.shape[1]
         inner, gaps, *others = (buffer[: math.prod(shape)].view(shape) for buffer in self.buffers)
@@ -204,7 +204,7 @@ def _hide(pairs: Tensor, diagonal: int | None, value: float) -> Tensor:
 
 
 def _query_tiles(q: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Slices of heads and of queries, tile by tile."""
+    """Yield the slices of heads and of queries that form each tile."""
     sizes = tiling(q.device)
     for head in range(0, q.shape[0], sizes.heads):
         for start in range(0, q.shape[1], sizes.queries):
@@ -212,7 +212,7 @@ def _query_tiles(q: Tensor) -> Iterator[tuple[slice, slice]]:
 
 
 def _key_tiles(rows: slice, q: Tensor, k: Tensor) -> Iterator[tuple[slice, int | None]]:
-    """Slices of the keys up to the last query in ``rows``, each with its last visible diagonal (None: no mask)."""
+    """Yield slices of keys up to the last query in ``rows``, each with the last visible diagonal; None: no mask."""
     size, earlier = tiling(q.device).keys, k.shape[1] - q.shape[1]
     end = rows.stop + earlier
     for start in range(0, end, size):
