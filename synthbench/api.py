@@ -1,4 +1,4 @@
-"""The commands as Python functions, for a script or a notebook."""
+"""The commands of the command line as Python functions, for a script or a notebook."""
 
 import hashlib
 import inspect
@@ -96,9 +96,9 @@ def run(
     only: Collection[tuple[str, str]] | None = Request.only,
     plugins: str | Sequence[str] = Request.plugins,
 ) -> RunReport:
-    """Carry out the planned runs that have no row in the store yet, and write a row for each.
+    """Carry out the requested runs that have no row in the store of results yet, and write a row for each.
 
-    ::
+    A run trains one mechanism on one task with one seed and one learning rate. ::
 
         synthbench.run(module=MyLayer, suite="core", tasks="@memory", mechanisms=["softmax", "gla"])
 
@@ -106,27 +106,29 @@ def run(
         request: Request to start from; every other argument that differs from its default replaces the request's value.
         module: A layer of your own, run in addition to ``mechanisms``: see :func:`mechanism_of`.
         suite: A suite's name or file.
-        tasks: Task names, categories (``@memory``) or patterns, as on the command line.
-        mechanisms: Mechanism names, with options as in ``slay:R=3``, families (``@linear``) or patterns. Default: those
-            of the suite, or ``module`` alone.
-        seeds: Whole numbers, or a range such as ``42-44``. Default: those of the suite.
-        rates: Learning rates to use, a selection of the suite's. Default: all of them.
-        block: The block around the mechanism. Default: the suite's.
-        positions: The position encoding. Default: the suite's.
+        tasks: Task names, categories (``@memory``) or patterns (``s*``), as on the command line.
+        mechanisms: Mechanism names, with options as in ``slay:R=3``, families (``@linear``) or patterns. Default: the
+            mechanisms of the suite, or ``module`` alone.
+        seeds: Whole numbers, or a range such as ``42-44``. Default: the seeds of the suite.
+        rates: Learning rates to use, chosen from the learning rates of the suite. Default: all of these.
+        block: Name of the block, the parts of a model's layer around the mechanism. Default: the suite's.
+        positions: Name of the position encoding. Default: the suite's.
         condition: ``stock`` (layers as their authors build them) or ``bare`` (the recurrence or the scores alone).
             Default: the suite's.
         match: ``params`` or ``state``: rescale all mechanisms to the same number of parameters or the same state size.
-            The target is the suite's first mechanism, or a number as in ``state=4096``. None: no rescaling.
+            The target is the size of the suite's first mechanism, or a number as in ``state=4096``. None: no rescaling.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
         steps: Number of training steps, fewer than the suite's; reports omit such runs. None: the suite's number.
         limit: Number of test sequences, fewer than the suite's; reports omit such runs. None: the suite's number.
         results: Folder of the store.
-        executor: ``auto``, or another value of ``synthbench run --executor``.
+        executor: Program that distributes the runs: ``auto``, or another value of ``synthbench run --executor``.
         address: Address of a running Ray cluster, or ``local`` to try out the slurm executor.
-        workers: Number of worker processes; one per core if None. A layer of this session runs in this process instead.
+        workers: Number of worker processes; one per core if None. A layer defined in this notebook or script is run by
+            this process instead.
         per_gpu: Number of processes that share a GPU; one if None.
-        timeout_s: Limit on the duration of a job, in seconds; a longer job is ended. None: no limit.
-        group_size: Limit on the number of runs in a batch. None: chosen by length and device.
+        timeout_s: Limit, in seconds, on the duration of a job (the runs that a worker trains); a longer job is ended.
+            None: no limit.
+        group_size: Largest number of runs that train together as one program. None: chosen by length and device.
         rerun: Finished runs to repeat: ``none``, ``failed`` or ``all``.
         predictions: Folder for each trained model's predictions on the test sequences. None: they are not written.
         deterministic: True to use only deterministic algorithms.
@@ -135,11 +137,11 @@ def run(
         plugins: Plugin files and Python modules that register further components.
 
     Returns:
-        A report. ``rows`` is a data frame of the planned rows. ``failed`` lists the rows without a score that this call
-        wrote. ``ok`` is True if every planned row has a score.
+        A report. ``rows`` is a data frame with the rows of the planned runs. ``failed`` lists the rows without a score
+        that this call wrote. ``ok`` is True if every planned run has a row with a score.
 
     Raises:
-        UnknownName: If an option names something that does not exist.
+        UnknownName: If an argument names a component, suite or option that does not exist.
         UsageError: If a value is not allowed.
         StoreError: If the store cannot be written.
         ContractError: If a plugin cannot be loaded, or ``module`` fails a check; nothing is run then.
@@ -151,7 +153,7 @@ def plan(request: Request | None = None, /, **options: Any) -> Plan:
     """Return the plan that :func:`run` would carry out if called with the same arguments.
 
     Raises:
-        UnknownName: If an option names something that does not exist.
+        UnknownName: If an argument names a component, suite or option that does not exist.
         UsageError: If a value is not allowed.
         StoreError: If the store exists and cannot be read.
     """
@@ -177,26 +179,29 @@ def quick(
     executor: str = Request.executor,
     workers: int | None = None,
 ) -> FirstVerdict:
-    """Judge a mechanism quickly: run one seed of a few tasks of a suite and compare it with other mechanisms.
+    """Judge a mechanism quickly: train it with one seed on a few tasks of a suite, and compare it with a reference.
 
     Args:
         mechanism: Name of one mechanism, with options as in ``slay:R=3,P=8``, or a plugin file that registers one.
         module: A layer of your own, in place of ``mechanism``: see :func:`mechanism_of`.
-        against: Mechanism to use as the reference; it must have rows of these tasks. Default: the best packaged
-            mechanism. For a mechanism with linear time, the best one with linear time and no larger state.
+        against: Mechanism to use as the reference; ``results`` or the packaged rows must hold its runs of these tasks.
+            Default: the best of the suite's mechanisms. If ``mechanism`` has a state of fixed size, the reference is
+            the best mechanism with a fixed state that is no larger, if there is one.
         suite: Name or file of a suite with a ladder, in which each task is trained on several levels of difficulty.
         results: Folder of the store.
-        ledger: File that records all comparisons of a search; ``quick.jsonl`` in ``results`` if None.
-        minutes: Approximate limit on training time, in minutes; fewer tasks are run if all would take longer. None: no
-            limit.
+        ledger: File that records the comparisons; the p value needed for ``keep`` depends on earlier ones. None:
+            ``quick.jsonl`` in ``results``.
+        minutes: Approximate limit on training time, in minutes; fewer tasks are run if all tasks would take longer.
+            None: no limit.
         plugins: Plugin files and Python modules that register further mechanisms.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
-        executor: ``auto``, or another value of ``synthbench run --executor``.
+        executor: Program that distributes the runs: ``auto``, or another value of ``synthbench run --executor``.
         workers: Number of worker processes; one per core if None.
 
     Returns:
-        The verdict: scores by task and category, the ``combined_score`` and ``rank`` expected in the full suite, and
-        the ``decision``: ``keep``, ``discard`` or ``undecided``. ``print`` shows the verdict as the command does.
+        The verdict. It holds the scores by task and category, the ``combined_score`` and ``rank`` expected over all
+        tasks of the suite, and the ``decision``: ``keep``, ``discard`` or ``undecided``. ``print`` shows the verdict as
+        the command does.
 
     Raises:
         UnknownName: If the mechanism, the reference or the suite does not exist.
@@ -229,16 +234,18 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
         suite: Name of the suite. Default: the only suite in the rows.
 
     Returns:
-        One row per mechanism. The mean skill of every category comes first. Then come ``skill`` (mean), ``iqm``
-        (interquartile mean), ``solved`` (fraction of solved runs), ``rank`` and ``num_seeds`` (smallest number of seeds
-        on any task). Columns such as ``skill_low`` and ``skill_high`` hold the ends of 95 % intervals. For ``skill``,
-        ``iqm`` and ``solved``, the interval treats the tasks as fixed and the seeds as random. For ``rank``, it treats
-        the tasks as a random sample. A mechanism with one seed gets an interval if another mechanism has several seeds.
-        If no mechanism has several, the ends for ``skill`` and ``iqm`` are NaN.
+        One row per mechanism. The first columns are the mean skills by task category, from 0 (floor) to 1 (ceiling).
+        Then come ``skill`` (mean), ``iqm`` (interquartile mean), ``solved`` (fraction of runs that solved their task),
+        ``rank`` and ``num_seeds`` (smallest number of seeds on any task). Columns such as ``skill_low`` and
+        ``skill_high`` hold the ends of 95 % intervals. For ``skill``, ``iqm`` and ``solved``, the interval treats the
+        tasks as fixed and the seeds as random. For ``rank``, the interval treats the tasks as a random sample. A
+        mechanism with one seed gets intervals if another mechanism has several seeds. If all mechanisms have one seed,
+        the ends for ``skill`` and ``iqm`` are NaN.
 
     Raises:
-        UnknownName: If the rows have no full run of the suite.
-        UsageError: If ``suite`` is None and the rows are not of exactly one suite, or if the rows lack a column.
+        UnknownName: If the rows have no run of the suite.
+        UsageError: If ``suite`` is None and the rows are not of exactly one suite, or if the rows lack a column. Also
+            if no run of the suite can be shown, for example because all have fewer steps than the suite.
     """
     board = leaderboard_of(grid(select(*_seen(rows, suite)).without_variants().rows))
     return pd.DataFrame(
@@ -258,9 +265,14 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
 def tables(rows: pd.DataFrame, suite: str | None = None) -> Tables:
     """Return the tables of a report as Markdown, by name; a notebook displays them.
 
+    Args:
+        rows: Rows of a store with all columns, as :func:`load` returns them.
+        suite: Name of the suite. Default: the only suite in the rows.
+
     Raises:
-        UnknownName: If the rows have no full run of the suite.
-        UsageError: If ``suite`` is None and the rows are not of exactly one suite, or if the rows lack a column.
+        UnknownName: If the rows have no run of the suite.
+        UsageError: If ``suite`` is None and the rows are not of exactly one suite, or if the rows lack a column. Also
+            if no run of the suite can be shown, for example because all have fewer steps than the suite.
     """
     rows, suite = _seen(rows, suite)
     files = build(rows, None, suite, formats=["md", "pages"])
@@ -274,7 +286,9 @@ def tables(rows: pd.DataFrame, suite: str | None = None) -> Tables:
 def check(
     target: str | Module, *, plugins: str | Sequence[str] = (), device: str = "cpu", timeout_s: float | None = None
 ) -> pd.DataFrame:
-    """Check a component, a layer of your own, or all components of a plugin; docs/plugins.md lists the checks.
+    """Check a component (such as a mechanism), a layer of your own, or all components of a plugin.
+
+    The file docs/plugins.md lists the checks.
 
     Args:
         target: A component's name, with options as in ``slay:R=3``; the file of a plugin; or a layer of your own, as
@@ -301,9 +315,9 @@ def check(
 
 
 def mechanism_of(module: Module) -> str:
-    """Register a layer of your own as a mechanism of this session, and return its name.
+    """Register a layer of your own as a mechanism of this session, and return the mechanism's name.
 
-    If you define a layer again under the same name, as when a notebook cell runs again, it replaces the earlier layer.
+    If you define a layer again under the same name, as when a notebook cell runs again, the new layer replaces the old.
 
     >>> mechanism_of(lambda width, groups: nn.Linear(width, width))
     Traceback (most recent call last):
@@ -315,8 +329,8 @@ def mechanism_of(module: Module) -> str:
             number of heads or the longest sequence are filled in; docs/plugins.md lists these names.
 
     Raises:
-        UsageError: If ``module`` is neither a class nor a function, requires any other argument, or has the name of
-            another mechanism.
+        UsageError: If ``module`` is neither a class nor a function, requires an argument with another name, or has the
+            name of another mechanism.
     """
     if isinstance(module, nn.Module) or not callable(module):
         kind = f"an instance of {type(module).__name__}" if isinstance(module, nn.Module) else repr(module)
@@ -341,16 +355,17 @@ def mechanism_of(module: Module) -> str:
 
 
 def _home_of(name: str) -> list[str]:
-    """Return, as a list, the module that a worker process must import for a mechanism; empty if it needs none."""
+    """List the Python module that a worker process must import for a mechanism; empty if none is needed."""
     origin = MECHANISMS[name].__module__
     return [] if origin == SESSION or "/" in name or MECHANISMS.is_built_in(name) else [origin]
 
 
 def _checked(module: Module, device: str) -> str:
-    """Check a layer of your own and return its name.
+    """Register a layer of your own as a mechanism, check it, and return the mechanism's name.
 
     Raises:
-        ContractError: If it fails a check.
+        UsageError: If the layer cannot become a mechanism: see :func:`mechanism_of`.
+        ContractError: If the mechanism fails a check.
     """
     name = mechanism_of(module)
     component = Component(MECHANISMS.kind, name)
@@ -413,7 +428,7 @@ def _folder(given: str | Path | None) -> Path | None:
 
 
 def _seen(rows: pd.DataFrame, suite: str | None) -> tuple[pd.DataFrame, str]:
-    """Return the rows that a suite shows, including fitting rows of other suites, and the suite's name."""
+    """Return the rows that a suite's reports show, with fitting rows of other suites, and the suite's name."""
     if missing := [name for name in RUNS.names if name not in rows]:
         raise UsageError(f"the rows lack the column {missing[0]!r}; load them with all columns")
     suites = suites_in(rows) if suite is None else [suite]

@@ -1,4 +1,4 @@
-"""Scores in bits per token: their name in rows, their computation from a loss, and the choice of a learning rate."""
+"""Scores in bits per token: their metric's name, their computation from a loss, and the choice of learning rates."""
 
 import math
 from collections.abc import Mapping

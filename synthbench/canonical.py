@@ -1,4 +1,4 @@
-"""The canonical text of a configuration, and the run id made from it."""
+"""The canonical JSON text of a run's configuration, and the run id, a hash of this text."""
 
 import hashlib
 import json
@@ -12,13 +12,13 @@ def canonical_json(value: object) -> str:
     """Write a value as JSON with sorted keys and no blanks, so that equal values give equal texts.
 
     Raises:
-        ValueError: If the value holds NaN or an infinity.
+        ValueError: If the value contains NaN or an infinity.
     """
     return _CANONICAL.encode(value)
 
 
 def json_entries(identity: Mapping[str, Any]) -> dict[str, str]:
-    """Return the canonical JSON text of each entry of a run's identity, by name.
+    """Return the canonical JSON text of each entry of a run's identity (all that the run id depends on), by name.
 
     >>> json_entries({"seed": 0, "task": "copy"})
     {'seed': '"seed":0', 'task': '"task":"copy"'}

@@ -13,11 +13,11 @@ __all__ = ["Sequences", "TaskDataset", "draw"]
 
 
 class TaskDataset(Dataset[tuple[Tensor, Tensor]]):
-    """The sequences that a run reads from one split, as pairs ``(inputs, targets)`` of int64 tensors [length].
+    """The sequences that a training run reads from one split, as pairs ``(inputs, targets)`` of int64 tensors [length].
 
-    A model predicts ``targets[t]`` from ``inputs[0..t]``; targets of -100 are not scored, as
-    ``torch.nn.functional.cross_entropy`` ignores them by default. (If ``metadata["readout"]`` is ``bottleneck``, runs
-    predict all targets from the whole sequence.) All sequences are drawn when the dataset is created, so they do not
+    A model predicts ``targets[t]`` from ``inputs[0..t]``. Targets of -100 are not scored, and
+    ``torch.nn.functional.cross_entropy`` ignores them by default. (If ``metadata["readout"]`` is ``bottleneck``, models
+    predict all targets after the last token.) All sequences are drawn when the dataset is created, so they do not
     depend on the number of ``DataLoader`` workers. The dataset takes 16 bytes per token.
 
     >>> from torch.utils.data import DataLoader

@@ -32,7 +32,7 @@ def foreign(installed: Iterable[Distribution] | None = None) -> list[str]:
 
 
 def conflict() -> str:
-    """Name the conflicting package and the remedy, in one line; return an empty text if there is no conflict."""
+    """Return one line that names the conflicting package and the remedy, or an empty text if there is no conflict."""
     others = foreign()
     if not others and not is_overwritten():
         return ""

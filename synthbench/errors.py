@@ -58,7 +58,7 @@ class UnknownName(UsageError):
     """A name that is not registered; the message suggests the nearest names."""
 
     def __init__(self, kind: str, name: str, allowed: Iterable[str]) -> None:
-        """Compose the message: ``no task called 'coppy'; did you mean 'copy'?``."""
+        """Compose the message, such as ``no task called 'coppy'; did you mean 'copy'?``."""
         self.kind, self.name, self.allowed = kind, name, sorted(allowed)
         choices = self.allowed
         nearest = [meant for meant in MEANT.get(name.lower(), ()) if meant in choices][:1]
@@ -83,7 +83,7 @@ class StoreError(SynthbenchError):
 
 
 class ClusterLost(SynthbenchError):
-    """A cluster with no machine left; the same command continues with the unfinished runs."""
+    """A cluster with no machine left; if the command is repeated, it continues with the unfinished runs."""
 
     exit_code = 3
 

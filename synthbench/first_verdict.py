@@ -1,8 +1,9 @@
 """A first verdict on a mechanism: the code of ``synthbench quick``, for people and for programs that search.
 
-A mechanism is checked and trained on three tasks. If its scores are not hopeless, it is trained on the other tasks and
-compared with a reference mechanism. Such a comparison is a query. A mechanism that beats the reference significantly
-must do so again on a fresh seed. docs/statistics.md gives the error rates.
+A mechanism is checked and trained on three tasks. If it is not clearly worse than a reference mechanism on these, it is
+trained on the other tasks. The final comparison with the reference is called a query. A mechanism that beats the
+reference significantly must do so again on a fresh seed, which no run has used. docs/statistics.md gives the error
+rates.
 """
 
 import json
@@ -76,9 +77,9 @@ Decision = Literal["keep", "discard", "undecided"]
 def p_better(differences: PerTask, categories: Sequence[str]) -> float:
     """Return the one-sided p value for a mechanism beating the reference, with tasks treated as a random sample.
 
-    The test is a t test of the mean difference, in which all categories have equal weight. It estimates the variance
-    by a weighted average of the variance of the differences and the square of ``NOISE``. Unlike in a sign-flip test on
-    few tasks, p has no lower limit.
+    The test is a t test of the mean difference, in which all categories have equal weight. Its variance is a weighted
+    average of the variance of the differences and the square of ``NOISE``, the standard deviation between two runs of
+    one mechanism. Unlike in a sign-flip test on few tasks, p has no lower limit.
 
     Args:
         differences: Score of the mechanism minus score of the reference, one per task; scores are in [0, 1].
@@ -98,14 +99,14 @@ def p_better(differences: PerTask, categories: Sequence[str]) -> float:
 
 
 def level_of(query: int, num_kept: int) -> float:
-    """Return the largest p value at which the LOND procedure keeps the mechanism of a query.
+    """Return the largest p value at which a comparison (query) keeps its mechanism, by the LOND procedure.
 
-    LOND bounds the false discovery rate by ``SIGNIFICANCE``. This rate is the expected fraction of kept mechanisms that
-    are no better than their reference. The bound holds for positively dependent p values, such as those of comparisons
-    with the same reference.
+    LOND tests a growing sequence of hypotheses and bounds the false discovery rate by ``SIGNIFICANCE``. This rate
+    is the expected fraction of kept mechanisms that are no better than their reference. The bound holds for positively
+    dependent p values, such as the p values of comparisons with the same reference.
 
     Args:
-        query: Number of the query in the ledger, from 1.
+        query: Number of the query in the ledger (the file of all queries), from 1.
         num_kept: Number of mechanisms kept before this query.
 
     Source: Javanmard & Montanari (2018) for LOND and the weights of its queries, which sum to 1; Zrnic et al. (2021)
@@ -119,11 +120,11 @@ def level_of(query: int, num_kept: int) -> float:
 
 
 def decide(better: float, worse: float, level: float) -> Decision:
-    """Decide from the p values of being better and worse than the reference; a ``keep`` must still be confirmed.
+    """Decide on a mechanism from its p values of being better and of being worse than the reference.
 
-    A mechanism is kept if ``better`` is at most ``level``. For each mechanism, the probability of a false discard,
-    first stage included, is at most ``SIGNIFICANCE``. There is no correction for many mechanisms, since each false
-    discard loses only one mechanism.
+    A mechanism is kept if ``better`` is at most ``level``, but only after it wins on a fresh seed too. For each
+    mechanism, the probability of a false discard, after the first tasks or after all, is at most ``SIGNIFICANCE``.
+    There is no correction for many mechanisms, since each false discard loses only one mechanism.
     """
     if better <= level:
         return "keep"
@@ -131,7 +132,7 @@ def decide(better: float, worse: float, level: float) -> Decision:
 
 
 class Prediction(NamedTuple):
-    """The mean score expected in the full suite."""
+    """Prediction of a mechanism's mean score over all tasks of a suite, from its scores on a few tasks."""
 
     value: float
     error: float
@@ -139,7 +140,7 @@ class Prediction(NamedTuple):
     dof: int
 
     def rank_among(self, full: Float[np.ndarray, " mechanisms"]) -> Rank:
-        """Return the rank among mechanisms with known means, 1 for the best, with its ``RANK_CONFIDENCE`` interval."""
+        """Return the rank among mechanisms with the mean scores ``full``, 1 for the best, with its 90 % interval."""
         if math.isnan(self.error):
             return Rank(1 + int((full > self.value).sum()), 1, 1 + len(full))
         reach = float(stdtrit(self.dof, (1 + RANK_CONFIDENCE) / 2)) * self.error + TOLERANCE
@@ -150,11 +151,11 @@ class Prediction(NamedTuple):
 def predict(
     score: float, quick: Float[np.ndarray, " mechanisms"], full: Float[np.ndarray, " mechanisms"], families: list[str]
 ) -> Prediction:
-    """Predict a mechanism's mean score in the full suite from ``score``, its mean on some tasks at one seed and rate.
+    """Predict a mechanism's mean score in the full suite from ``score``, its mean on some tasks with one seed.
 
     For known mechanisms, ``quick`` holds the mean scores on these tasks, and ``full`` the mean scores in the full
     suite. The average change from ``quick`` to ``full`` is added to ``score``. The ``error`` is measured by predicting
-    the change of each known mechanism from the other families.
+    the change of each known mechanism from the mechanisms of other families. ``families`` names each one's family.
 
     >>> expected = predict(0.5, np.array([0.2, 0.4, 0.6]), np.array([0.22, 0.4, 0.61]), ["a", "b", "c"])
     >>> round(expected.value, 3), round(expected.error, 3), expected.dof
@@ -173,7 +174,7 @@ def predict(
 
 
 class Entry(BaseModel):
-    """A query of a ledger: one comparison of a mechanism with a reference."""
+    """A query, one comparison of a mechanism with a reference, as a ledger records it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -194,7 +195,7 @@ class Entry(BaseModel):
 
     @property
     def is_candidate(self) -> bool:
-        """True if the mechanism would be kept but is not confirmed yet."""
+        """True if the mechanism is kept as soon as a fresh seed confirms that it is better."""
         return self.p_better <= self.level and self.p_fresh is None and self.decision == "undecided"
 
     @property
@@ -204,9 +205,9 @@ class Entry(BaseModel):
 
 
 class Ledger:
-    """File with the queries of a search, one JSON object per line; several commands may share it.
+    """File with the queries (comparisons of a mechanism with a reference) of a search, one JSON object per line.
 
-    If a query has several lines, only the last one is used.
+    Several commands may use one file at the same time. If a query has several lines, only the last one is used.
     """
 
     def __init__(self, path: Path) -> None:
@@ -243,9 +244,10 @@ class Ledger:
         p_values: tuple[float, float],
         is_hopeless: bool,
     ) -> Entry:
-        """Decide a new query from its p values (better, worse) and add it to the file; return a known query unchanged.
+        """Decide a new query (a comparison) from its p values of being better and worse, and add it to the file.
 
-        The decision ``keep`` is written as ``undecided`` until it is confirmed.
+        The decision ``keep`` is written as ``undecided`` until it is confirmed. If the file already has a query with
+        the same hash ``asked``, that query is returned unchanged.
         """
         with self._appending() as file:
             known = self.entries()
@@ -270,9 +272,10 @@ class Ledger:
         return entry
 
     def confirm(self, entry: Entry, p_fresh: float | None) -> Entry:
-        """Add the result of a confirmation: keep the mechanism if ``p_fresh`` is at most ``SIGNIFICANCE``.
+        """Record the confirmation of a query: keep the mechanism if ``p_fresh`` is at most ``SIGNIFICANCE``.
 
-        If ``p_fresh`` is None, the mechanism needs no confirmation and is kept.
+        ``p_fresh`` is the p value of being better on a fresh seed. If it is None, the mechanism needs no confirmation
+        and is kept.
         """
         is_kept = p_fresh is None or p_fresh <= SIGNIFICANCE
         confirmed = entry.model_copy(update={"p_fresh": p_fresh, "decision": "keep" if is_kept else "undecided"})
@@ -282,7 +285,7 @@ class Ledger:
 
     @contextmanager
     def _appending(self) -> Iterator[TextIO]:
-        """Open the file for a further line; nobody else writes meanwhile."""
+        """Open the file to append a line, and lock it, so that no other process writes meanwhile."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{self.path}.lock"), self.path.open("a", encoding="utf-8") as file:
@@ -297,16 +300,18 @@ _COLUMNS = ("run_id", "mech_family", "state_size", "step_ms_median", "wall_s", "
 
 
 def runs_of(request: Request, stores: Sequence[Path]) -> pd.DataFrame:
-    """Read the rows of a request's runs by run id, so that rows of other suites with the same protocol are found too.
+    """Read the stored results (rows) of a request's runs, found by run id.
+
+    Rows that were made for other suites with the same training protocol are found too.
 
     Args:
-        request: Request whose runs are read, on its device and on a CPU.
-        stores: Folders of stores; if several have a run, the row of the first one is used.
+        request: Request whose runs are read. Runs on its device come first, then runs on a CPU.
+        stores: Folders of stores; if several stores have a run, the row of the first such store is used.
 
     Returns:
         One row per run: ``mech``, ``task``, ``seed``, ``rate``, ``device``, ``score`` (0 for a failed run),
-        ``has_fixed_state``, and some columns of the store. Column ``choice`` holds the number by which learning rates
-        are compared.
+        ``has_fixed_state``, and the columns of the store that this module needs. Column ``choice`` holds the number by
+        which learning rates are compared.
     """
     own = device_of(request)
     runs: dict[str, Run] = {}
@@ -333,10 +338,17 @@ def runs_of(request: Request, stores: Sequence[Path]) -> pd.DataFrame:
 
 
 class Baselines:
-    """The mechanisms that have rows already; a new mechanism is compared with them and ranked among them."""
+    """Scores of the mechanisms with stored runs; a new mechanism is compared with these and ranked among them."""
 
     def __init__(self, runs: pd.DataFrame, suite: Suite, tasks: Sequence[str], rate: float) -> None:
-        """Average runs from :func:`runs_of`; a first verdict uses the given tasks at learning rate ``rate``."""
+        """Average the scores of runs.
+
+        Args:
+            runs: Runs as :func:`runs_of` returns them.
+            suite: The suite of the first verdict.
+            tasks: The tasks on which a first verdict compares mechanisms.
+            rate: The learning rate of a first verdict.
+        """
         runs = runs.drop_duplicates(["mech", "task", "seed", "rate"])
         self._categories = {
             task: suite.merged.get(TASKS[task].category(), TASKS[task].category()) for task in suite.tasks
@@ -360,12 +372,15 @@ class Baselines:
         self._first = first[ranked]
 
     def best_of_class(self, state: int, *, is_fixed: bool) -> str | None:
-        """Return the best ranked mechanism of the same class as a new one; None if no mechanism is ranked.
+        """Return the best mechanism of the same class as a new mechanism; None if no mechanism is ranked.
+
+        The ranked mechanisms are the suite's mechanisms that have all runs needed here, without controls (mechanisms
+        that do not learn to mix tokens).
 
         Args:
-            state: Size of the new mechanism's state, in numbers per layer.
-            is_fixed: True if this size is the same at every length. The returned mechanism then has, if possible, a
-                fixed state of at most this size. If all fixed states are larger, it may have the smallest one.
+            state: Size of the new mechanism's state: how many numbers a layer keeps for the longest sequence.
+            is_fixed: True if this size is the same at every length. The result then has, if possible, a fixed state of
+                at most this size, or else the smallest fixed state. If False, the result is the best of all.
         """
         facts = self.facts.reindex(self.full.index)
         if is_fixed and facts["is_fixed"].any():
@@ -379,20 +394,20 @@ class Baselines:
         return p_better(differences, categories), p_better(-differences, categories)
 
     def predict(self, scores: "pd.Series[float]") -> Prediction:
-        """Predict a mechanism's mean over the full suite from its scores by task."""
+        """Predict a mechanism's mean score in the full suite from its scores by task."""
         quick = self._mean(self._first.loc[list(scores.index)])
         families = list(self.facts["family"].reindex(self.full.index))
         return predict(self._mean_of(scores), quick.to_numpy(), self.full.to_numpy(), families)
 
     def task_scores(self, scores: "pd.Series[float]", reference: str | None) -> Iterator["TaskScore"]:
-        """Yield the score on each task, its standard error and the reference's mean score."""
+        """Yield, for each task, the score, its standard error over seeds, and the reference's mean score."""
         for task in map(str, scores.index):
             beside = None if reference is None else float(self.means[reference][task])
             error = self._errors.get(task, self._usual_error)
             yield TaskScore(task, self._categories[task], float(scores[task]), error, beside)
 
     def profile(self, scores: "pd.Series[float]", reference: str | None) -> Iterator["Part"]:
-        """Yield the mean scores over the tasks of each category, and finally over all categories."""
+        """Yield mean scores of mechanism, reference and best mechanism, by category, then over all categories."""
         categories = self._categories_of(scores)
         for name in [*dict.fromkeys(categories), "mean"]:
             of_part = scores[[name in (category, "mean") for category in categories]]
@@ -420,7 +435,7 @@ def _pivot(runs: pd.DataFrame, tasks: Sequence[str]) -> pd.DataFrame:
 
 
 def has_fixed_state(cell: Cell) -> bool:
-    """Tell whether a mechanism's state has the same size at every length, so that its time grows linearly."""
+    """Tell whether a mechanism's state has the same size at every length; its time then grows linearly with length."""
     model = cell.model(torch.Generator())
     half, whole = (model.size(length).state_elements for length in (cell.longest // 2, cell.longest))
     return half == whole
@@ -431,7 +446,7 @@ def has_fixed_state(cell: Cell) -> bool:
 
 @dataclass(frozen=True)
 class TaskScore:
-    """The score of one run on a task, 0 to 1, and the reference's mean score over its seeds."""
+    """The score of one run on a task, 0 to 1, and the mean score of the reference mechanism over its seeds."""
 
     task: str
     category: str
@@ -443,7 +458,7 @@ class TaskScore:
 
 @dataclass(frozen=True)
 class Part:
-    """Mean scores over the tasks of a category, or over all categories."""
+    """Mean scores of a mechanism and its reference over the tasks of a category, or over all categories."""
 
     category: str
     num_tasks: int
@@ -456,7 +471,7 @@ class Part:
 
 @dataclass(frozen=True)
 class FirstVerdict:
-    """The verdict on a mechanism from one seed of some tasks; a field is None if unknown."""
+    """The verdict on a mechanism from runs of some tasks with one seed; a field is None if it is unknown."""
 
     mechanism: str
     """Name of the mechanism as requested, with options: ``slay:R=3``."""
@@ -520,11 +535,11 @@ class FirstVerdict:
 
 
 def request_of(mechanism: str, suite: str, **how: Any) -> Request:
-    """Build the request for a first verdict: the first seed and learning rate of a suite, on its quick tasks.
+    """Build the request for a first verdict: the first seed and learning rate of a suite, on its ``quick`` tasks.
 
     Args:
         mechanism: One mechanism, with options as in ``slay:R=3,P=8``.
-        suite: A suite with a ladder.
+        suite: A suite with a ladder, in which each task is trained on several levels of difficulty.
         how: Further fields of the request, such as ``device``.
 
     Raises:
@@ -562,16 +577,17 @@ def quick(
 
     Args:
         mechanism: Name with options, or a plugin file that registers one mechanism.
-        against: Mechanism to use as the reference. None: the best of the same class.
-        suite: A suite with a ladder.
+        against: Mechanism to use as the reference. None: see :meth:`Baselines.best_of_class`.
+        suite: A suite with a ladder, in which each task is trained on several levels of difficulty.
         results: Folder of the store.
-        ledger: File that records the queries. None: ``quick.jsonl`` in ``results``.
-        minutes: Limit on training time, in minutes; fewer tasks are run if all would take longer. None: no limit.
+        ledger: File that records the comparisons. None: ``quick.jsonl`` in ``results``.
+        minutes: Approximate limit on training time, in minutes; fewer tasks are run if all tasks would take longer.
+            None: no limit.
         plugins: Plugin files and Python modules to load.
         device: Device of the training.
-        executor: Executor of the training.
-        workers: Number of worker processes.
-        run: Function that makes the missing runs of a request.
+        executor: Name of the program that distributes the runs, as for ``synthbench run --executor``.
+        workers: Number of worker processes; one per core if None.
+        run: Function that trains the runs of a request that have no row yet, and writes their rows.
         note: Function that is called with each progress message for the user.
 
     Raises:
@@ -591,7 +607,7 @@ def quick(
 
 @dataclass(frozen=True)
 class _Query:
-    """One query of a ledger: check, train in stages, compare, confirm."""
+    """The steps of a first verdict: check a mechanism, train it, compare it with a reference, and confirm a success."""
 
     request: Request
     ledger: Ledger
@@ -600,7 +616,7 @@ class _Query:
     note: Callable[[str], None]
 
     def verdict(self, against: str | None) -> FirstVerdict:
-        """Check, train and compare the mechanism."""
+        """Check, train and compare the mechanism; the reference is ``against``, or if None the best of its class."""
         began, request, suite = time.monotonic(), self.request, load_suite(self.request.suite)
         is_packaged = has_packaged_rows(request)
         if not is_packaged:
@@ -644,7 +660,7 @@ class _Query:
         return replace(verdict, wall_s=time.monotonic() - began)
 
     def _others(self, own_ids: Collection[str], against: str | None) -> pd.DataFrame:
-        """Read the runs of the suite's mechanisms and of a named reference.
+        """Read the stored runs of the suite's mechanisms and of the reference ``against``, if one is named.
 
         Raises:
             UsageError: If the reference is the mechanism itself.
@@ -660,7 +676,10 @@ class _Query:
         return runs[~runs["run_id"].isin(own_ids)]
 
     def _trained(self, baselines: Baselines, reference: str | None) -> pd.DataFrame:
-        """Train on the first tasks and, unless these failed or are hopeless, on as many others as time allows."""
+        """Train on the first tasks, then on as many other tasks as time allows; return the rows.
+
+        The other tasks are omitted if a run failed or the mechanism is clearly worse than the reference.
+        """
         tasks = self.request.tasks
         first = self._run(tasks=tasks[:NUM_FIRST])
         if _error_in(first) is not None or (reference is not None and self._is_hopeless(first, baselines, reference)):
@@ -672,13 +691,13 @@ class _Query:
         return self._run(tasks=tasks[: len(first) + num_left])
 
     def _is_hopeless(self, runs: pd.DataFrame, baselines: Baselines, reference: str) -> bool:
-        """Tell whether only the first tasks were run and show that the mechanism is worse."""
+        """Tell whether only the first tasks were run, and the mechanism is clearly worse than the reference there."""
         if not NUM_FIRST == len(runs) < len(self.request.tasks):
             return False
         return baselines.p_values(_scores(runs), baselines.means[reference])[1] <= HOPELESS
 
     def _run(self, **changes: Any) -> pd.DataFrame:
-        """Make the missing runs of a changed request and return all its runs."""
+        """Change fields of the request, make its runs that have no row yet, and return the rows of all its runs."""
         if self.run(replace(self.request, **changes)).is_interrupted:
             raise KeyboardInterrupt
         return self._rows(self.request.results, **changes)
@@ -693,7 +712,7 @@ class _Query:
         return float((done["wall_s"] / done["ensemble_size"]).mean()) / at_once
 
     def _affordable(self, done: pd.DataFrame) -> int:
-        """Count the runs for which there is time."""
+        """Return the number of runs, finished runs included, that fit into ``minutes``."""
         return sys.maxsize if self.minutes is None else int(60 * self.minutes / self._task_s(done))
 
     def _compared(self, alone: FirstVerdict, own: pd.DataFrame, baselines: Baselines, source: str) -> FirstVerdict:
@@ -728,10 +747,10 @@ class _Query:
         return replace(verdict, is_hopeless=is_hopeless, ledger=str(self.ledger.path), **answer)
 
     def _confirmed(self, entry: Entry, own: pd.DataFrame, baselines: Baselines, *, is_packaged: bool) -> Entry:
-        """Run mechanism and reference on a fresh seed, if there is time.
+        """Compare mechanism and reference again on a fresh seed, if there is time; return the query with the result.
 
-        A search sees the results of the public seeds and adapts to them. Packaged mechanisms do not come from a search,
-        so they are not run again.
+        A search for mechanisms sees the results with the suite's seeds and adapts to them. Packaged mechanisms do not
+        come from a search, so they are not run again.
         """
         if is_packaged:
             return self.ledger.confirm(entry, None)
@@ -748,7 +767,7 @@ class _Query:
 
 
 def has_packaged_rows(request: Request) -> bool:
-    """Tell whether all runs of a request come with synthbench, so that nothing needs training.
+    """Tell whether the rows of all runs of a request come with synthbench, so that nothing needs training.
 
     Packaged runs were made on a CPU; they are used for device ``auto`` too.
     """
@@ -761,7 +780,7 @@ def has_packaged_rows(request: Request) -> bool:
 
 
 def require_checks(request: Request) -> None:
-    """Check the components that do not come with synthbench, before any training.
+    """Check the mechanisms and other components that do not come with synthbench, before any training.
 
     Raises:
         ContractError: If a plugin cannot be loaded, or a component fails a check.
@@ -776,11 +795,11 @@ def require_checks(request: Request) -> None:
 
 
 def _only_mechanism(file: str, named: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the only mechanism of a plugin file, and all plugins, that file included.
+    """Load a plugin file and the plugins ``named``; return the file's only mechanism, and all these plugins.
 
     Raises:
-        UsageError: If there is no such file, or it registers no mechanism or several.
-        ContractError: If it cannot be loaded.
+        UsageError: If there is no such file, or the file registers no mechanism or several.
+        ContractError: If the file or another plugin cannot be loaded.
     """
     path = plugin_files.resolved(file)
     every = list(dict.fromkeys([*named, path]))
@@ -796,18 +815,18 @@ def _only_mechanism(file: str, named: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _scores(runs: pd.DataFrame) -> "pd.Series[float]":
-    """Return scores by task."""
+    """Return the score of each run, by task."""
     return runs.set_index("task")["score"]
 
 
 def _step_ms(runs: pd.DataFrame) -> float | None:
-    """Average the milliseconds of a training step over the runs; runs trained together share its time equally."""
+    """Average the milliseconds of a training step over the runs; runs that train together share the time equally."""
     mean = float((runs["step_ms_median"] / runs["ensemble_size"]).mean())
     return None if math.isnan(mean) else mean
 
 
 def _error_in(runs: pd.DataFrame) -> dict[str, str] | None:
-    """Return kind and message of the first run without a score; None if every run has a score."""
+    """Return ``kind`` and ``message`` of the error of the first run without a score; None if every run has a score."""
     failed = runs[runs["status"] != "ok"]
     if failed.empty:
         return None
@@ -836,7 +855,7 @@ def facts_of(verdict: FirstVerdict) -> dict[str, Any]:
 
 
 def facts_of_error(problem: SynthbenchError) -> dict[str, Any]:
-    """Return the error that stopped a first verdict, with some of the keys of :func:`facts_of`."""
+    """Return the error that stopped a first verdict as a JSON object with some of the keys of :func:`facts_of`."""
     kind = type(problem).__name__.removesuffix("Error").lower()
     error = {"kind": "check" if isinstance(problem, ContractError) else kind, "message": str(problem)}
     return {"schema_version": SCHEMA_VERSION, "combined_score": None, "decision": None, "error": error}
@@ -886,7 +905,7 @@ def _table(verdict: FirstVerdict) -> list[str]:
 
 
 def _expectation(verdict: FirstVerdict) -> str:
-    """State the score and rank expected in the full suite."""
+    """Return the sentence on the score and rank expected in the full suite."""
     error = "" if verdict.combined_score_error is None else f" ± {fixed(verdict.combined_score_error, 3)}"
     expected = f"Expected in the full suite: {fixed(verdict.combined_score or 0.0, 3)}{error}"
     if verdict.rank is None:

@@ -1,7 +1,7 @@
-"""The few layers that every model is made of; each works for one run or for many stacked runs.
+"""The few layers of which every model is made; each works for one run or for several stacked runs.
 
-A *run* trains one mechanism on one task with one seed and learning rate. Stacked runs train together: every weight and
-every activation gets a leading run axis. A layer recognises stacked runs by the number of axes of its weight.
+A *run* trains one mechanism on one task with one seed and learning rate. *Stacked* runs train together: every weight
+and every activation has a leading run axis. A layer recognises stacked runs by the number of axes of its weight.
 """
 
 import math
@@ -66,7 +66,7 @@ def project(
 
 
 def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Compute ``x weight + bias`` for one run or for stacked runs."""
+    """Compute ``x weight + bias`` for one run, or for stacked runs (trained together, all tensors with a run axis)."""
     if weight.ndim == 2:
         return nn.functional.linear(x, weight.mT, bias)
     rows = x.flatten(1, -2)
@@ -75,12 +75,12 @@ def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _beside(values: Tensor, x: Tensor) -> Tensor:
-    """Reshape values [dim], or [runs, dim] for stacked runs, to broadcast along the last axis of ``x``."""
+    """Reshape values [dim], or [runs, dim] if ``x`` has a run axis, to broadcast along the last axis of ``x``."""
     return values if values.ndim == 1 else values.view(len(values), *[1] * (x.ndim - 2), values.shape[-1])
 
 
 class Mixer(nn.Module, ABC):
-    """The sequence mixer of a block: one mechanism, or the mechanisms of stacked runs."""
+    """The sequence mixer of a block: one mechanism, or one mechanism for each of several runs that train together."""
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
@@ -92,21 +92,21 @@ class Mixer(nn.Module, ABC):
 
     @abstractmethod
     def stream_step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Compute ``forward`` for the next token of every sequence, [..., model_dim]; return output and new state."""
+        """Compute ``forward`` for one next token ``x`` per sequence, [..., model_dim]; return output and new state."""
 
     def enter_phase(self, phase: int) -> None:
-        """Enter phase 1 to 4 of a curriculum that adds geometries one by one; ignored if the mechanism has only one."""
+        """Enter phase 1 to 4 of a curriculum that adds geometries one by one; do nothing with only one geometry."""
 
     @property
     def has_phases(self) -> bool:
-        """True if the mechanism of one run has several geometries, which a curriculum can add in turn."""
+        """True if the mixer is one mechanism with several geometries, which a curriculum can add in turn."""
         return False
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - for those that have some
-        """Return numbers that describe what the layer has learned, by name, for the row of the run.
+        """Return numbers that describe what the layer has learned, by name, for the run's row of results.
 
         The numbers may depend on ``x``, a sample of the layer's inputs. The last axis of every value is the heads. All
-        axes except a leading run axis are flattened.
+        axes are flattened, except a first axis for runs that train together.
         """
         return {}
 
@@ -123,11 +123,11 @@ class FieldModule(nn.Module):
 
 
 class RunLayer(nn.Module):
-    """A layer for one run or for stacked runs; if stacked, its tensors and its input have a leading run axis."""
+    """A layer for one run, or for several runs that train together; then all its tensors have a leading run axis."""
 
 
 class Rotation(RunLayer, ABC):
-    """A rotation of queries and keys by their positions, which makes their inner product depend on their offset."""
+    """A rotation of queries and keys by their positions, so that their inner product depends on their offset."""
 
     @abstractmethod
     def forward(
@@ -139,8 +139,8 @@ class Rotation(RunLayer, ABC):
 class Linear(RunLayer):
     """``x W + b`` with PyTorch's default initialisation: W and b are uniform in ±1/√fan_in.
 
-    ``weight`` is [in, out]; if stacked, it is [runs, in, out] and ``x`` begins with the run axis. ``bias`` has no
-    default, so that every mechanism must pass on the value that the suite sets.
+    ``weight`` is [in, out]. If several runs train together, it is [runs, in, out], and ``x`` begins with the run axis.
+    ``bias`` has no default, so that every mechanism must pass on the value that the suite sets.
 
     >>> gate = Linear(16, 16, bias=True, generator=torch.Generator().manual_seed(0))
     >>> gate(torch.zeros(8, 32, 16)).shape
@@ -157,11 +157,11 @@ class Linear(RunLayer):
         self.bias = uniform((out_features,), bound, generator) if bias else None
 
     def forward(self, x: Float[Tensor, "*leading in_features"]) -> Float[Tensor, "*leading out_features"]:
-        """Apply to the last axis."""
+        """Apply the layer to the last axis."""
         return _affine(x, self.weight, self.bias)
 
     def by_part(self, *inputs: Float[Tensor, "*leading in_features"]) -> Float[Tensor, "*leading out_features"]:
-        """Split weight and bias along the output axis, one equal part per input, and join the parts' outputs."""
+        """Split the layer into equal parts along the output axis, apply each to its own input, and join the outputs."""
         weights = self.weight.chunk(len(inputs), dim=-1)
         biases = [None] * len(inputs) if self.bias is None else self.bias.chunk(len(inputs), dim=-1)
         parts = [_affine(x, weight, bias) for x, weight, bias in zip(inputs, weights, biases, strict=True)]
@@ -171,7 +171,8 @@ class Linear(RunLayer):
 class LayerNorm(RunLayer):
     """Normalisation to zero mean and unit variance over the last axis, then a gain and a shift (initially 1 and 0).
 
-    ``weight`` and ``bias`` are [dim]; if stacked, they are [runs, dim] and ``x`` begins with the run axis.
+    ``weight`` and ``bias`` are [dim]. If several runs train together, both are [runs, dim], and ``x`` begins with the
+    run axis.
 
     >>> LayerNorm(16)(torch.zeros(8, 32, 16)).shape
     torch.Size([8, 32, 16])
@@ -198,7 +199,7 @@ class LayerNorm(RunLayer):
 class RmsNorm(RunLayer):
     """Division by the root mean square over the last axis, then a gain (initially 1).
 
-    ``weight`` is [dim]; if stacked, it is [runs, dim] and ``x`` begins with the run axis.
+    ``weight`` is [dim]. If several runs train together, it is [runs, dim], and ``x`` begins with the run axis.
 
     >>> RmsNorm(16)(torch.zeros(8, 32, 16)).shape
     torch.Size([8, 32, 16])
@@ -221,7 +222,8 @@ class ShortConvolution(RunLayer):
     r"""Causal filter per channel: :math:`y_t = b + \sum_{j < n} w_j \odot x_{t - j}`, with zeros before the start.
 
     ``weight`` is [width, dim], with the newest token first, and ``bias``, if there is one, is [dim]. Both are drawn
-    uniformly in ±1/√width, as in PyTorch's convolutions. If stacked, both have a leading run axis, and so has ``x``.
+    uniformly in ±1/√width, as in PyTorch's convolutions. If several runs train together, both have a leading run axis,
+    and so has ``x``.
 
     >>> ShortConvolution(4, 16)(torch.zeros(8, 32, 16)).shape
     torch.Size([8, 32, 16])
@@ -251,7 +253,7 @@ class TokenShift(RunLayer):
     r"""Mixes of every token with the previous one: :math:`x_t + m \odot (x_{t-1} - x_t)`, with zeros before the start.
 
     ``weight``, [mixes, dim], holds one row of coefficients m per mix; each mix is a tensor of the shape of ``x``. If
-    stacked, ``weight`` has a leading run axis, and so has ``x``.
+    several runs train together, ``weight`` has a leading run axis, and so has ``x``.
 
     >>> [mix.shape for mix in TokenShift(torch.rand(2, 16))(torch.zeros(8, 32, 16))]
     [torch.Size([8, 32, 16]), torch.Size([8, 32, 16])]
@@ -280,8 +282,8 @@ class YatProduct(RunLayer):
     The scale is :math:`s = (n / \log(1 + n))^\alpha` with n units and a learned :math:`\alpha`, initially 1. Squared
     distances are computed from inner products, in at least float32, and clamped to at least 0.
 
-    ``weight`` is [in, units], ``bias`` [units] and ``alpha`` [1]; if stacked, all have a leading run axis, and so has
-    ``x``.
+    ``weight`` is [in, units], ``bias`` [units] and ``alpha`` [1]. If several runs train together, all have a leading
+    run axis, and so has ``x``.
 
     Source: Bouhsine (2026), sections 2.1 and 2.3. The paper's sum over units is left to the linear layer that follows.
     The paper does not give the initial weights; ours are uniform in ±1/√fan_in, as in :class:`Linear`.
@@ -315,7 +317,7 @@ class YatProduct(RunLayer):
         self.epsilon = epsilon
 
     def forward(self, x: Float[Tensor, "*leading in_features"]) -> Float[Tensor, "*leading units"]:
-        """Apply to the last axis."""
+        """Apply the layer to the last axis."""
         # If w and x are close, the distance would be lost to rounding in half precision.
         dtype = torch.promote_types(x.dtype, torch.float32)
         wide, weight = x.to(dtype), self.weight.to(dtype)
@@ -334,7 +336,8 @@ class YatProduct(RunLayer):
 class Embedding(RunLayer):
     """A table of N(0, 1) vectors, looked up by token id.
 
-    ``weight`` is [tokens, dim]; if stacked, it is [runs, tokens, dim] and the ids begin with the run axis.
+    ``weight`` is [tokens, dim]. If several runs train together, it is [runs, tokens, dim], and the token ids begin with
+    the run axis.
 
     >>> Embedding(10, 16, generator=torch.Generator().manual_seed(0))(torch.tensor([[1, 4, 1]])).shape
     torch.Size([1, 3, 16])

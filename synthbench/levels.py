@@ -1,4 +1,4 @@
-"""Scores of ladders: from the accuracy on each level to one number."""
+"""Scores of ladders (tasks with several levels of difficulty): one number from the accuracy on each level."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,11 @@ HALF = 0.5
 
 
 class LevelScore(NamedTuple):
-    """Result on one level of difficulty: load, accuracy on scored targets, and the accuracy's baseline and ceiling."""
+    """Result on one level of difficulty: load, accuracy on scored targets, shortcut baseline, and ceiling.
+
+    The load is the size that makes the level difficult, such as a number of pairs to remember. The shortcut baseline is
+    the highest accuracy of a rule that avoids what the task tests.
+    """
 
     load: float
     score: float
@@ -21,18 +25,18 @@ class LevelScore(NamedTuple):
 
     @property
     def skill(self) -> float:
-        """Accuracy, rescaled so that the baseline is 0 and the ceiling is 1."""
+        """Accuracy, rescaled so that the shortcut baseline is 0 and the ceiling is 1."""
         return (self.score - self.base) / (self.ceiling - self.base)
 
 
 def metrics_of_levels(levels: Sequence[LevelScore]) -> dict[str, float]:
-    """Write the levels as metrics of a row, easiest first: ``rung1.load``, ``rung1.score`` and so on."""
+    """Return the results on levels as metrics of a row, easiest first: ``rung1.load``, ``rung1.score`` and so on."""
     names = (name for number in range(1, len(levels) + 1) for name in _names_of(number))
     return dict(zip(names, (value for level in levels for value in level), strict=True))
 
 
 def levels_in(metrics: Mapping[str, float | None]) -> list[LevelScore]:
-    """Read the levels from the metrics of a row, easiest first; the list is empty for a row without a ladder.
+    """Read the results on levels from the metrics of a row, easiest first; the list is empty if the row has none.
 
     >>> levels_in({"rung1.load": 2.0, "rung1.score": 0.75, "rung1.base": 0.5, "rung1.ceiling": 1.0})[0].skill
     0.5
@@ -46,7 +50,7 @@ def levels_in(metrics: Mapping[str, float | None]) -> list[LevelScore]:
 
 @cache
 def _names_of(number: int) -> tuple[str, ...]:
-    """Name the metrics of a level, in the order of :class:`LevelScore`; building them anew took most of the time."""
+    """Return the metric names of level ``number``, from 1, in the order of :class:`LevelScore`; cached to save time."""
     return tuple(f"rung{number}.{field}" for field in LevelScore._fields)
 
 
@@ -86,10 +90,10 @@ def ladder_score(levels: Sequence[LevelScore]) -> float:
 
 
 def load_at_half(levels: Sequence[LevelScore]) -> float:
-    """Return the capacity, the load at half skill, interpolated between levels linearly in the logarithm of the load.
+    """Return the capacity, the load (size of the task) at which the skill falls to one half.
 
-    The result is ``inf`` if the skill is at least one half on every level, and 0 if it is below one half on the first
-    level.
+    Between two levels, the skill is interpolated linearly in the logarithm of the load. The result is ``inf`` if the
+    skill is at least one half on every level, and 0 if it is below one half on the first level.
     """
     skills = profile(levels)
     below = next((index for index, skill in enumerate(skills) if skill < HALF), None)

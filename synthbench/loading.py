@@ -1,4 +1,4 @@
-"""Load the rows of a store as a data frame, without importing the training loop."""
+"""Load the rows of a store of results as a data frame, without importing the training loop."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,9 @@ from synthbench.trust.beside import NAMES
 
 
 def load(results: str | Path = "results", columns: str | Sequence[str] | None = None) -> pd.DataFrame:
-    """Load the rows of a store, one per run; scores of ladders are recomputed from the installed version's baselines.
+    """Load the rows of a store of results, one per run.
+
+    Scores of tasks with several levels are computed again, from the shortcut baselines in the installed version.
 
     >>> load("packaged", ["task", "mech", "seed", "skill"]).columns.to_list()
     ['task', 'mech', 'seed', 'skill']

@@ -1,7 +1,7 @@
 """Options of components (``slay:R=3,P=8``), and selection by lists, globs, ``@category``, ``all`` and ``!name``.
 
 A component, such as a task or a mechanism, is a dataclass. Its fields made by :func:`option` are its options. The
-functions here check, print and parse the options of any component.
+functions here check, print and parse the options of any component, and select components by name.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ Number = int | float
 
 @dataclass(frozen=True)
 class Option:
-    """Type, default, range or choices, and meaning of one field."""
+    """Type, default, range or choices, and meaning of one option of a component."""
 
     name: str
     type: type
@@ -63,12 +63,12 @@ def option(
     absent: Value | None = None,
     is_location: bool = False,
 ) -> Any:
-    """Declare a dataclass field with a range (both ends allowed) and a one-line meaning.
+    """Declare an option, a dataclass field with a range (both ends allowed) and a one-line meaning.
 
-    For an option that is added after rows were made, ``absent`` is the value that changes no result. At this value, the
-    option affects neither run ids nor seeds, so older rows stay valid. ``is_addition=True`` sets ``absent`` to the
-    default. ``is_location=True`` marks the path of a file or folder. A second option then holds the hash of the
-    content.
+    For an option that a component gets after runs were stored, ``absent`` is the value that changes no result. At this
+    value, the option affects neither run ids nor seeds, so stored rows stay valid. ``is_addition=True`` sets ``absent``
+    to the default. ``is_location=True`` marks the path of a file or folder. The component then needs a second option
+    for the hash of the content.
     """
     absent = default if is_addition else absent
     # Name, type and choices are those of the field, once there is one.
@@ -95,14 +95,14 @@ def _options_of(unit: type) -> Mapping[str, Option]:
 
 
 def arguments_of(unit: object) -> dict[str, Value]:
-    """Return the option values of an instance by name, without locations and values equal to ``absent``."""
+    """Return the option values of an instance, by name, as selected by :func:`with_defaults`."""
     return with_defaults(type(unit), {name: getattr(unit, name) for name in options_of(type(unit))})
 
 
 def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
     """Return the value of every option of a class by name: the given argument, or else the default.
 
-    Options that name a file or folder, and options whose value is their ``absent``, are omitted.
+    Options with ``is_location`` (the path of a file or folder) and options whose value is their ``absent`` are omitted.
     """
     values = {name: (arguments.get(name, declared.default), declared) for name, declared in options_of(unit).items()}
     return {
@@ -113,7 +113,7 @@ def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
 
 
 def absent_values(unit: type) -> dict[str, Value]:
-    """Return ``absent`` of each option with another default; a row without the option has the ``absent`` value."""
+    """Return, by name, each ``absent`` value that differs from the default; rows without the option have this value."""
     return {
         name: declared.absent
         for name, declared in options_of(unit).items()
@@ -122,7 +122,7 @@ def absent_values(unit: type) -> dict[str, Value]:
 
 
 def term_of(unit: type, arguments: dict[str, Value], *, is_complete: bool = False) -> str:
-    """Write a component with its arguments as ``aether:norm=pre``; defaults are included only if ``is_complete``."""
+    """Write a component with arguments, as in ``aether:norm=pre``; values equal to defaults only if ``is_complete``."""
     options = options_of(unit)
     given = {name: value for name, value in arguments.items() if is_complete or value != options[name].default}
     texts = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in given.items()]
@@ -130,7 +130,7 @@ def term_of(unit: type, arguments: dict[str, Value], *, is_complete: bool = Fals
 
 
 def parse_term(term: str) -> tuple[str, dict[str, str]]:
-    """Split ``slay:R=3,P=8`` into the name and its arguments.
+    """Split a term such as ``slay:R=3,P=8`` into the name and the arguments.
 
     Raises:
         UsageError: If an argument is not of the form ``name=value``, or appears twice.
@@ -182,7 +182,7 @@ def _folded(name: str) -> str:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Read root seeds: ``42-44,50`` is 42, 43, 44, 50.
+    """Read the seeds of runs from a text: ``42-44,50`` is 42, 43, 44, 50.
 
     Raises:
         UsageError: If the text is malformed or empty, a range runs backwards, a seed appears twice or is larger than
@@ -205,7 +205,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def check_seeds(seeds: Iterable[object]) -> tuple[int, ...]:
-    """Check root seeds and return them.
+    """Check the seeds of runs and return them.
 
     Raises:
         UsageError: If a seed is not a whole number from 0 to ``LARGEST_SEED``, or appears twice.
@@ -221,7 +221,7 @@ def check_seeds(seeds: Iterable[object]) -> tuple[int, ...]:
 
 
 def parse_rates(text: str) -> tuple[float, ...]:
-    """Read ``1e-2,3e-2`` as 0.01, 0.03.
+    """Read learning rates from a text: ``1e-2,3e-2`` is 0.01, 0.03.
 
     Raises:
         UsageError: If a part is not a number.
@@ -328,7 +328,8 @@ def require_current(suite: str) -> None:
     """Refuse a former name of a suite.
 
     Raises:
-        UsageError: If the name is in ``MOVED`` or ``STUDIED``; the message names the replacement.
+        UsageError: If the suite has another name now, or its tasks belong to a study; the message names the
+            replacement.
     """
     if suite in STUDIED:
         raise UsageError(
@@ -353,9 +354,10 @@ def select(
 
     Args:
         kind: The kind of component, for messages: ``task``.
-        expressions: Comma-separated lists, one for each time that the user gave the option. ``!`` before an item
-            excludes names, so ``all,!parity`` selects all but ``parity``. If every item begins with ``!``, all other
-            names are selected. Arguments given with a name override those given before with ``all``, a group or a glob.
+        expressions: Comma-separated lists, one for each time that the user gave the command-line option. ``!`` before
+            an item excludes names, so ``all,!parity`` selects all but ``parity``. If every item begins with ``!``, all
+            other names are selected. Arguments given with a name override arguments given before with ``all``, a
+            group or a glob.
         names: Names to select from, in the order of the result.
         group_of: Returns the group of a name, which ``@group`` selects: a task's category, a mechanism's family.
         unlisted: Further names, selected only by the exact name, never by a glob, a group or ``all``. They come last in
@@ -402,7 +404,7 @@ def split_terms(expression: str) -> list[str]:
 
 
 def registered(term: str, resolve_name: Callable[[str], str]) -> str:
-    """Replace the name in ``name:option=value`` by the registered name; ``all``, groups and globs stay as they are."""
+    """Replace the name in ``name:option=value`` by the registered name; keep ``all``, ``@group`` and globs."""
     sign = "!" * term.startswith("!")
     name, colon, options = term.removeprefix("!").partition(":")
     return (

@@ -1,4 +1,4 @@
-"""Foreign components: those from installed packages, files, modules or notebooks, not from synthbench itself.
+"""Foreign components: tasks, mechanisms and so on from other packages, files, modules or notebooks.
 
 A package declares its components as entry points, ``name = "module:Class"``, in a group such as
 ``synthbench.mechanisms``. The components' full names, ``distribution/name``, are read from the package's metadata.
@@ -95,7 +95,7 @@ def offers(group: str) -> dict[str, Offer]:
 
 
 def package_of(module: str) -> str | None:
-    """Return the distribution that has entry points in a module's top-level package; None if there is none.
+    """Return the distribution that declares components in a module's top-level package; None if there is none.
 
     ``SYNTHBENCH_PLUGINS`` has no effect here, so that a component has the same name however it was imported.
     """
@@ -115,7 +115,7 @@ def _entry_points(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
 
 
 def _distribution_name(point: importlib.metadata.EntryPoint) -> str:
-    """Normalise the name as the package index does: lower case, and a hyphen for each run of ``-``, ``_`` and ``.``."""
+    """Return the distribution's name in lower case, with each series of ``-``, ``_``, ``.`` replaced by a hyphen."""
     return re.sub(r"[-_.]+", "-", point.dist.name if point.dist else "").lower()
 
 
@@ -219,7 +219,7 @@ def named(given: Sequence[str] | None) -> list[str]:
 
 
 def file_of(target: str) -> list[str]:
-    """List a target of ``synthbench check`` if it is the file of a plugin; empty for the name of a component.
+    """Return a list of the target of ``synthbench check`` if it is a plugin file; an empty list if it is a name.
 
     Raises:
         UsageError: If the file does not exist.
@@ -237,7 +237,8 @@ def load(plugins: Sequence[str]) -> list[str]:
         The plugins' names as returned by :func:`resolved`, without repetitions.
 
     Raises:
-        UsageError: If there is no such file or module, or two components have the same name.
+        UsageError: If there is no such file or module, or the plugin raises it: for example, if two components have the
+            same name.
         ContractError: If loading a plugin raises any other exception, or the plugin registers nothing.
     """
     names = list(dict.fromkeys(map(resolved, plugins)))
@@ -270,7 +271,7 @@ def needed_for(modules: Collection[str], plugins: Sequence[str]) -> list[str]:
 
 
 def loaded() -> list[str]:
-    """List the origins of the foreign components registered in this process."""
+    """List the origins, as in :func:`origin_of`, of the foreign components registered in this process."""
     units = (unit for registry in REGISTRIES for unit in registry.registered())
     return sorted({origin for unit in units if (origin := origin_of(unit)) != BUILT_IN})
 
@@ -327,7 +328,7 @@ def _load_module(name: str) -> str:
 
 
 def _located(problem: BaseException, path: Path) -> str:
-    """Describe an exception, with the last line of a plugin file in its traceback."""
+    """Describe an exception in one line, with the number of the innermost line of a plugin file in its traceback."""
     line = last_line(problem, {os.fspath(path)}).rpartition(":")[2]
     return reason(problem) + (f" (line {line})" if line else "")
 

@@ -112,7 +112,7 @@ def become_worker() -> None:
 
 
 def end_children() -> None:
-    """End all processes that this worker's job started, directly or indirectly, and wait until they are gone.
+    """End all processes that the job of this worker process started, even indirectly, and wait until they are gone.
 
     This function does nothing in a process that is no worker.
     """
@@ -133,7 +133,7 @@ def end_children() -> None:
 
 @contextlib.contextmanager
 def orphans_ended() -> Iterator[str]:
-    """End, after the block, all processes left behind by killed workers that were started inside the block.
+    """End, after the block, all processes that worker processes of the block left behind when they were killed.
 
     Yields a token that is in the environment of these workers and of the processes that they start.
     """
@@ -147,7 +147,7 @@ def orphans_ended() -> Iterator[str]:
 
 @contextlib.contextmanager
 def variable_set(name: str, value: str) -> Iterator[None]:
-    """Set an environment variable inside the block."""
+    """Set an environment variable inside the block, and restore its former value afterwards."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:
@@ -159,7 +159,7 @@ def variable_set(name: str, value: str) -> Iterator[None]:
 
 
 def end_orphans(token: str) -> None:
-    """End processes with the ``token`` of :func:`orphans_ended` that do not descend from this process."""
+    """End all processes with the ``token`` of :func:`orphans_ended`, except this one and its descendants."""
     mark = f"{STARTED_BY}={token}".encode()
     parents = _parents()
     left = [pid for pid in parents if pid != os.getpid() and os.getpid() not in _ancestors(pid, parents)]
@@ -171,7 +171,7 @@ _workers: set[int] = set()
 
 
 def _parents() -> dict[int, int]:
-    """Return the parent of every running process."""
+    """Return the id of the parent of every running process, by process id."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -224,7 +224,7 @@ def require_guarded_main() -> None:
 
 
 def exit_of(code: int | None) -> str:
-    """Describe how a worker process ended."""
+    """Describe the end of a worker process by its exit code."""
     return f"exit code {0 if code == SILENT_EXIT else code}"
 
 
@@ -243,11 +243,11 @@ def _note_silent_exits() -> None:
 
 @contextlib.contextmanager
 def contained(log: Path) -> Iterator[None]:
-    """Run a worker's job in a temporary folder, with its output sent to a file.
+    """Run the block, the job of a worker process, in a temporary folder, and send its output to a file.
 
     Args:
-        log: File for the output of Python and of libraries. It replaces the file of an earlier try, and is removed if
-            empty.
+        log: File for the output of Python and of libraries. It replaces the file of an earlier try at the job, and is
+            removed if empty.
     """
     from synthbench.results.store import mark_in_use
 
@@ -272,9 +272,12 @@ def contained(log: Path) -> Iterator[None]:
 
 
 def log_of(results: Path, run_id: str, driver: str) -> Path:
-    """Return the path of a job's log file, given the id of the job's first missing row and the id of the driver.
+    """Return the path of the log file of a job (runs that one worker trains).
 
-    The driver is the process of the command. Two commands may run the same job at once, each with its own log file.
+    Args:
+        results: Folder of the store.
+        run_id: Id of the first run of the job that has no row yet.
+        driver: Id of the process of the command. Two commands may run the same job at once, each with its own log file.
     """
     return results / "logs" / f"{run_id}.{driver}.log"
 
@@ -304,7 +307,7 @@ WORKSPACES = (":4096:8", ":16:8")
 
 
 def reserve_workspace(device: "torch.device") -> None:
-    """Set the environment variable ``WORKSPACE`` of cuBLAS, which child processes inherit; does nothing on a CPU.
+    """Set the environment variable ``WORKSPACE`` of cuBLAS to an allowed value; do nothing on a CPU.
 
     Raises:
         UsageError: If CUDA has already started and the variable has no allowed value.

@@ -79,10 +79,10 @@ class Registry(Mapping[str, type[T]]):
         REGISTRIES.append(self)
 
     def register(self, unit: type[Any]) -> None:
-        """Bind a class to the ``name`` that it declares, or to ``distribution/name`` if a package offers it.
+        """Bind a class to its ``name``, or to ``distribution/name`` if it comes from an installed plugin package.
 
         Raises:
-            UsageError: If the name is malformed or belongs to another class.
+            UsageError: If the name or version is malformed, or the name belongs to another class.
         """
         name = getattr(unit, "name", None)
         package = package_of(unit.__module__)
@@ -132,7 +132,7 @@ class Registry(Mapping[str, type[T]]):
         return name in self._units or name in self._offers()
 
     def resolve(self, name: str) -> str:
-        """Find the registered name for a name or label in any spelling, without importing other packages.
+        """Find the registered name for a name or table label in any spelling, without importing other packages.
 
         Raises:
             UsageError: If several components match.
@@ -187,7 +187,7 @@ class Registry(Mapping[str, type[T]]):
         return offers(self._room.rpartition(".")[2])
 
     def _import(self, offer: Offer) -> None:
-        """Import the module that an offer names; a decorator in the module registers the component.
+        """Import the module of a component that a package offers; a decorator in the module registers the component.
 
         Raises:
             ContractError: If the import fails or has failed before, or the module registers no such component.
@@ -219,7 +219,7 @@ class Registry(Mapping[str, type[T]]):
 
 
 def resolve_among(registries: Sequence[Registry[Any]], name: str) -> str:
-    """Find the registered name for a name or label in the first registry that has one; return ``name`` if none has."""
+    """Find the registered name for a name or label in the first registry with a match; without one, return ``name``."""
     if any(name in registry for registry in registries):
         return name
     return next((meant for registry in registries if (meant := registry.resolve(name)) in registry), name)
@@ -230,7 +230,7 @@ def code_hash(unit: type[Any]) -> str:
 
     For a built-in component, the hash covers the class. For any other component, it covers the modules that register
     the component or define its class and bases, except synthbench, PyTorch and the standard library. For modules of
-    other installed packages, it covers only the version. Run ids do not contain this hash, but :func:`version_of`.
+    other installed packages, it covers only the version. Run ids contain :func:`version_of` instead of this hash.
 
     Raises:
         UsageError: If the source cannot be found.
@@ -268,7 +268,7 @@ def _sources(unit: type[Any]) -> list[str]:
 
 
 def _source(classes: list[type], *, is_own: bool) -> str:
-    """Return the text that the hash covers for one module, which defines these classes."""
+    """Return the text that :func:`code_hash` covers for one module, the module of ``classes``."""
     module = sys.modules.get(classes[0].__module__)
     if not is_own and INSTALLED & {*Path(getattr(module, "__file__", None) or "").parts}:
         return repr((origin_of(classes[0]),))  # a string alone would be taken for a docstring
@@ -335,9 +335,9 @@ def _global_names(source: str) -> set[str]:
 def version_of(unit: type[Any]) -> str:
     """Return a component's version, which is part of every run id: the version that it declares, such as ``2``.
 
-    If a foreign component declares no version itself, the hash of its source is appended: ``1+3f9a0c11d2e4``. Every
-    edit then changes the version and so the run ids. A version that only a base class declares does not replace the
-    hash.
+    If a component from outside synthbench declares no version itself, the hash of its source is appended:
+    ``1+3f9a0c11d2e4``. Every edit then changes the version and so the run ids. A version that only a base class
+    declares does not replace the hash.
     """
     declared = str(getattr(unit, "version", 1))
     return declared if is_built_in(unit) or "version" in vars(unit) else f"{declared}+{code_hash(unit)}"

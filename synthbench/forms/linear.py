@@ -59,7 +59,7 @@ def attend(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard:
 
 
 def takes_at_once(key_factors: Factors, v: Tensor) -> bool:
-    """Return whether to use :func:`at_once` rather than :func:`chunked`: not on a CPU, and only if its tensors fit.
+    """Return whether to use :func:`at_once` rather than :func:`chunked`: on a GPU, if its tensors are not too large.
 
     The result is False on a CPU, which gains nothing from fewer kernel launches and loses time with tensors larger than
     its caches.

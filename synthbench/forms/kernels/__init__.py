@@ -1,4 +1,4 @@
-"""Triton kernels for CUDA devices: faster versions of the PyTorch code (the PyTorch forms) of two mechanisms.
+"""Triton kernels for CUDA devices: faster versions of the PyTorch code (the "PyTorch form") of two mechanisms.
 
 =================  =======================================  ================================================
 mechanism          forward                                  backward
@@ -14,8 +14,8 @@ cases the PyTorch form runs. The environment variable ``SYNTHBENCH_KERNELS`` cha
 runs, and with ``always`` kernels run at every length.
 
 Every kernel must pass two checks, even with ``always``. On compute capability 9, the assembler that Triton uses must be
-known to be good (``_assembler``). On every device, the kernel must agree with float64 when it is first used
-(``self_test``). If a check fails, the PyTorch form runs, and one warning says why.
+known to be good (``_assembler``). On every device, the kernel must agree with a computation in float64 when it is first
+used (``self_test``). If a check fails, the PyTorch form runs, and one warning says why.
 
 Sums are in float32. The operands of products are bfloat16 for bfloat16 inputs, and TF32 for float16 inputs. Float32
 inputs also use TF32 if ``torch.backends.cuda.matmul.allow_tf32`` is set. Otherwise a float32 operand is split into
@@ -74,23 +74,23 @@ def load(name: str) -> Any:
 
 
 def of(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
-    """The kernel that the class of a mechanism declares as ``own_kernel``; None if none can run on these tensors."""
+    """Return the kernel that a mechanism's class declares as ``own_kernel``; None if it has none for these tensors."""
     own_kernel = own_form(unit, "own_kernel")
     form: Form | None = own_kernel(q.dtype) if own_kernel is not None and serves(q, k, v) else None
     return form if form is not None and self_test.passes(self_test.own_kernel_test(unit, q, v)) else None
 
 
 def saves_launches(q: Tensor) -> bool:
-    """Return True if a kernel needs fewer launches than PyTorch's form, or if kernels are to run at every length.
+    """Return True if a kernel needs fewer launches than the PyTorch code, or if kernels are to run at every length.
 
-    Up to ``GPU_GRAM_MAX_LENGTH`` tokens, PyTorch attends in one piece, with about as few launches and equally fast
-    products.
+    Up to ``GPU_GRAM_MAX_LENGTH`` tokens, the PyTorch code computes all scores at once, with about as few launches as a
+    kernel and equally fast products.
     """
     return q.shape[-2] > GPU_GRAM_MAX_LENGTH or choice() == "always"
 
 
 def choice() -> str:
-    """Read from the environment which kernels to use: ``auto``, ``off`` or ``always``.
+    """Read the choice of kernels from the environment: ``auto``, ``off`` or ``always``.
 
     Raises:
         UnknownName: If the variable has another value.
@@ -102,7 +102,7 @@ def choice() -> str:
 
 
 def serves(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Return whether kernels of any mechanism support the shapes, dtype and device of these tensors."""
+    """Return whether kernels are enabled and support the shapes, dtype and device of these tensors."""
     return (
         choice() != "off"
         and q.shape == k.shape
@@ -119,7 +119,7 @@ def serves(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 @lru_cache
 def runs_on(device: torch.device) -> bool:
-    """Return whether kernels fit the device and their assembler is good; warn once if only the assembler is bad."""
+    """Return whether kernels fit the device and the assembler is good; warn once if only the assembler is bad."""
     if not fits(device):
         return False
     objection = load("_assembler").objection(torch.cuda.get_device_capability(device))

@@ -53,9 +53,9 @@ def objection(capability: tuple[int, int]) -> str | None:
 
 
 def substitute(capability: tuple[int, int]) -> dict[str, str]:
-    """Name the environment variable and the path that give Triton a good assembler; empty if none is needed or found.
+    """Return the environment variable and the path that give Triton a good assembler; empty if none is needed or found.
 
-    The assembler then serves all kernels of a process, so set the variable only for processes that you start.
+    The assembler is then used for all kernels of a process, so set the variable only for processes that you start.
     """
     with suppress(*_PROBLEMS):
         tool, variable = _in_use(capability)
@@ -65,12 +65,12 @@ def substitute(capability: tuple[int, int]) -> dict[str, str]:
 
 
 def better() -> str | None:
-    """The path of an assembler on this machine that is new enough; None if there is none."""
+    """Find the path of an assembler on this machine that is new enough; None if there is none."""
     return next((path for path in _candidates() if _is_good(_tool(path))), None)
 
 
 def _in_use(capability: tuple[int, int]) -> tuple[Any, str]:
-    """Triton's assembler, which has a ``path`` and a ``version``, and the environment variable that replaces it."""
+    """Return Triton's assembler, with its ``path`` and ``version``, and the environment variable that replaces it."""
     tool = compiler.get_ptxas(10 * capability[0] + capability[1])
     is_first = tool.path == knobs.nvidia.ptxas.path
     return tool, "TRITON_PTXAS_PATH" if is_first else "TRITON_PTXAS_BLACKWELL_PATH"

@@ -1,11 +1,11 @@
-"""SLAY with features made on chip: the same function as ``slay``, but features are never written to memory.
+"""The mechanism ``slay`` with features that are computed on chip and never written to the GPU's memory.
 
 A key or a query with the unit vector û has the factors a = (û · anchors)² and b = exp(û · directions - shift +
-log_scale). The score of a query (a, b) and a key (a', b') is ⟨a, a'⟩⟨b, b'⟩: two small products per tile, instead of
-one as wide as a ⊗ b. Up to the length of one segment, only tiles of scores are computed. Longer sequences are cut into
-segments. One launch sums b (a ⊗ v)ᵀ over each segment, for a few anchors at a time, and b aᵀ for the denominators.
-Running sums over the segments are the states, stored in bfloat16 for bfloat16 inputs. The output kernel starts each
-query from the state before the segment of the query.
+log_scale). The score of a query (a, b) and a key (a', b') is ⟨a, a'⟩⟨b, b'⟩. A tile thus takes two small products
+and none as wide as a ⊗ b. Up to the length of one segment, only tiles of scores are computed. Longer sequences are
+cut into segments. One launch sums b (a ⊗ v)ᵀ over each segment, for a few anchors at a time, and b aᵀ for the
+denominators. Running sums over the segments are the states, stored in bfloat16 for bfloat16 inputs. The output kernel
+starts each query from the state before the segment of the query.
 
 In the backward pass, each query has the vector g = [d_out, -(d_out · out)] / N(den), where N(den) is its guarded
 denominator. The gradient of a score is the inner product of the query's g and the key's [v, 1]. The same kernel
@@ -101,7 +101,7 @@ class Constants(NamedTuple):
 
 
 class MadeBy(NamedTuple):
-    """Constants as kernels read them: stacked sets of constants; ``which`` holds the index of each head's set."""
+    """Constants as kernels read them: all sets along a first axis; ``which`` holds the index of each head's set."""
 
     anchors: Tensor
     directions: Tensor
@@ -113,7 +113,7 @@ class MadeBy(NamedTuple):
 @triton.jit
 @no_type_check
 def exponential(x, roots, directions, shift, log_scale, precision: tl.constexpr):
-    """Positive random features of rows, with ``roots`` = 1 / norm of each row; padded features are 0.
+    """Compute positive random features of rows, with ``roots`` = 1 / norm of each row; padded features are 0.
 
     Exponents are to base 2, since the processor computes powers of 2.
     """
@@ -132,7 +132,7 @@ def exponential(x, roots, directions, shift, log_scale, precision: tl.constexpr)
 @triton.jit
 @no_type_check
 def polynomial(x, roots, anchors, precision: tl.constexpr):
-    """Squared cosines with all anchors; for a padded anchor they are 0."""
+    """Compute squared cosines of rows with all anchors; for a padded anchor, the result is 0."""
     cosines = product(x, anchors, precision) * roots[:, None]
     return cosines * cosines
 
@@ -156,7 +156,7 @@ def scaled(values, scales):
 @triton.jit
 @no_type_check
 def columns_of(tile, group, rows: tl.constexpr, columns: tl.constexpr, at_once: tl.constexpr):
-    """The ``at_once`` columns of a tile from column ``group * at_once`` on."""
+    """Return the ``at_once`` columns of a tile from column ``group * at_once`` on."""
     groups: tl.constexpr = columns // at_once
     is_group = tl.arange(0, groups)[None, :, None] == group
     return tl.sum(tl.where(is_group, tl.reshape(tile, (rows, groups, at_once)), 0.0), axis=1)
@@ -168,7 +168,7 @@ def load_exponential(
     directions_ptr, shift_ptr, log_scale_ptr, which, key_dim: tl.constexpr, num_features: tl.constexpr,
     dims: tl.constexpr, features: tl.constexpr,
 ):  # fmt: skip
-    """Load the directions, shifts and scales of one set."""
+    """Load the directions, shifts and logarithmic scales of one set of constants; exponents are then to base 2."""
     feature = tl.arange(0, features)
     is_inside = feature < num_features
     shift = tl.load(shift_ptr + which * num_features + feature, mask=is_inside, other=0.0)
@@ -180,7 +180,7 @@ def load_exponential(
 @triton.jit
 @no_type_check
 def first_columns(tile, num_halvings: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr):
-    """The first columns of a tile: those left after halving it ``num_halvings`` times."""
+    """Return the first columns of a tile, by halving the tile ``num_halvings`` times."""
     for halving in tl.static_range(num_halvings):
         halves = tl.reshape(tile, (rows, 2, columns >> (halving + 1)))
         tile, _ = tl.split(tl.permute(halves, (0, 2, 1)))
@@ -198,7 +198,7 @@ def state_kernel(
 ):  # fmt: skip
     """Sum b (a ⊗ values)ᵀ (states) and b (a weight)ᵀ (totals) over each segment except the last, for some anchors.
 
-    With ``is_after``, the first segment is left out instead of the last. A row beyond the length has a = 0. A state is
+    With ``is_after``, all segments except the first are summed. A row beyond the length has a = 0. A state is
     [features, anchors, value_dim], and a total is [features, anchors].
     """
     head, index, group = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
@@ -258,7 +258,7 @@ def load_state(
     state_ptr, first_anchor, num_anchors: tl.constexpr, num_features: tl.constexpr, value_dim: tl.constexpr,
     features: tl.constexpr, columns: tl.constexpr, at_once: tl.constexpr = 1,
 ):  # fmt: skip
-    """Load the parts of a state for ``at_once`` anchors, side by side."""
+    """Load the parts of a state for ``at_once`` anchors from ``first_anchor`` on, side by side."""
     feature, column = tl.arange(0, features), tl.arange(0, at_once * columns)
     anchor, value = column // columns, column % columns
     of_state = (first_anchor + anchor) * value_dim + value
@@ -303,7 +303,7 @@ def output_kernel(
     is_clamped: tl.constexpr, rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr,
     features: tl.constexpr, anchor_columns: tl.constexpr, at_once: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """Compute outputs of a tile of queries: from the states before their segment, then by tiles of scores inside it."""
+    """Compute outputs of a tile of queries, from the state before their segment and from scores within the segment."""
     head, first = head_and_row(length, rows, is_key=False)
     index = first // segment
     which = tl.load(which_ptr + head)
@@ -361,7 +361,7 @@ def add_gradients(
     is_key: tl.constexpr, rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr,
     precision: tl.constexpr, is_diagonal: tl.constexpr,
 ):  # fmt: skip
-    """Add the contribution of a tile of other tokens to the gradients of a tile's factors and values."""
+    """Add the contribution of a tile of other tokens (keys for queries, or the reverse) to the gradients of a tile."""
     other = load_tile(other_ptr, start, length, key_dim, step, dims)
     other_values = load_tile(other_values_ptr, start, length, value_dim, step, columns)
     other_weight = load_column(other_weight_ptr, start, length, step)
@@ -397,8 +397,8 @@ def gradient_kernel(
 ):  # fmt: skip
     """Compute gradients of a tile of queries from earlier keys, or of a tile of keys and values from later queries.
 
-    Values and weight together are [v, 1] for a key and g for a query. The states are sums over the other tokens (keys
-    for a query, queries for a key) in other segments.
+    Values and weight together are [v, 1] for a key, and for a query g, the gradient of its numerator and denominator.
+    The states are sums over the other tokens (keys for a query, queries for a key) in other segments.
     """
     head, first = head_and_row(length, rows, is_key)
     index = first // segment
@@ -478,10 +478,10 @@ def attend(
     delta: float,
     segment: int | None = None,
 ) -> ValueRows:
-    """Attend as ``slay`` does; q, k and v receive gradients of the first order only.
+    """Attend as the mechanism ``slay`` does; q, k and v receive gradients of the first order only.
 
-    ``segment`` is the length of a segment, a multiple of the rows of a tile; with None, the length is chosen by cost.
-    Sequences up to this length need no state.
+    ``segment`` is the length of a segment, a multiple of the number of rows of a tile. If it is None, the length is
+    chosen by estimated cost. Sequences up to this length need no state.
     """
     num_anchors, num_features = constants.anchors.shape[-1], constants.directions.shape[-1]
     segment = segment or segment_length(num_anchors * num_features, v.shape[-1], num_anchors + num_features)
@@ -541,7 +541,7 @@ class _Attend(torch.autograd.Function):
 def _states(
     x: Tensor, values: Tensor, weights: Tensor, made_by: MadeBy, segment: int, *, is_after: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """States and totals before every segment but the first, or with ``is_after``, after every segment but the last."""
+    """Compute states and totals before every segment but the first, or with ``is_after`` after each but the last."""
     num_states = num_tiles(x.shape[-2], segment) - 1
     num_anchors, num_features = made_by.anchors.shape[-1], made_by.directions.shape[-1]
     totals = x.new_empty(len(x), num_states, num_features, num_anchors, dtype=torch.float32)
@@ -563,14 +563,14 @@ def _states(
 
 
 def output_tiles(precision: str, dims: int) -> dict[str, int]:
-    """Tile sizes of the output kernel. In TF32, wide tiles compiled with ptxas 12.8 gave wrong sums on an H100."""
+    """Return the tile sizes of the output kernel; in TF32, wide tiles from ptxas 12.8 gave wrong sums on an H100."""
     if precision == "bf16":
         return WIDEST_TILES
     return WIDE_TILES if precision != "tf32" and dims >= 32 else TILES
 
 
 def gradient_tiles(precision: str) -> dict[str, int]:
-    """Tile sizes of the gradient kernel: small tiles in bfloat16, wide ones otherwise.
+    """Return the tile sizes of the gradient kernel: small tiles in bfloat16, wide tiles otherwise.
 
     On an H200, in bfloat16, wider tiles compiled by Triton 3.6 gave wrong sums or an illegal memory access. The cause
     is probably Triton's assembler, see ``_assembler``.
@@ -579,17 +579,17 @@ def gradient_tiles(precision: str) -> dict[str, int]:
 
 
 def anchors_read(num_anchors: int, columns: int, precision: str) -> int:
-    """Number of anchors whose states the output kernel reads at once; 1 unless operands are bfloat16.
+    """Return the number of anchors whose states the output kernel reads at once; 1 unless operands are bfloat16.
 
-    If operands are split into three parts, the state of one anchor fills the registers.
+    If float32 operands are split into three bfloat16 parts, the state of one anchor fills the registers.
     """
     return min(STATE_COLUMNS // columns, triton.next_power_of_2(num_anchors)) if precision == "bf16" else 1
 
 
 def num_halvings(features: int, columns: int, precision: str) -> int:
-    """Number of times to halve ``LEAST_COLUMNS`` anchors until their states fit a program.
+    """Return how often to halve a group of ``LEAST_COLUMNS`` anchors until its states fit one GPU program.
 
-    Half as many anchors fit if operands are split into three parts.
+    If float32 operands are split into three bfloat16 parts, half as many anchors fit.
     """
     num_columns = min(STATE_COLUMNS, STATE_SIZE // features)
     at_once = max(1, min(LEAST_COLUMNS.value // 2, num_columns // columns) >> (precision == "bf16x6"))
@@ -611,7 +611,7 @@ def _widths(x: Tensor, values: Tensor, made_by: MadeBy) -> dict[str, Any]:
 
 
 def _spread(constants: Constants, q: Tensor) -> MadeBy:
-    """Concatenate the sets of constants, in float32.
+    """Arrange the sets of constants for kernels, in float32.
 
     With P anchors, squared cosines have the factor P^(-1/2), which is applied as a factor P^(-1/4) of the anchors.
     """

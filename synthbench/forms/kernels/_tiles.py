@@ -1,4 +1,4 @@
-"""Shared code of the kernels: tiles of rows, unit vectors, the guarded division, and helpers for launches by PyTorch.
+"""Code shared by the kernels: tiles, matrix products, unit vectors, the guarded division, and helpers for launches.
 
 A kernel receives contiguous tensors [heads, length, width]. A tile is padded to powers of two, with zeros beyond the
 tensor's edge. Functions under ``triton.jit`` are exempt from type checks, since Triton compiles their source.
@@ -39,11 +39,11 @@ def load_tile(
     is_again: tl.constexpr = False,  # noqa: FBT002
     repeats: tl.constexpr = 1,
 ):  # fmt: skip
-    """Load a tile of a [length, width] matrix, from row ``first`` on; with ``may_end``, the matrix may end inside it.
+    """Load a tile of a [length, width] matrix, from row ``first`` on; with ``may_end``, the matrix may end in the tile.
 
     Offsets are computed in 32 bits, which suffice for the matrix of one head, see ``MAX_LENGTH``. With ``is_again``,
-    rows that were read before are read again, which saves registers. The tile holds ``repeats`` copies of the rows side
-    by side.
+    rows are read from memory again, which saves registers. The tile holds ``repeats`` copies of the rows side by
+    side.
     """
     rows, columns = tl.arange(0, num_rows), tl.arange(0, repeats * num_columns)
     if repeats > 1:
@@ -60,7 +60,7 @@ def load_tile(
 @triton.jit
 @no_type_check
 def power_of_two(x):
-    """2^x in one instruction. Triton's own function takes four instructions, which keep denormal numbers exact."""
+    """Compute 2^x in one instruction; Triton's own function takes four, which keep denormal numbers exact."""
     if IS_INTERPRETED:  # noqa: SIM108 - Triton compiles both sides of an expression
         power = tl.exp2(x)
     else:
@@ -71,7 +71,7 @@ def power_of_two(x):
 @triton.jit
 @no_type_check
 def leading(x):
-    """The first eight binary digits of a number, which bfloat16 can hold."""
+    """Keep the first eight binary digits of a float32 number, which bfloat16 can hold."""
     return (x.to(tl.int32, bitcast=True) & -65536).to(tl.float32, bitcast=True)
 
 
@@ -85,7 +85,7 @@ def multiply_bfloat16(x, y, sums):
 @triton.jit
 @no_type_check
 def product(x, y, precision: tl.constexpr):
-    """Multiply x @ y, with sums in float32; see :func:`precision`."""
+    """Multiply x @ y, with sums in float32; :func:`precision` explains the rounding of x and y."""
     if precision == "bf16":
         out = tl.dot(x.to(tl.bfloat16), y.to(tl.bfloat16))
     elif precision == "bf16x6":
@@ -132,7 +132,7 @@ def store_column(start_ptr, column, first, length, num_rows: tl.constexpr):
 @triton.jit
 @no_type_check
 def norms_of(tile):
-    """Lengths of the rows, at least 1e-12."""
+    """Compute the Euclidean norms of the rows, at least 1e-12."""
     tile = tile.to(tl.float32)
     return tl.maximum(tl.sqrt(tl.sum(tile * tile, axis=1)), 1e-12)
 
@@ -140,7 +140,7 @@ def norms_of(tile):
 @triton.jit
 @no_type_check
 def is_past(first, start, rows: tl.constexpr, step: tl.constexpr, is_key: tl.constexpr = False):  # noqa: FBT002
-    """Mask [rows, step], True where query ``first + row`` may attend to key ``start + column``.
+    """Return a mask [rows, step], True where query ``first + row`` may attend to key ``start + column``.
 
     With ``is_key``, rows are keys and columns are queries. Positions within the tiles are compared, because the
     compiler would compare absolute positions in 64 bits.
@@ -154,7 +154,7 @@ def is_past(first, start, rows: tl.constexpr, step: tl.constexpr, is_key: tl.con
 @triton.jit
 @no_type_check
 def head_and_row(length, rows: tl.constexpr, is_key: tl.constexpr):
-    """Head and first row of this program; within a head, the tiles that take longest come first.
+    """Return the head and the first row of this GPU program; within a head, the tiles that take longest come first.
 
     All programs lie on the first axis of the grid, since only this axis can be longer than 65,535.
     """
@@ -168,7 +168,7 @@ def head_and_row(length, rows: tl.constexpr, is_key: tl.constexpr):
 @triton.jit
 @no_type_check
 def through_norm(d_unit, unit, norms):
-    """Gradient of vectors, given the gradient of their unit vectors; ``norms`` are at least 1e-12."""
+    """Compute the gradient with respect to vectors from the gradient with respect to their unit vectors ``unit``."""
     along = tl.where(norms > 1e-12, tl.sum(d_unit * unit, axis=1), 0.0)
     return (d_unit - along[:, None] * unit) / norms[:, None]
 
@@ -176,30 +176,30 @@ def through_norm(d_unit, unit, norms):
 @triton.jit
 @no_type_check
 def guarded(totals, delta, is_clamped: tl.constexpr):
-    """The denominators that :func:`synthbench.forms.linear.normalise` divides by."""
+    """Return the denominators by which :func:`synthbench.forms.linear.normalise` divides."""
     if is_clamped:
         return tl.maximum(totals, delta)
     return totals + delta
 
 
 def padded(width: int) -> int:
-    """The power of two to which a tile pads this width; a matrix instruction takes at least 16."""
+    """Round a width up to a power of two, of at least 16, the least that a matrix instruction takes."""
     return max(16, int(triton.next_power_of_2(width)))
 
 
 def num_tiles(length: int, rows: int = ROWS) -> int:
-    """Number of tiles, or segments, of ``rows`` rows that cover the length."""
+    """Return the number of tiles, or segments, of ``rows`` rows that cover the length."""
     return -(-length // rows)
 
 
 def precision(dtype: torch.dtype) -> str:
-    """Rounding of the operands of products; the sums of products are float32.
+    """Choose the rounding of the operands of matrix products; sums are always float32.
 
     ``bf16`` is for bfloat16 inputs. ``tf32`` is for float16 inputs, since TF32 has as many digits and a larger range,
     and for float32 inputs if PyTorch may use TF32 too. ``bf16x6`` is for other float32 inputs. It splits each number
     into three bfloat16 parts that together have all its digits, so that tensor cores can multiply them. Triton's
     ``ieee`` does not use tensor cores, and ``tf32x3`` loses accuracy and takes more registers. In Triton's interpreter,
-    which cannot multiply bfloat16, these inputs take ``ieee``.
+    which cannot multiply bfloat16, ``ieee`` replaces ``bf16x6``.
     """
     if dtype == torch.bfloat16:
         return "bf16"
@@ -209,7 +209,7 @@ def precision(dtype: torch.dtype) -> str:
 
 
 def step(precision: str) -> int:
-    """Number of keys processed at once for a tile of queries, or of queries for a tile of keys."""
+    """Return the number of keys processed at once for a tile of queries, or of queries for a tile of keys."""
     return ROWS if precision == "bf16" else ROWS // 2
 
 
@@ -245,7 +245,7 @@ def saturated_sum(x, y, z):
 @triton.jit
 @no_type_check
 def hidden(x):
-    """Return a 32-bit integer unchanged but unknown to the compiler, which must then recompute what depends on it."""
+    """Return a 32-bit integer unchanged but unknown to the compiler, so that values computed from it are recomputed."""
     if not IS_INTERPRETED:
         x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.int32, is_pure=False, pack=1)
     return x
@@ -256,7 +256,7 @@ def hidden(x):
 def running_kernel(
     sums_ptr, running_ptr, num_states, width, is_reversed: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr
 ):  # fmt: skip
-    """Compute running sums over a head's states [states, width] for some columns, from the first state or the last."""
+    """Compute running sums over a head's states [states, width] for some columns, forwards or backwards."""
     head = tl.program_id(0).to(tl.int64)
     row, column = tl.arange(0, rows), tl.program_id(1) * columns + tl.arange(0, columns)
     carried = tl.zeros((columns,), dtype=tl.float32)
@@ -270,7 +270,7 @@ def running_kernel(
 
 
 def running_sums(sums: Tensor, precision: str, *, is_reversed: bool = False) -> Tensor:
-    """Running sums over the axis ``states`` of [heads, states, ...], from the first state or backwards from the last.
+    """Compute running sums over the axis ``states`` of [heads, states, ...], forwards or backwards.
 
     Sums are computed in float32. With precision ``bf16``, the result is a new bfloat16 tensor; otherwise ``sums`` is
     overwritten.

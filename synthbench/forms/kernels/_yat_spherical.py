@@ -1,9 +1,9 @@
-"""Attention by the exact spherical Yat kernel, divided by its sum, tile by tile, forward and backward.
+"""Attention by the exact spherical Yat kernel, tile by tile, without any length x length matrix.
 
-Weights are kernel values divided by their sum, so no maximum is needed and nothing is rescaled from tile to tile. No
-length x length matrix ever exists. Let C = 2 + epsilon and x be the cosine of a query and a key. The kernel is
-K = x² / (C - 2x), with the derivative 2x / (C - 2x) + 2 K / (C - 2x). With g = [d_out, -(d_out · out)] / (ΣK + delta),
-the gradient of a kernel value is g · [v, 1].
+Weights are kernel values divided by their sum. Unlike in a softmax, no maximum is needed, and nothing is rescaled from
+tile to tile. Let C = 2 + epsilon and x be the cosine of a query and a key. The kernel is K = x² / (C - 2x), with the
+derivative 2x / (C - 2x) + 2 K / (C - 2x). With g = [d_out, -(d_out · out)] / (ΣK + delta), the gradient with respect to
+a kernel value is g · [v, 1].
 
 PyTorch computes the unit vectors before the kernels run, so that no tile has to compute them again.
 """
@@ -41,21 +41,21 @@ from synthbench.forms.shapes import KeyRows, ValueRows
 @triton.jit
 @no_type_check
 def cosines_of(q, k, precision: tl.constexpr):
-    """Products of unit vectors; never in bfloat16, whose rounding error is as large as the smallest gap C - 2x."""
+    """Multiply unit vectors, never in bfloat16, whose rounding error is as large as the smallest value of C - 2x."""
     return product(q, tl.trans(k), "tf32" if precision == "bf16" else precision)
 
 
 @triton.jit
 @no_type_check
 def roots_of(cosines, constant):
-    """1 / √max(C - 2x, 1e-6); without the limit, rounding could make C - 2x zero."""
+    """Compute 1 / √max(C - 2x, 1e-6); without the limit, rounding could make C - 2x zero."""
     return tl.rsqrt(tl.maximum(constant - 2 * cosines, 1e-6))
 
 
 @triton.jit
 @no_type_check
 def ratios_of(cosines, constant):
-    """The cosine x divided by C - 2x."""
+    """Divide the cosine x by max(C - 2x, 1e-6)."""
     roots = roots_of(cosines, constant)
     return cosines * (roots * roots)
 
@@ -63,7 +63,7 @@ def ratios_of(cosines, constant):
 @triton.jit
 @no_type_check
 def slopes_of(cosines, ratios, constant):
-    """The derivative dK/dx; where C - 2x is held at 1e-6, only the numerator depends on x."""
+    """Compute the derivative dK/dx; where C - 2x is held at 1e-6, only the numerator of K depends on x."""
     return 2 * ratios + tl.where(constant - 2 * cosines >= 1e-6, 2 * ratios * ratios, 0.0)
 
 
@@ -223,7 +223,7 @@ def attend(epsilon: float, q: KeyRows, k: KeyRows, v: ValueRows) -> ValueRows:
 
 
 class _Attend(torch.autograd.Function):
-    """Attention for unit vectors in float32 and values of any dtype, each contiguous [heads, length, width]."""
+    """Attention for float32 unit vectors q and k and values of any dtype, each contiguous [heads, length, width]."""
 
     @staticmethod
     def forward(ctx: Any, epsilon: float, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """Tests of kernels against float64 on the user's device, each run when a process first uses the kernel.
 
-A kernel is compiled anew for every dtype and width, so each combination is tested: values and gradients of ``LENGTH``
-tokens. A kernel that fails is not used, and one warning names it. Results are kept in memory only, since a test takes
-less than a second once Triton has cached the compiled kernel on disk.
+A kernel is compiled anew for every dtype and width, so each combination is tested. A test compares outputs and
+gradients for ``LENGTH`` tokens. A kernel that fails is not used, and one warning names it. Results are kept in memory
+only, since a test takes less than a second once Triton has cached the compiled kernel on disk.
 """
 
 import warnings
@@ -42,13 +42,14 @@ class OwnKernel(NamedTuple):
     is_tf32: bool
 
     def __str__(self) -> str:
-        """Name the kernel."""
+        """Name the kernel for messages."""
         return f"{self.mechanism.name} in heads of {self.key_dim}"
 
     def failure(self) -> str | None:
-        """Run the test and describe what is wrong; None if nothing is.
+        """Run the test and describe what is wrong; return None if it passes.
 
-        The test builds a new mechanism, because the tensors of the user's mechanism may be stacked for several runs.
+        The test builds a new mechanism, because the tensors of the user's mechanism may have a leading axis for several
+        runs that train together.
         """
         built_with = dict(self.options) | {"num_heads": NUM_HEADS, "model_dim": NUM_HEADS * self.key_dim}
         generator = torch.Generator().manual_seed(0)
@@ -64,14 +65,14 @@ _results: dict[OwnKernel, bool] = {}
 
 
 def own_kernel_test(unit: Any, q: Tensor, v: Tensor) -> OwnKernel:
-    """The test of a mechanism's kernel for the widths, dtype and device of these queries and values."""
+    """Build the test of a mechanism's kernel for the widths, dtype and device of these queries and values."""
     options = tuple((field.name, getattr(unit, field.name)) for field in fields(unit) if field.init)
     is_tf32 = torch.backends.cuda.matmul.allow_tf32
     return OwnKernel(type(unit), options, q.shape[-1], v.shape[-1], q.device, q.dtype, is_tf32)
 
 
 def passes(test: OwnKernel) -> bool:
-    """Return whether a kernel passes a test, which runs once per process."""
+    """Return whether a kernel passes a test; each test runs once per process."""
     if test not in _results:
         if test.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             return False  # nothing can be computed now; training tests in its plain steps, which come first
@@ -107,10 +108,10 @@ def _draw(widths: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> 
 
 
 def deviation(kernel: Form, by_torch: Form, exact: Form, inputs: tuple[Tensor, ...]) -> str | None:
-    """Describe a kernel's error against the exact form in float64; None if the error is allowed.
+    """Describe a kernel's error against ``exact``, computed in float64; None if the error is allowed.
 
-    The limit is the fraction ``ALLOWED`` of the largest value, or three times the error of PyTorch's form, whichever is
-    larger. PyTorch's error is also large where denominators are near 0.
+    The limit is the fraction ``ALLOWED`` of the largest value, or three times the error of the same computation by
+    PyTorch (``by_torch``), whichever is larger. PyTorch's error too is large where denominators are near 0.
     """
     dtype = inputs[0].dtype
     is_tf32 = dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
