@@ -201,10 +201,11 @@ def sentence() -> str:
     new = dict(groups())["new"]
     now, then = (statistics_of(new, predictors("stock", baselines)["recall"]) for baselines in ("committed", "first"))
     return (
-        "Do recall scores predict the recall of language models? We committed an analysis plan to this repository, then "
-        f"read the recall of language models in published tables. In {now['concordant']:g} of {now['pairs']:.0f} pairs "
-        "of language models, the model with the higher published recall uses the mechanism with the higher score here "
-        f"(p {now['p']:.2f}). Scores credit only accuracy above that of shortcut rules, which do not solve the task. "
+        "Do recall scores predict the recall of language models? We committed an analysis plan to this repository, "
+        "then read the recall of language models in published tables. "
+        f"In {now['concordant']:g} of {now['pairs']:.0f} pairs of language models, the model with the higher published "
+        f"recall uses the mechanism with the higher score here (p {now['p']:.2f}). "
+        "Scores credit only accuracy above that of shortcut rules, which do not solve the task. "
         "Some of these rules were found after the plan was made; with only the earlier ones, "
         f"{then['concordant']:g} of {then['pairs']:.0f} pairs agree (p {then['p']:.2f}). "
         "[Details](studies/language_models/README.md)."

@@ -25,7 +25,7 @@ def quick(
         str | None,
         typer.Option(
             help="The reference: any mechanism with rows for these tasks, in --results or packaged. Default: the best "
-            "packaged one of the same class (linear time, no more state)."
+            "of the suite's mechanisms of the same class (linear time, no more state)."
         ),
     ] = None,
     suite: SuiteName = MAIN_SUITE,

@@ -419,7 +419,8 @@ def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.assign(setting=settings(rows))
     names = sorted(set(rows["setting"]))
     if side.kind == "mechanism" and ":" not in side.name and len(names) > 1:
-        some = partial({name: set(rows.loc[rows["setting"] == name, "task"]) for name in names})
+        task = rows.groupby(TASK_KEY, observed=True).ngroup()
+        some = partial({name: set(task[rows["setting"] == name]) for name in names})
         names = [name for name in names if name not in some]
         rows = rows[rows["setting"].isin(names)]
     if side.kind == "mechanism" and len(names) > 1:

@@ -210,7 +210,8 @@ class Leaderboard:
             return parts
         is_open = len(self.candidates) > 1 and self.has_order
         return parts | {
-            OVERALL: self.order + f"; on similar tasks, any of {len(self.candidates)} mechanisms could rank first" * is_open
+            OVERALL: self.order
+            + f"; on similar tasks, any of {len(self.candidates)} mechanisms could rank first" * is_open
         }
 
     @property
@@ -231,10 +232,10 @@ class Leaderboard:
         on_some = sum(entry.num_seeds[0] == 1 for entry in self.mechanisms) - single
         few = [f"{number} on {which}" for number, which in ((single, "every task"), (on_some, "some tasks")) if number]
         return (
-            "Each line names every mechanism that may be the best on these tasks (95 % confidence over seeds) or scores "
-            f"less than {short(MARGIN)} below the first; “next” is the best of the rest."
-            + f" Mechanisms with only one run: {', '.join(few)}. Their variance over seeds is estimated from those with more."
-            * bool(few)
+            "Each line names every mechanism that may be the best on these tasks (95 % confidence over seeds) or "
+            f"scores less than {short(MARGIN)} below the first; “next” is the best of the rest."
+            + f" Mechanisms with only one run: {', '.join(few)}. Their variance over seeds is estimated from "
+            "mechanisms with several runs." * bool(few)
         )
 
     @property

@@ -49,8 +49,8 @@ RESERVED = (
 
 _OF_SETTING = ("d_model", "n_layers", "steps_planned", "batch_size", "seq_len")
 _LAYERS = {
-    "stock": " The layers compared are as their authors published them (condition “stock”), not bare layers, which lack "
-    "convolutions and most gates.",
+    "stock": " The layers compared are as their authors published them (condition “stock”), not bare layers, which "
+    "lack convolutions and most gates.",
     "bare": " The layers compared are bare, that is, without convolutions and most gates.",
 }
 """Conditions of layers in words, by their names in rows."""

@@ -56,9 +56,10 @@ def test_settings_of_one_mechanism_are_compared_by_name_and_never_mixed() -> Non
         against(rows, "softmax", "slay:P=5")
 
 
-def test_a_name_means_the_setting_with_all_tasks_where_others_have_some() -> None:
+@pytest.mark.parametrize("other", [{"task": "reverse"}, {"seq_len": 999}], ids=["task", "size"])
+def test_a_name_means_the_setting_with_all_tasks_where_others_have_some(other: dict[str, Any]) -> None:
     main = make_frame(SCORES)
-    more = main.assign(task="reverse", run_id=main["run_id"] + "-reverse")
+    more = main.assign(**other, run_id=main["run_id"] + "-more")
     some = make_frame({"slay": [0.1, 0.1]}, mech_args='{"P":4}')
 
     assert against(pd.concat([main, more, some])).tasks == against(pd.concat([main, more])).tasks
