@@ -300,18 +300,19 @@ _COLUMNS = ("run_id", "mech_family", "state_size", "step_ms_median", "wall_s", "
 
 
 def runs_of(request: Request, stores: Sequence[Path]) -> pd.DataFrame:
-    """Read the stored results (rows) of a request's runs, found by run id.
+    """Read the stored results (rows) of the runs that a request asks for; they are found by run id.
 
     Rows that were made for other suites with the same training protocol are found too.
 
     Args:
-        request: Request whose runs are read. Runs on its device come first, then runs on a CPU.
+        request: Says which components, seeds and learning rates to run. In the result, runs on its device come before
+            runs on a CPU.
         stores: Folders of stores; if several stores have a run, the row of the first such store is used.
 
     Returns:
         One row per run: ``mech``, ``task``, ``seed``, ``rate``, ``device``, ``score`` (0 for a failed run),
-        ``has_fixed_state``, and the columns of the store that this module needs. Column ``choice`` holds the number by
-        which learning rates are compared.
+        ``has_fixed_state``, and the columns of the store that this module needs. Column ``choice`` decides
+        between learning rates: the highest number wins.
     """
     own = device_of(request)
     runs: dict[str, Run] = {}

@@ -25,7 +25,10 @@ TIMEOUT_S = 300.0
 
 
 class IsolatedProcess:
-    """One or more separate processes that run the code of plugins; they start with :meth:`start` or the first attempt.
+    """One or more separate processes that run the code of plugins.
+
+    An attempt is one call of a function in such a process: :meth:`attempt`. The processes start with :meth:`start`, or
+    else at the first attempt.
 
     Args:
         plugins: Files and modules of plugins to load before each attempt.

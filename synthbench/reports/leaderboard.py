@@ -185,7 +185,7 @@ class Leaderboard:
     def candidates(self) -> tuple[Entry, ...]:
         """The mechanisms of the verdict that could be the best on similar tasks.
 
-        Among the rank intervals of all mechanisms in the verdict, their intervals start at the best rank.
+        A mechanism is one of them if its rank interval starts at the best rank that any mechanism of the verdict may have.
         """
         first = min((entry.rank.low for entry in self.mechanisms), default=1)
         return tuple(entry for entry in self.mechanisms if entry.rank.low == first)
@@ -211,7 +211,7 @@ class Leaderboard:
         is_open = len(self.candidates) > 1 and self.has_order
         return parts | {
             OVERALL: self.order
-            + f"; on similar tasks, any of {len(self.candidates)} mechanisms could rank first" * is_open
+            + f" (on other tasks of these kinds, any of {len(self.candidates)} mechanisms could rank first)" * is_open
         }
 
     @property
@@ -230,12 +230,15 @@ class Leaderboard:
             return "With one seed each, nothing is known of other seeds."
         single = sum(entry.num_seeds == (1, 1) for entry in self.mechanisms)
         on_some = sum(entry.num_seeds[0] == 1 for entry in self.mechanisms) - single
-        few = [f"{number} on {which}" for number, which in ((single, "every task"), (on_some, "some tasks")) if number]
+        counts = ((single, "every task"), (on_some, "some tasks"))
+        few = [
+            f"{number} {'has' if number == 1 else 'have'} only one run on {where}" for number, where in counts if number
+        ]
         return (
-            "Each line names every mechanism that may be the best on these tasks (95 % confidence over seeds) or "
-            f"scores less than {short(MARGIN)} below the first; “next” is the best of the rest."
-            + f" Mechanisms with only one run: {', '.join(few)}. Their variance over seeds is estimated from "
-            "mechanisms with several runs." * bool(few)
+            "Each line names the mechanisms that may be the best on these tasks (95 % confidence over seeds), and "
+            f"those within {short(MARGIN)} of the first; “next” is the best of the rest."
+            + f" Of the {len(self.mechanisms)} mechanisms, {' and '.join(few)}. Where there is only one run, its "
+            "variance over seeds is estimated from mechanisms with several." * bool(few)
         )
 
     @property

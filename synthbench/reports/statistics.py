@@ -77,12 +77,12 @@ class Prior(NamedTuple):
 
 
 def prior_of(scores: Scores) -> Prior | None:
-    """Estimate the variance of a run on tasks where no cell has two runs, from the tasks where some cell has two.
+    """Estimate the variance over seeds for tasks where every mechanism has at most one run.
 
-    A cell is one mechanism on one task. Variances differ between tasks; the degrees of freedom express how well one
-    task's variance predicts another task's. The result is None if fewer than two tasks have a cell with two runs.
+    The estimate comes from the tasks where some mechanism has two runs or more. Variances differ between tasks, so its
+    degrees of freedom express how well one task's variance predicts another task's. The result is None if there are fewer than two such tasks.
 
-    Source: Smyth (2004), with tasks in the role of genes.
+    Source: Smyth (2004), who estimates variances of genes; here, tasks take their place.
     """
     variance, dof = own_variance(scores)
     of_task = dof.sum(axis=1)

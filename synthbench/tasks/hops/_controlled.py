@@ -55,10 +55,12 @@ TRIGGER_LEVELS: Sequence[Mapping[str, Value]] = tuple(
 
 @dataclass(frozen=True)
 class ControlledInduction(Task):
-    """Base class of tasks with triggers among background symbols; name one of the tokens that followed a trigger.
+    """Base class of tasks with trigger tokens among background symbols.
+
+    The model must name one of the tokens that followed a trigger.
 
     All triggers occur equally often. The tokens after them, called successors, are drawn from the background symbols.
-    The triggers have the ids after the background symbols.
+    In the vocabulary, background symbols have the lowest ids, and triggers the next ones.
     """
 
     policy: ClassVar[str]

@@ -16,7 +16,9 @@ _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6 | lzma.PRESET_EXTREME}]
 
 
 def reference_lines(corpus: Corpus) -> dict[str, float]:
-    """Compute the bits per byte of simple predictors on the test split, by name; they learn from the training split.
+    """Return the bits per byte of simple predictors on the test split, with their names as keys.
+
+    The predictors learn from the training split.
 
     ``unigram`` uses the frequencies of bytes. ``bigram`` uses the frequencies of pairs of bytes, smoothed by
     ``unigram``. ``lzma`` compresses the end of the training text, with and without the test text after it, and takes
