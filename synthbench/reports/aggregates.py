@@ -116,14 +116,14 @@ def possibly_best(skills: Skills, weights: PerTask, prior: Prior | None = None) 
     """Return True for each mechanism that may have the highest weighted mean skill.
 
     With 95 % confidence, the best mechanism is among those marked True. A mechanism is marked False if another one has
-    a significantly higher mean. The test is one-sided, at 5 % divided by the number of other mechanisms. Its only source
-    of chance is the seed: the tasks are exactly these.
+    a significantly higher mean. The test is one-sided, at 5 % divided by the number of other mechanisms. Its only
+    source of chance is the seed: the tasks are exactly these.
 
     Args:
         skills: Skills of the mechanisms to compare.
         weights: Weight of each task.
-        prior: Variance of skill over seeds, for tasks where no mechanism has two runs. If there is such a task and ``prior`` is
-            None, any mechanism may be the best.
+        prior: Variance of skill over seeds, for tasks where no mechanism has two runs. If there is such a task and
+            ``prior`` is None, any mechanism may be the best.
 
     Source: Hsu (1981), multiple comparisons with the best. Here, the bound is Bonferroni's,
     and a comparison of two mechanisms uses the smaller of their degrees of freedom.

@@ -185,7 +185,8 @@ class Leaderboard:
     def candidates(self) -> tuple[Entry, ...]:
         """The mechanisms of the verdict that could be the best on similar tasks.
 
-        A mechanism is one of them if its rank interval starts at the best rank that any mechanism of the verdict may have.
+        A mechanism is one of them if its rank interval starts at the best rank that any mechanism of the verdict may
+        have.
         """
         first = min((entry.rank.low for entry in self.mechanisms), default=1)
         return tuple(entry for entry in self.mechanisms if entry.rank.low == first)

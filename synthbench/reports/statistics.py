@@ -80,7 +80,8 @@ def prior_of(scores: Scores) -> Prior | None:
     """Estimate the variance over seeds for tasks where every mechanism has at most one run.
 
     The estimate comes from the tasks where some mechanism has two runs or more. Variances differ between tasks, so its
-    degrees of freedom express how well one task's variance predicts another task's. The result is None if there are fewer than two such tasks.
+    degrees of freedom express how well one task's variance predicts another task's.
+    The result is None if there are fewer than two such tasks.
 
     Source: Smyth (2004), who estimates variances of genes; here, tasks take their place.
     """
