@@ -1,7 +1,7 @@
 """The command line: each file has one command or a small group of commands, with their output.
 
-Results go to stdout, progress and messages to stderr. Slow imports are inside the commands, so that ``--help`` answers
-at once.
+Results go to stdout, progress and messages to stderr. Slow imports are inside the functions of the commands, so that
+``--help`` answers at once.
 """
 
 import sys
@@ -10,7 +10,10 @@ from synthbench.distribution import conflict, is_overwritten
 
 
 def main() -> None:
-    """Run the command line in ``sys.argv`` and exit; exit with an error if another package has replaced this one."""
+    """Run the command line in ``sys.argv`` and exit.
+
+    If another installed package has overwritten the package ``synthbench``, exit with an error.
+    """
     if is_overwritten():  # before the import below, which may be that of the other package
         sys.stderr.write(f"synthbench: {conflict()}\n")
         sys.exit(2)

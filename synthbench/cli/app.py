@@ -36,7 +36,7 @@ _WrongLine: type[Any] = typer.BadParameter.__mro__[1]
 
 
 class Command(TyperCommand):
-    """A command whose options may take several values; an error names the wrong word in one line."""
+    """A command whose options may take several values; its error message names the wrong word in one line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words after the command's name.
@@ -77,10 +77,14 @@ class Group(TyperGroup):
 
 
 def spread(words: Sequence[str], repeatable: Sequence[str]) -> list[str]:
-    """Repeat the option before each of its values: ``--mech a b`` becomes ``--mech a --mech b``.
+    """Repeat an option before each of its values: ``--mech a b`` becomes ``--mech a --mech b``.
 
     >>> spread(["--mech", "slay", "gla", "--seeds", "1"], ["--mech"])
     ['--mech', 'slay', '--mech', 'gla', '--seeds', '1']
+
+    Args:
+        words: Words of the command line.
+        repeatable: Options that may take several values.
     """
     spelled: list[str] = []
     option, num_values = "", 0
@@ -96,7 +100,7 @@ def spread(words: Sequence[str], repeatable: Sequence[str]) -> list[str]:
 
 
 def _current(word: str) -> str:
-    """Replace an option's old name by the present one."""
+    """Replace the old name of a renamed option by its present name, and tell the user."""
     name, equals, value = word.partition("=")
     if name not in OLD_NAMES:
         return word
@@ -129,7 +133,7 @@ for panel, commands in {
 
 
 def run_app() -> None:
-    """Run the command line; answer a user error or a full disk with one line on stderr and the documented exit code."""
+    """Run the command line; after a user error or a full disk, print one line to stderr and exit with an error code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a character that the terminal lacks is shown as its code

@@ -28,7 +28,7 @@ BatchSize = Annotated[int, options.executing(help="Sequences per call.", min=1)]
 
 
 def _table(bench: ModuleType, device: str, out: Path | None) -> "Table":
-    """Create the table of a benchmark, filled with the rows already in the file ``out``."""
+    """Create a benchmark's table of measurements, filled with the rows already in the file ``out``."""
     from synthbench.bench.rows import Table
     from synthbench.runner.environment import resolve_device
 
@@ -69,7 +69,10 @@ def fidelity(
     out: Out = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Measure how well linear attention approximates SLAY's spherical Yat kernel; the baseline is a running mean."""
+    """Measure how well linear attention approximates SLAY's spherical Yat kernel.
+
+    The errors are compared with that of a running mean of the values, which ignores queries and keys.
+    """
     from synthbench.bench import fidelity as bench
 
     if mech and sweep:
@@ -105,9 +108,9 @@ def scaling(
     out: Out = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Measure time and peak memory by sequence length for every form (implementation) of attention; fit exponents.
+    """Measure time and peak memory of attention by sequence length, and fit the exponents of their growth.
 
-    The layers have 8 heads of width 32.
+    Every form (implementation) of attention is measured, with 8 heads of width 32.
     """
     from synthbench.bench import scaling as bench
     from synthbench.bench.forms import FORMS
@@ -149,7 +152,10 @@ def context(
     out: Out = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Find the longest sequence that each mechanism can process in a given memory, by trying."""
+    """Find the longest sequence that each mechanism can process within a memory limit.
+
+    The lengths are tried out, not computed by a formula.
+    """
     from synthbench.bench import context as bench
 
     with _table(bench, device, out) as table:
@@ -175,7 +181,7 @@ def report(
     ] = False,
     figures: Annotated[bool, options.printing("--figures/--no-figures", help="Draw figures beside the tables.")] = True,
 ) -> None:
-    """Write tables and figures of the measurements, one folder per device; print the files that changed."""
+    """Write tables and figures of benchmark measurements, one folder per device; print the files that changed."""
     from synthbench.bench import report as bench
     from synthbench.reports import folder as reports
 
@@ -204,7 +210,7 @@ def bench_suite(
     out: Out = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Time training steps: in a plain loop, as one program of several runs, from a CUDA graph, in worker processes."""
+    """Time training steps of single runs, of several runs in one program, from a CUDA graph and in worker processes."""
     from synthbench.bench import suite as bench
 
     with _table(bench, device, out) as table:

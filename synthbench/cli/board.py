@@ -16,7 +16,7 @@ MOST_LINES = 10
 
 
 def lines_of(board: Leaderboard | None) -> Iterator[str]:
-    """Yield rank, name and skill of the best mechanisms, then how many more are ranked and which mechanisms are not.
+    """Format a ranking as lines: the best mechanisms, the number of other ranked ones, and the unranked ones.
 
     Args:
         board: A ranking. None or an empty ranking yields no lines.
@@ -46,9 +46,10 @@ def _cell_text(cell: Cell) -> str:
 
 
 def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield the ranking as text: the verdict, a line per ranked mechanism, then the mechanisms that lack a run.
+    """Yield the ranking as text: a sentence with the verdict, a line per ranked mechanism, then the unranked ones.
 
-    ``facts`` is the result of :func:`synthbench.reports.standings.standings`.
+    Mechanisms without rows for all tasks are unranked. ``facts`` is the result of
+    :func:`synthbench.reports.standings.standings`.
     """
     ranked = [one for one in facts["mechanisms"] if one["rank"] is not None]
     others = [one for one in facts["mechanisms"] if one["rank"] is None]
@@ -85,7 +86,10 @@ def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def csv_of_standings(facts: dict[str, Any]) -> str:
-    """Return the ranking as tidy CSV: for each mechanism, a line with its mean and one line per category or task."""
+    """Return the ranking as tidy CSV: for each mechanism, one line with its mean and one line per category.
+
+    A ranking within a single category has one line per task instead.
+    """
     of, kind = _part_of(facts["category"]), "category" if facts["category"] is None else "task"
     keys = ("name", "label", "condition", "positions", "sees_places", "rank", "num_seeds", "num_tasks")
     ends = ("skill", "low", "high")
@@ -103,9 +107,9 @@ def _part_of(category: str | None) -> str:
 
 
 def _called(one: dict[str, Any]) -> str:
-    """Return the label of a mechanism, after a star if the mechanism is the user's own.
+    """Return the label of a mechanism, with a star before it if the mechanism is the user's own.
 
-    The name is added if commands do not accept the label.
+    The registered name is added in brackets if commands would not accept the label.
     """
     label = one["label"].removesuffix(" (bare)")
     is_taken = resolve("mechanism", label, {one["name"]: one["name"]}) == one["name"]

@@ -1,4 +1,4 @@
-"""Checks of a component (task, mechanism, block or position encoding), or of a plugin's components, as a report."""
+"""Reports on the checks of a component (task, mechanism, block or position encoding) or of a plugin's components."""
 
 import dataclasses
 from typing import Any
@@ -30,11 +30,12 @@ def check(target: str, isolated: IsolatedProcess, devices: Devices = ("cpu",)) -
 
     Args:
         target: A component's name, with options as in ``slay:R=3``, or the file of a plugin.
-        isolated: The separate process; if ``target`` is a plugin's file, that file is among its plugins.
+        isolated: The separate process. If ``target`` is a plugin's file, the plugins of this process must include it.
         devices: Devices in order of preference; each mechanism is checked on the first one on which it runs.
 
     Returns:
-        One report per component: its identity, the results of all ``checks``, ``passed``, and ``facts`` if it passed.
+        One report per component: its name, version and origin, the results of all ``checks``, whether it ``passed``
+            them, and ``facts`` about it if it passed.
     """
     isolated.try_plugins()
     plugins.load([*isolated.plugins, *plugins.file_of(target)])
@@ -93,7 +94,10 @@ def _facts(component: Component, isolated: IsolatedProcess, devices: Devices) ->
 
 
 def facts_of(component: Component, devices: Devices) -> dict[str, str]:
-    """Describe a component that passed its checks; a mechanism is timed only if ``devices`` contains the CPU."""
+    """Describe a component that passed its checks; time a mechanism only if ``devices`` contains the CPU.
+
+    The keys of the result are headings, such as ``category`` of a task or ``parameters`` of a mechanism.
+    """
     if component.kind == TASKS.kind:
         known = task_facts(component.name, component.arguments)
         return {
@@ -127,7 +131,7 @@ def facts_of(component: Component, devices: Devices) -> dict[str, str]:
 
 
 def _parameters(mechanism: Mechanism, device: str) -> str:
-    """Describe a mechanism's parameters: total, trained number, and names of frozen ones and of ones without effect."""
+    """Describe a mechanism's parameters: how many there are, which are frozen, and which affect no output."""
     x = torch.randn(1, mechanism.max_length, mechanism.model_dim, device=device)
     unused = unused_parameters(mechanism.to(device), x)
     frozen = [name for name, parameter in mechanism.named_parameters() if not parameter.requires_grad]

@@ -1,4 +1,4 @@
-"""``synthbench data``: write the sequences of a task to a file, without the trainer."""
+"""``synthbench data``: write the sequences of a task to a file, without training a model."""
 
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +27,7 @@ def data(
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     plugin: Plugins = None,
 ) -> None:
-    """Write the sequences that a run reads, as a NumPy archive: inputs, targets and facts about the task.
+    """Write the sequences that a run of a task would read: a NumPy archive of inputs, targets and facts.
 
     synthbench data mqar:level=3 --count 10000 --seed 0 --split test --out mqar.npz
     """

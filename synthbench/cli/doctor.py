@@ -108,7 +108,10 @@ def _suites() -> list[Finding]:
 
 
 def _folder(results: Path) -> Finding:
-    """Check that files can be written in the folder of the store or, if there is none, its nearest existing parent."""
+    """Check that files can be written in the results folder, and report the free space on its disk.
+
+    If the folder does not exist, its nearest existing parent is checked instead.
+    """
     existing = results.absolute()
     while not existing.exists():
         existing = existing.parent

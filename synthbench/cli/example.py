@@ -1,4 +1,4 @@
-"""Describe a task from its code, with an example sequence, for the page of a report."""
+"""Describe a task from its code, with an example sequence, for the page of a report on the results."""
 
 import json
 from typing import Any
@@ -18,16 +18,16 @@ _SEED = 0
 
 
 def describe(name: str, version: str, arguments: str) -> Description | None:
-    """Describe a task from its code, and draw a sequence with the arguments of a row.
+    """Describe a task from its code, and draw an example with the arguments of a row (the stored result of a run).
 
     Args:
         name: Name of the task in the row.
         version: Version of the task in the row.
-        arguments: The row's arguments with the length, as JSON; if the task has levels, its first level is drawn.
+        arguments: Task arguments and length in the row, as JSON. If they list several levels, the first level is drawn.
 
     Returns:
-        The description, or None if this version of the task is not installed, refuses the arguments, or would draw more
-        than ``LONGEST`` tokens.
+        The description; None if this version of the task is not installed or refuses the arguments, or if the example
+            would exceed ``LONGEST`` tokens.
     """
     if name not in TASKS or version_of(TASKS[name]) != version:
         return None
@@ -59,7 +59,7 @@ def describe(name: str, version: str, arguments: str) -> Description | None:
 
 
 def _first_level(given: Any) -> Any:
-    """Return the arguments and length of the first level if a row's task has levels, otherwise ``given`` itself."""
+    """Return the arguments and length of the first level if ``given`` lists levels; otherwise return ``given``."""
     try:
         level = given["rungs"][0]
         return {**level["task"], "length": level["length"]}

@@ -33,7 +33,7 @@ def task_facts(name: str, arguments: Mapping[str, Any] | None = None) -> dict[st
 
 
 def task_bounds(name: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return category, version and bounds of a task at one size, for a table; faster than :func:`task_facts`."""
+    """Return category, version and bounds (floor and ceiling) of a task for a table; faster than :func:`task_facts`."""
     length, options = sized(name, arguments or {})
     task = TASKS[name](**options)
     facts = {"name": name, "category": task.category(), "length": length, "vocab_size": task.vocab_size}
@@ -43,7 +43,7 @@ def task_bounds(name: str, arguments: Mapping[str, Any] | None = None) -> dict[s
 
 
 def mechanism_facts(name: str) -> dict[str, Any]:
-    """Return label, family, cost, state (in numbers per layer), options, source and version of a mechanism."""
+    """Return label, family, cost, state size (numbers per layer), options, source and version of a mechanism."""
     from synthbench.contract.places import sees_places
     from synthbench.mechanisms import MECHANISMS
 
@@ -62,9 +62,10 @@ def mechanism_facts(name: str) -> dict[str, Any]:
 
 
 def _in_condition(unit: "type[Mechanism]", condition: str) -> dict[str, Any]:
-    """Return options, positions and sizes of a mechanism as a stock layer (as published) or a bare one (stripped).
+    """Return a mechanism's options, position encoding and sizes in the condition ``stock`` or ``bare``.
 
-    Only options that differ between these conditions are returned. Sizes are at width 64 with 4 heads.
+    A ``stock`` layer is built as published; a ``bare`` layer has only the recurrence or the attention scores. Only
+    options that differ between these conditions are returned. Sizes are at width 64 with 4 heads.
     """
     from synthbench.mechanisms import condition_options, num_parameters
 
@@ -80,7 +81,10 @@ def _in_condition(unit: "type[Mechanism]", condition: str) -> dict[str, Any]:
 
 
 def part_facts(unit: type[Any]) -> dict[str, Any]:
-    """Return options, source and version of a position encoding or a block; for an encoding, also if it rotates."""
+    """Return options, source and version of a position encoding or a block.
+
+    For a position encoding, ``rotates`` tells whether it rotates queries and keys.
+    """
     rotates = {"rotates": unit.rotates} if hasattr(unit, "rotates") else {}
     return {"name": unit.name, **rotates, **_of_component(unit)}
 

@@ -62,21 +62,24 @@ def list_mechanisms(
 
 
 def _of_group(kind: str, groups: Mapping[str, str], wanted: str | None) -> list[str]:
-    """Return the names in the wanted group, or all names if ``wanted`` is None."""
+    """Return the names whose category or family is ``wanted``, or all names if ``wanted`` is None."""
     if wanted is not None and wanted not in groups.values():
         raise UnknownName(kind, wanted, set(groups.values()))
     return [name for name, group in groups.items() if wanted in (None, group)]
 
 
 def _mentions(unit: type[Any], words: str) -> bool:
-    """Tell whether each of the given words begins a word in a component's name, docstring or source."""
+    """Tell whether each of the given words is the start of some word in a component's name, docstring or source."""
     text = f"{unit.name} {inspect.getdoc(unit)} {describe(unit.source)}"
     return all(re.search(rf"(?<![^\W_]){re.escape(word)}", text, re.IGNORECASE) for word in words.split())
 
 
 @list_app.command("polynomials")
 def list_polynomials(as_json: AsJson = False) -> None:
-    """List how variants of SLAY compute the factor x² of their kernel (table 1 of the SLAY paper, from the code)."""
+    """List how variants of SLAY compute the factor x² of their kernel, as in table 1 of the SLAY paper.
+
+    The table is computed from the code.
+    """
     from synthbench.mechanisms.slay._polynomials import table_1
 
     facts = [row._asdict() for row in table_1()]

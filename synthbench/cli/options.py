@@ -1,4 +1,4 @@
-"""Command-line options that several commands share, grouped by panel of the help, and parsers of their values."""
+"""Command-line options that several commands share, under the headings of the help, and parsers of their values."""
 
 from collections.abc import Callable
 from functools import partial, wraps
@@ -117,7 +117,7 @@ Plugins = Annotated[
 
 
 def takes(group: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replace a command's first parameter, a dataclass, by one command-line option for each of its fields."""
+    """Make a decorator that replaces a command's first parameter, a dataclass, by one option for each of its fields."""
     shared = signature(group).parameters
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -152,7 +152,7 @@ def with_verbosity(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def load_what_loads(named: list[str] | None) -> dict[str, str]:
-    """Load all plugins that can be loaded; return the errors of all other plugins, by the plugin's name."""
+    """Load all plugins that can be loaded; return the error messages of the others, with the plugins' names as keys."""
     faults = {}
     for plugin in plugins.named(named):
         try:
@@ -163,10 +163,10 @@ def load_what_loads(named: list[str] | None) -> dict[str, str]:
 
 
 def parse_lengths(text: str) -> list[int]:
-    """Split comma-separated lengths: ``32,64`` is 32, 64.
+    """Split comma-separated sequence lengths: ``32,64`` becomes the numbers 32 and 64.
 
     Raises:
-        UsageError: If a part is not a whole number from 1 to ``LARGEST``.
+        UsageError: If a length is not a whole number from 1 to ``LARGEST``.
     """
     pieces = [piece.strip() for piece in text.split(",")]
     if not all(piece.isdecimal() and 1 <= int(piece) <= LARGEST for piece in pieces):
@@ -175,5 +175,5 @@ def parse_lengths(text: str) -> list[int]:
 
 
 def parse_names(text: str) -> list[str]:
-    """Split comma-separated names: ``md, tex`` is md and tex."""
+    """Split comma-separated names: ``md, tex`` becomes ``md`` and ``tex``."""
     return [name for name in (piece.strip() for piece in text.split(",")) if name]

@@ -28,7 +28,7 @@ def set_verbosity(*, quiet: bool, verbose: bool) -> None:
     """Choose how much is printed from now on.
 
     Raises:
-        UsageError: If both are true.
+        UsageError: If both ``quiet`` and ``verbose`` are true.
     """
     if quiet and verbose:
         raise UsageError("--quiet and --verbose exclude each other; allowed: one of them")
@@ -36,12 +36,12 @@ def set_verbosity(*, quiet: bool, verbose: bool) -> None:
 
 
 def is_quiet() -> bool:
-    """Return whether only errors and results are printed."""
+    """Return True if commands print only errors and results."""
     return _verbosity.get() == "quiet"
 
 
 def is_verbose() -> bool:
-    """Return whether file names, ids and tracebacks are printed too."""
+    """Return True if commands also print file names, ids and tracebacks."""
     return _verbosity.get() == "verbose"
 
 
@@ -52,10 +52,10 @@ def say(text: object = "", *, nl: bool = True, err: bool = False) -> None:
 
 @contextmanager
 def results_only() -> Iterator[None]:
-    """Reserve stdout for results, which :func:`say` prints inside the block; any other output goes to stderr.
+    """Reserve stdout for results, which :func:`say` prints inside the ``with`` block; other output goes to stderr.
 
-    If stdout is the process's own, other output goes to stderr until the process ends, since a plugin may print even
-    then.
+    If stdout belongs to the process itself, other output goes to stderr even after the block, until the process ends. A
+    plugin may print even then.
     """
     results = sys.stdout
     if results is sys.__stdout__ and isinstance(results, io.TextIOWrapper):
@@ -95,7 +95,7 @@ def print_facts(
     as_json: bool,
     broken: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Print facts as JSON, or some of their columns as a table, then the components that do not load, with reasons."""
+    """Print facts as JSON or as a table of ``columns``, then name the components that do not load, with reasons."""
     if as_json:
         say(json.dumps([*facts, *({"name": name, "broken": why} for name, why in broken.items())], indent=1))
         return

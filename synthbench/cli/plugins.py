@@ -42,7 +42,7 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a task, mechanism, position encoding or block; exit 4 if a check fails.
+    """Check a task, mechanism, position encoding or block; exit with code 4 if a check fails.
 
     The component's code runs in a separate process.
     """

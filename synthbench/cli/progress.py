@@ -1,6 +1,6 @@
-"""Progress on stderr: a bar in a terminal, otherwise one line per row, which is the result of one run.
+"""Progress on stderr: a bar in a terminal, otherwise one line for each run that has ended.
 
-Without a terminal, a line is also printed if no row comes for long.
+Each run writes one row of results. Without a terminal, a line is also printed if no row comes for 30 seconds.
 """
 
 import threading
@@ -34,12 +34,12 @@ Latest = partial(deque[float], maxlen=NUM_LATEST)
 
 
 class Eta:
-    """Estimate of the time left: the number of trainings still to be done times their duration.
+    """Estimate of the time left: the number of trainings still to be done times their expected duration.
 
     Trainings that only choose a learning rate are included. A training is expected to take the median time of finished
-    trainings of the same task and mechanism. If no such training has finished, the plan's estimate is multiplied by the
-    median ratio of measured to estimated time so far. Ratios are taken from the same mechanism if possible, otherwise
-    from its family, otherwise from all mechanisms.
+    trainings of the same task and mechanism. If no such training has finished, the estimate in the plan is multiplied
+    by the median ratio of measured to estimated time so far. Ratios are taken from the same mechanism if possible,
+    otherwise from its family, otherwise from all mechanisms.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -69,12 +69,12 @@ class Eta:
         return sum(num_trainings for _, num_trainings in self._left.values())
 
     def record(self, outcome: RunOutcome, *, is_last: bool = False) -> None:
-        """Record a written row; a row that is recorded again is not counted again.
+        """Record that the row of a run was written; recording the same row again does not count it twice.
 
         Args:
             outcome: The outcome of the run, as in its row.
-            is_last: True if the job has ended, so that its missing rows of runs that only choose a learning rate will
-                never be written.
+            is_last: True if the job has ended. Its missing rows of runs that only choose a learning rate are then no
+                longer expected.
         """
         if outcome.run_id in self._left:
             cell, _ = self._left.pop(outcome.run_id)
@@ -86,7 +86,7 @@ class Eta:
             self._left.pop(name, None)
 
     def left_s(self) -> float | None:
-        """Return the seconds that a single worker needs for all missing rows; None if an estimate is missing."""
+        """Return the seconds that one worker alone would need for all missing rows; None if a time is unknown."""
         left: Counter[Cell] = Counter()
         for cell, num_trainings in self._left.values():
             left[cell] += num_trainings
@@ -104,15 +104,19 @@ class Eta:
 
 
 def _kin(cell: Cell) -> tuple[object, ...]:
-    """Return the keys of ratios of measured to estimated time for a cell: mechanism, family, None (for all)."""
+    """Return the keys under which ratios of measured to estimated time are kept, the most specific key first.
+
+    The keys are the mechanism of the cell (a mechanism on a task), its family, and None, which stands for all
+    mechanisms.
+    """
     return cell.mechanism, cell.mechanism.family, None
 
 
 def _trainings(together: Sequence[Run], missing: Container[Run]) -> dict[str, tuple[Cell, int]]:
-    """Map the id of each missing row to its cell (task × mechanism) and its number of trainings.
+    """Map the id of each missing row to its cell (task × mechanism) and to the number of trainings that it stands for.
 
-    The runs ``together`` train as one program. Runs without a missing row train again, and are counted with the first
-    missing row.
+    The runs ``together`` train as one program, even those whose rows exist. The trainings of these are counted with the
+    first missing row.
     """
     rows = [run for run in together if run in missing]
     num_again = len(together) - len(rows)
@@ -120,9 +124,10 @@ def _trainings(together: Sequence[Run], missing: Container[Run]) -> dict[str, tu
 
 
 class Watch:
-    """Search for new rows in a store before their job ends and the executor reports them.
+    """Watcher of a results store, which finds new rows before the executor reports that their job has ended.
 
-    Rows of runs that only choose a learning rate are found too.
+    A row is the result of one run; a job is a group of runs that one worker trains. Rows of runs that only choose a
+    learning rate are found too.
 
     Args:
         results: Folder of the store.
@@ -135,7 +140,7 @@ class Watch:
         self._seen = set(self._store.loose())
 
     def new_rows(self) -> list[RunOutcome]:
-        """Return the rows written since the last call; fast if there are none."""
+        """Return the outcomes of the rows written since the last call; fast if there are none."""
         files = set(self._store.loose()) - self._seen
         self._seen |= files
         rows = [row for row in self._store.rows_in(sorted(files)) if row["run_id"] in self._waiting]
@@ -144,10 +149,10 @@ class Watch:
 
 
 class Progress:
-    """Display of finished trainings and rows, and of the time left as soon as it can be estimated.
+    """Display of how many trainings and rows are done, and of the time left as soon as it can be estimated.
 
     Args:
-        results: Folder of the store that the workers write to.
+        results: Folder of the results store that the workers write to.
         is_quiet: True to print nothing.
         is_verbose: True to add the row's id to each line, and to print one line per row even in a terminal.
     """
@@ -196,7 +201,7 @@ class Progress:
         threading.Thread(target=self._beat, daemon=True).start()
 
     def advance(self, outcome: RunOutcome) -> None:
-        """Count and show a row of a job that has ended."""
+        """Count a row as done and show it, after its job has ended."""
         with self._lock:
             self._num_done += 1
             self._num_failed += outcome.status != "ok"
@@ -210,7 +215,7 @@ class Progress:
             self._line(words)
 
     def look(self) -> None:
-        """Count the rows written to the store since the last call."""
+        """Find the rows written to the store since the last call, and count their trainings as done."""
         with suppress(OSError, StoreError):  # the process that runs the jobs meets this error too, and reports it
             news = self._watch.new_rows() if self._watch is not None else []
             with self._lock:
@@ -220,7 +225,7 @@ class Progress:
                 self._redraw()
 
     def _state(self) -> str:
-        """Return ``trainings 37/624 · rows 3/240 · about 31 min left``; trainings are omitted if each makes one row."""
+        """Return ``trainings 37/624 · rows 3/240 · about 31 min left``; omit trainings if each makes one row."""
         with self._lock:
             num = self._eta.num_trainings
             num_done = num - self._eta.num_left
@@ -231,7 +236,10 @@ class Progress:
             return " · ".join(parts) + self._left(" · ", " left")
 
     def _left(self, before: str, after: str) -> str:
-        """Return the time left, such as ``about 31 min``, between two other texts; an empty text if it is unknown."""
+        """Return the time left, such as ``about 31 min``, with the given texts before and after it.
+
+        The text is empty if the time is unknown.
+        """
         with self._lock:
             left_s = self._eta.left_s() if self._eta.num_left else None
         return "" if left_s is None else f"{before}{about(left_s / (self._executor.num_workers or 1))}{after}"
@@ -267,7 +275,10 @@ def to_do(plan: Plan) -> str:
 
 
 def workers_of(executor: Executor) -> str:
-    """Return ``2 workers``, or where jobs run if there are no worker processes or an unknown number of them."""
+    """Describe the workers of an executor, such as ``2 workers``.
+
+    If there are no worker processes, or an unknown number of them, tell where the jobs run instead.
+    """
     if executor.name == "inline":
         return "in this process"
     if executor.num_workers is None:

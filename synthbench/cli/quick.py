@@ -43,12 +43,13 @@ def quick(
     plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a mechanism, run one seed of a suite's quick tasks and predict how it will rank in the full suite.
+    """Check a mechanism, train it with one seed on a few tasks of a suite, and predict its rank in the full suite.
 
-    The suite must have tasks with levels. The output is the mechanism's mean score per category beside the reference's,
-    the expected rank, and the decision to keep or discard the mechanism. Training stops after three tasks if their
-    scores are hopeless. A mechanism is kept only if it was better than the reference on a fresh seed too. synthbench
-    run reuses these rows and adds all missing ones. Mechanisms whose rows come with synthbench are not trained.
+    The tasks of the suite must have levels. The output is the mechanism's mean score per category beside the
+    reference's, the expected rank, and the decision to keep or discard the mechanism. Training stops after three tasks
+    if their scores leave no hope. A mechanism is kept only if it also beats the reference on a fresh seed. The rows
+    (results of runs) are stored, and synthbench run adds only the missing ones. Mechanisms whose rows come with
+    synthbench are not trained.
     """
     from synthbench import first_verdict
 

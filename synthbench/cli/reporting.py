@@ -1,4 +1,4 @@
-"""``synthbench report``, ``leaderboard`` and ``export``: from rows to tables and figures."""
+"""``synthbench report``, ``leaderboard`` and ``export``: from rows (results of runs) to tables and figures."""
 
 import json
 import time
@@ -28,7 +28,7 @@ ENTRIES = ("index.html", "README.md", "report.json")
 
 @dataclass(frozen=True)
 class Shown:
-    """Options that select the rows to show, in the order of the help."""
+    """Command-line options that select the rows to show, in the order of the help."""
 
     suite: options.ReportedSuite = None
     suite_version: options.SuiteVersion = None
@@ -39,7 +39,7 @@ class Shown:
     packaged: options.Packaged = True
 
     def read(self, *, curves: bool = False) -> tuple["Joined", str, str]:
-        """Return the rows, and the name and version of the suite to show."""
+        """Return the rows of results, and the name and version of the suite to show."""
         read = read_rows(self.results, self.beside, suite=self.suite, packaged=self.packaged, curves=curves)
         return read, *read.shown(self.suite, self.suite_version)
 
@@ -51,8 +51,8 @@ class Shown:
     def selection(self, read: "Joined", suite: str, suite_version: str) -> "Selection":
         """Select the rows of the mechanisms that ``--mech`` names.
 
-        By default, the suite's, the user's and foreign mechanisms (from plugins) are selected. Variants, settings run
-        on only some of the tasks, are set apart.
+        By default, these are the suite's mechanisms, the user's own and all that come from plugins. Variants, which ran
+        only some of the tasks, are kept apart.
         """
         from synthbench.reports.selection import having, select
         from synthbench.suites import load_suite, suite_names
@@ -144,8 +144,9 @@ def leaderboard(
 ) -> None:
     """Print the ranking of a suite, from your rows and the rows that come with synthbench.
 
-    The ranking shows the suite's mechanisms and all of yours, or the mechanisms that --mech selects. Mechanisms that
-    lack a run are listed below it. To write all tables and figures, use synthbench report.
+    A row is the result of one run. The ranking shows the suite's mechanisms and all of yours, or the mechanisms that
+    --mech selects. Mechanisms without rows for all tasks are listed below the ranking. To write all tables and figures,
+    use synthbench report.
     """
     from synthbench.cli.board import csv_of_standings, lines_of_standings
     from synthbench.reports.render.spreadsheet import json_text
@@ -224,10 +225,10 @@ def export(
         ),
     ] = False,
 ) -> None:
-    """Print any selection of cells and columns as one table: Markdown, LaTeX, CSV or JSON.
+    """Print one table of any tasks, mechanisms and columns: Markdown, LaTeX, CSV or JSON.
 
-    A cell is a task with a mechanism; the number in it is the mean over its runs that have a score. --task and --mech
-    select from the rows, as in synthbench run. Default: all rows. A table for a paper:
+    Each cell is for one mechanism on one task; its number is the mean over the runs that have a score. --task and
+    --mech select from the rows of results, as in synthbench run. Default: all rows. The command for a table in a paper:
     synthbench export --task @memory --across tasks --format tex > memory.tex
     """
     from synthbench.reports.export import EXPORTS
@@ -282,7 +283,7 @@ def _eee(made: "Report", _results: Path, _url: str | None) -> str:
 
 
 def _croissant(made: "Report", results: Path, url: str | None) -> str:
-    """Describe all files of the user's store or, if there is none, the files of the rows that come with synthbench."""
+    """Describe the files of the user's store in the Croissant format; without a store, those of the packaged rows."""
     from synthbench.reports.exchange import croissant, row_data
     from synthbench.reports.render.spreadsheet import json_text
     from synthbench.results import Store, published
@@ -297,7 +298,7 @@ _OF_OTHERS = {"eee": _eee, "croissant": _croissant}
 
 
 def _name_hidden(own: "pd.DataFrame", selection: "Selection") -> None:
-    """Name on stderr each task and mechanism with rows of the user in the suite, none of which the selection shows."""
+    """Print to stderr each mechanism and task for which the user has rows in the suite, but none is shown."""
     from synthbench.reports.selection import full_runs
 
     full = full_runs(own[own["causal_checked"].isin([True])])

@@ -1,4 +1,4 @@
-"""Read and select the rows of a store for commands."""
+"""Read and select the rows of a store (the results of runs) for commands."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def read_rows(
     packaged: bool = False,
     curves: bool = False,
 ) -> "Joined":
-    """Read the rows of a store, of another store and of the package, labelled as a suite shows them.
+    """Read the rows of results in one or two stores and in the package, labelled as the suite shows them.
 
     Rows of other suites that also fit this suite are added. Damaged rows are left out and listed on stderr.
     """

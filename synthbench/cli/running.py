@@ -1,4 +1,4 @@
-"""``synthbench run`` and ``synthbench status``."""
+"""``synthbench run`` and ``synthbench status``: train the missing runs, or count them."""
 
 import heapq
 import json
@@ -63,9 +63,9 @@ class Selection:
         return Request(**{name: given[name] for name in given.keys() - {"conv", "gate"}})
 
     def _around(self) -> str | None:
-        """Return the block (the layers around a mechanism) with the requested convolution and gate.
+        """Return the block (the layers around a mechanism) with the requested convolution and gate, as text.
 
-        None stands for the suite's block.
+        None means the suite's block without changes.
 
         Raises:
             UsageError: If the block already sets the convolution or the gate.
@@ -85,7 +85,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class RunOptions(Selection):
-    """Command-line options that select the runs, and settings for their execution."""
+    """Command-line options that select the runs, and options on how to train them."""
 
     steps: Annotated[
         int | None, options.executing(help="Train for fewer steps. The rows are marked and enter no report.")
@@ -149,7 +149,8 @@ def run(
 ) -> None:
     """Run every missing combination of task, mechanism and seed, then print the skills.
 
-    Finished runs are skipped; run the same command again to resume.
+    A skill is a score rescaled to 0 at the floor and 1 at the ceiling. Finished runs are skipped; run the same command
+    again to resume.
     """
     request = asked.request()
     if until_decided:
@@ -181,9 +182,9 @@ def run(
 
 @options.takes(Selection)
 def status(asked: Selection, as_json: options.AsJson = False) -> None:
-    """Count finished, failed and missing runs by category.
+    """Count finished, failed and missing runs by category of the task.
 
-    A store named by --results must exist; the default one need not.
+    If --results names a folder, a results store must exist there. The default folder may lack one.
     """
     from synthbench.results import Store
     from synthbench.runner.plan import count_status
@@ -222,13 +223,13 @@ def missing_cells(plan: "Plan") -> Iterator[str]:
 
 
 def missing_rows(plan: "Plan") -> Iterator[str]:
-    """Yield one line for each missing row, beginning with its id."""
+    """Yield one line for each missing row of results, beginning with its id."""
     for fact in row_facts(plan):
         yield "  ".join("tuned" if value is None else str(value) for value in fact.values())
 
 
 def row_facts(plan: "Plan") -> list[dict[str, Any]]:
-    """Describe each missing row before it is run."""
+    """Describe each missing row by its id, task, mechanism, seed and learning rate."""
     return [
         {
             "run_id": run.run_id,
@@ -276,7 +277,10 @@ def forecast(prepared: "Prepared") -> str:
 
 
 def expected_s(plan: "Plan", num_workers: int | None) -> float | None:
-    """Return the seconds until the last job ends if free workers take the next job; None if a job's time is unknown."""
+    """Estimate the seconds until the last job ends, if each worker takes the next job once it is free.
+
+    The result is None if the time of a job (a group of runs) is unknown.
+    """
     free_at = [0.0] * (num_workers or 1)
     for job in plan.jobs:
         shares = [plan.estimates.seconds(run.cell) for run in job.trained]
@@ -288,9 +292,9 @@ def expected_s(plan: "Plan", num_workers: int | None) -> float | None:
 
 
 def _run_until_decided(request: "Request") -> "RunReport":
-    """Run the seeds that the first interim analysis needs, then add seeds for each later one.
+    """Run the request's seeds, then add seeds until every pair of mechanisms is decided.
 
-    This ends when every pair of mechanisms is decided, or after the last analysis.
+    After each addition, an interim analysis tests which pairs are decided. No seeds are added after the last analysis.
     """
     from synthbench.cli.sequential import analyse
 
@@ -307,7 +311,7 @@ def _run_until_decided(request: "Request") -> "RunReport":
 
 
 def run_with_progress(request: "Request") -> "RunReport":
-    """Make the missing runs, with progress and failures on stderr; after Ctrl-C, only the running jobs are finished."""
+    """Train the missing runs, with progress and failures on stderr; after Ctrl-C, finish only the running jobs."""
     from synthbench.cli.progress import Progress
     from synthbench.runner.run import run as run_request
 

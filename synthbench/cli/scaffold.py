@@ -48,7 +48,7 @@ def write(kind: str, name: str, folder: Path, *, is_package: bool, is_module: bo
         The files that were written or changed.
 
     Raises:
-        UsageError: If the kind or the name is not allowed, the name is taken, or a file already exists; nothing is
+        UsageError: If the kind or the name is not allowed, the name is taken, or a file already exists. Nothing is
             written then.
     """
     if kind not in GROUPS:
@@ -73,7 +73,7 @@ def write(kind: str, name: str, folder: Path, *, is_package: bool, is_module: bo
 
 
 def _owner(kind: str, name: str, folder: Path) -> str | None:
-    """Describe the component, suite or module that already has a name; None if the name is free."""
+    """Describe what already has a name (a component, a suite or a module); None if the name is free."""
     from synthbench.mechanisms import MECHANISMS
 
     if name == "synthbench":  # its file would be imported in place of the package
@@ -119,7 +119,11 @@ def _filled(template: str, kind: str, name: str, **given: str) -> str:
 
 
 def _settings(folder: Path, plugin: str) -> str:
-    """Return the text of a folder's ``synthbench.toml`` with a plugin added and the rest unchanged."""
+    """Return the text of a folder's ``synthbench.toml`` with a plugin added and the rest unchanged.
+
+    Raises:
+        UsageError: If the list of plugins in the file cannot be extended.
+    """
     path = folder / SETTINGS
     if not path.exists():
         return (

@@ -1,4 +1,4 @@
-"""The result of ``synthbench run`` at a glance: tasks by mechanisms, and the command for a full report."""
+"""The result of ``synthbench run`` at a glance: a table of tasks by mechanisms, and the command for a full report."""
 
 import json
 import shlex
@@ -62,7 +62,10 @@ def skill_table(results: Path, runs: Runs, width: int | None) -> str:
 
 
 def report_command(results: Path, runs: Runs) -> str | None:
-    """Return the command that reports on these rows; None if no report shows them because the runs were shortened."""
+    """Return the command for a report on the rows of some runs.
+
+    The result is None if the runs were shortened, since no report shows such rows.
+    """
     cells = {run.cell.mechanism_name: run.cell for run in runs.values()}
     suite = next(iter(runs.values())).cell.suite.name
     listed = load_suite(suite).mechanisms if suite in suite_names() else cells
@@ -71,11 +74,11 @@ def report_command(results: Path, runs: Runs) -> str | None:
 
 
 def skill_text(scored: Sequence[Scored | None], *, has_spread: bool) -> str:
-    """Format one cell: ``0.93 ±0.02``, ``0.93 (2 of 3)`` if rows are missing or failed, ``error`` if none has a score.
+    """Format one table cell: ``0.93 ±0.02``, ``0.93 (2 of 3)`` if runs are missing, ``error`` if none has a score.
 
     Args:
-        scored: The runs of the cell, that is, of one task and mechanism; None for a run without a row.
-        has_spread: True to print the standard deviation.
+        scored: Outcomes of one task with one mechanism; None for a run without a row.
+        has_spread: True to print the standard deviation over seeds.
     """
     failures = Counter(run.status for run in scored if run is not None and run.status != "ok")
     done = [run for run in scored if run is not None and run.status == "ok"]
@@ -94,7 +97,10 @@ def skill_text(scored: Sequence[Scored | None], *, has_spread: bool) -> str:
 
 
 def num_fitting(lines: Sequence[Sequence[str]], width: int | None) -> int:
-    """Count the columns of a table, from the left, that fit into a width; at least two, as the first has no numbers."""
+    """Count the columns, from the left, that fit into a width; at least two, since the first holds only labels.
+
+    The width is in characters; None means no limit.
+    """
     widths = [max(map(len, column)) + 2 for column in zip(*lines, strict=True)]
     if width is None:
         return len(widths)
@@ -113,7 +119,10 @@ def _runs(results: Path) -> dict[str, Scored]:
 
 
 def _cells(runs: Runs, scored: Mapping[str, Scored]) -> dict[str, dict[str, list[Scored | None]]]:
-    """Group the runs by row label and mechanism; for each seed, keep the run whose learning rate validation chooses."""
+    """Group the outcomes of runs by line label, then by mechanism.
+
+    Of the runs of a seed with different learning rates, only the one with the best validation result is kept.
+    """
     tried: dict[tuple[str, Cell, int], list[Scored | None]] = {}
     for run_id, run in runs.items():
         tried.setdefault((_label(run), run.cell, run.seed), []).append(scored.get(run_id))
@@ -124,14 +133,14 @@ def _cells(runs: Runs, scored: Mapping[str, Scored]) -> dict[str, dict[str, list
 
 
 def _rank(run: Scored | None) -> float:
-    """Return the number by which learning rates of a seed are compared; reports use the run with the highest number."""
+    """Return a number by which runs of one seed with different learning rates are compared; the highest is best."""
     if run is None:
         return -2.0
     return -1.0 if run.status != "ok" else run.validation or 0.0
 
 
 def _label(run: Run) -> str:
-    """Return the task's name, with the learning rate if the suite tries several and keeps a row for each of them."""
+    """Return the task's name, with the learning rate if the suite has several and does not choose among them."""
     suite = run.cell.suite
     has_several = (
         run.learning_rate is not None
@@ -152,7 +161,7 @@ def _lines(
 
 
 def _command(command: str, results: Path, runs: Runs, options: Sequence[str]) -> str | None:
-    """Return a command on the rows of some runs; None if the runs were shortened."""
+    """Return the command line of a ``synthbench`` command on the rows of some runs; None if the runs were shortened."""
     cells = [run.cell for run in runs.values()]
     if not all(cell.is_full for cell in cells):
         return None

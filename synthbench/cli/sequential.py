@@ -1,6 +1,6 @@
-"""Add seeds until every pair of mechanisms is shown to differ by half a level or more, or by less.
+"""Add seeds until tests show for every pair of mechanisms a difference of at least half a level, or a smaller one.
 
-After each addition, an interim analysis of the rows tests the pairs and plans more runs.
+After each addition of seeds, an interim analysis of the rows (the results of runs) tests the pairs and plans more runs.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ def require_decidable(request: Request) -> None:
 
     Raises:
         UnknownName: If there is no such suite.
-        UsageError: If the tasks of the suite have no levels, the suite does not have ``SEEDS[0]`` seeds, or the request
+        UsageError: If the tasks of the suite have no levels, its number of seeds is not ``SEEDS[0]``, or the request
             sets seeds, rates, a shard, steps or a limit.
     """
     suite = _suite_of(request)
@@ -62,9 +62,9 @@ def require_decidable(request: Request) -> None:
 
 
 def analyse(request: Request, runs: Mapping[str, Run], number: int) -> Analysed:
-    """Analyse the rows of a request and find the runs that the next interim analysis needs.
+    """Analyse the rows (results of runs) of a request, and find the runs that the next interim analysis needs.
 
-    The result depends only on rows of the seeds up to this analysis, so an interrupted run resumes unchanged. Only
+    The result depends only on rows of the seeds up to this analysis, so an interrupted command resumes unchanged. Only
     pairs of the request's mechanisms are compared.
 
     Args:
@@ -87,7 +87,10 @@ def analyse(request: Request, runs: Mapping[str, Run], number: int) -> Analysed:
 
 
 def prepare_analysis(request: Request) -> Prepared:
-    """Plan the missing runs of the first interim analysis that lacks rows, or of the last analysis if none does."""
+    """Plan the missing runs of the first interim analysis that lacks rows of results.
+
+    If no analysis lacks rows, the returned plan is that of the last one, without missing runs.
+    """
     prepared = prepare(request)
     runs = dict(prepared.plan.runs)
     for number in range(len(ANALYSES)):

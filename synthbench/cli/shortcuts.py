@@ -1,4 +1,4 @@
-"""``synthbench shortcuts``: search the levels of tasks for rules that beat their baselines."""
+"""``synthbench shortcuts``: search the levels of tasks for rules that beat the shortcut baselines."""
 
 import json
 from typing import TYPE_CHECKING, Annotated
@@ -22,9 +22,10 @@ def shortcuts(
     plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
-    """Search levels of tasks for rules that beat their shortcut baselines; `!` marks a gain of over .05 in skill.
+    """Search the levels of tasks for rules that score above the levels' shortcut baselines.
 
-    A shortcut baseline is the score of the best known rule that avoids what the task tests.
+    A shortcut baseline is the score of the best known rule that avoids what the task tests. In the output, `!` marks a
+    rule that gains more than .05 in skill.
     """
     from synthbench.tasks import TASKS
     from synthbench.tasks._search import search_tasks, write_found

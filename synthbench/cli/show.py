@@ -71,8 +71,8 @@ def _parts_of_models() -> list[Registry[Any]]:
 def draw(batch: Batch) -> Text:
     """Draw the first sequence of a batch, inputs above targets; ``.`` marks positions that are not scored.
 
-    Targets are green if they equal the input above them, else magenta. Inputs at unscored positions are cyan if their
-    token is a target elsewhere.
+    Targets are green if they equal the input above them, else magenta. Inputs at unscored positions are cyan if the
+    same token is a target elsewhere in the sequence.
     """
     inputs, targets = batch.inputs[0], batch.targets[0]
     shown = ["." if target == IGNORE else str(target) for target in targets]
@@ -93,9 +93,9 @@ def _prose(unit: type) -> Text:
 
 
 def _conditions(facts: dict[str, Any]) -> list[RenderableType]:
-    """Describe a mechanism as a stock layer (as published) and as a bare one (stripped), one line each.
+    """Describe a mechanism in the conditions stock (as published) and bare (recurrence or attention scores only).
 
-    Options, positions, and sizes at width 64 with 4 heads are given.
+    Each condition has one line with its options, position encoding, and sizes at width 64 with 4 heads.
     """
     if "conditions" not in facts:
         return []
@@ -141,7 +141,7 @@ def _task_numbers(facts: dict[str, Any]) -> Text:
 
 
 def _baselines(unit: type[Task]) -> Text:
-    """Describe the rules behind the shortcut baselines of a task's levels, and the rules that are no shortcuts."""
+    """Describe the rules behind the shortcut baselines of a task's levels, and rules that do not count as shortcuts."""
     text = Text()
     known = [(number, committed_bounds(level)) for number, level in enumerate(unit.ladder(max(LENGTHS)), start=1)]
     measured = [(number, bounds) for number, bounds in known if bounds]

@@ -1,4 +1,4 @@
-"""``synthbench store``: list, merge, export and maintain the rows of a store."""
+"""``synthbench store``: list, merge, export and maintain the rows (results of runs) in a store."""
 
 import dataclasses
 import json
@@ -41,7 +41,7 @@ class Choice:
     status: Annotated[str | None, options.selecting(help="Only rows with this status: ok, diverged, oom, ...")] = None
 
     def rows_of(self, store: "Store", columns: "Sequence[str] | None" = None) -> "pa.Table":
-        """Return the selected rows, with at least the given columns; None means all columns.
+        """Return the selected rows, with at least the given columns (None: all columns).
 
         Raises:
             UnknownName: If a filter such as ``--task`` names a value that no row has.
@@ -77,7 +77,7 @@ def list_store(
     results: options.Results = Path("results"),
     as_json: options.AsJson = False,
 ) -> None:
-    """Count a store's rows by suite, task, mechanism, device and software, with versions; then list files and sizes."""
+    """Count a store's rows by suite, task, mechanism, device and software, each with versions; list files and sizes."""
     from synthbench.results import Store
     from synthbench.results.maintenance import COUNTED, contents
 
@@ -94,9 +94,9 @@ def list_store(
 
 @store_app.command("compact")
 def compact_store(results: options.Results = Path("results")) -> None:
-    """Merge the files of single jobs into one file of rows and one of curves; earlier merged files stay as they are.
+    """Merge the files that single jobs wrote into one file of rows and one of learning curves.
 
-    `run` does this automatically after 200 jobs.
+    Files merged earlier stay as they are. `run` does this automatically after 200 jobs.
     """
     say(f"{_existing(results).compact()} files merged", err=True)
 
@@ -107,10 +107,10 @@ def merge_stores(
     results: options.Results = Path("results"),
     as_json: options.AsJson = False,
 ) -> None:
-    """Add the rows and curves of other stores; exit 1 if a run ended differently there, or if anything was left out.
+    """Add the rows and learning curves of other stores to this store.
 
-    A run with the same content in both stores is kept once. If the contents differ, this store's row is kept and the
-    other one is listed.
+    Exit with code 1 if a run ended differently in another store, or if anything was left out. A run with the same
+    content in both stores is kept once. If the contents differ, this store's row is kept and the other one is listed.
     """
     from synthbench.results import Store
     from synthbench.trust.bundle import opened
@@ -222,7 +222,7 @@ def _existing(results: Path, *, is_written: bool = True) -> "Store":
     """Open an existing store, without creating one.
 
     Raises:
-        StoreError: If there is no store, or ``is_written`` is set and it cannot be written.
+        StoreError: If there is no store, or if ``is_written`` is set and the store cannot be written.
     """
     from synthbench.results import Store
 

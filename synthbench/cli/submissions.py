@@ -1,4 +1,4 @@
-"""``synthbench verify``, ``submit`` and ``compare``: check, share and compare rows."""
+"""``synthbench verify``, ``submit`` and ``compare``: check, share and compare rows (results of runs)."""
 
 import dataclasses
 import json
@@ -37,9 +37,10 @@ def verify(
     by: Annotated[str | None, typer.Option(help="With --into: the verifier's name.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Check all rows, run a sample of them again and compare; exit 1 unless all results agree.
+    """Check all rows of results, train a sample of the runs again and compare.
 
-    The sample is drawn by a hash of the rows. On the same kind of CPU with the same versions, every bit must agree.
+    Exit with code 1 unless all results agree. A hash of the rows draws the sample. On the same kind of CPU with the
+    same versions, every bit must agree.
     """
     from synthbench.trust.submission import receive
     from synthbench.trust.verify import Sampling
@@ -84,7 +85,7 @@ def submit(
         str, typer.Option(help="Device of the rows: cpu or cuda. auto: the only one with rows.")
     ] = "auto",
 ) -> None:
-    """Pack a complete set of rows for submission; if any is missing, list what is missing and exit 1."""
+    """Pack a complete set of rows for submission; if rows are missing, list them and exit with code 1."""
     from synthbench.runner.request import Request
     from synthbench.trust.submission import submit as submit_rows
 
@@ -126,11 +127,12 @@ def compare(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Compare mechanisms, stores or commits run by run: differences of skill, second − first, with intervals and tests.
+    """Compare mechanisms, stores or commits run by run, by their differences of skill, second − first.
 
-    The rows of mechanisms and commits are taken from --results and from the rows that come with synthbench. If stores
-    or commits are compared, --mech selects the mechanisms. If there are more than two mechanisms, the table has a row
-    for every pair. On tasks with levels, the skill is the score, from 0 to 1.
+    Intervals and significance tests are given. The rows (results of runs) of mechanisms and commits are taken from
+    --results and from those that come with synthbench. If stores or commits are compared, --mech selects the
+    mechanisms. If there are more than two mechanisms, the table has a line for every pair. On tasks with levels, the
+    skill is the score, from 0 to 1.
     """
     import pandas as pd
 
