@@ -1,4 +1,4 @@
-"""The longest sequence that fits into a given memory, found by trial instead of a formula."""
+"""The longest sequence that a mechanism can process within a memory limit, found by trial instead of a formula."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -43,13 +43,13 @@ def measure(
     batch_size: int,
     dtype: str,
 ) -> Iterator[Row]:
-    """Find the longest sequence that a layer of each mechanism can process, to within a sixteenth of its length.
+    """Find the longest sequence that a layer of each mechanism can process, to within a sixteenth.
 
-    The length is found for the forward pass alone, and for the forward and backward pass together. Rows that the table
-    already has, for the same version of the mechanism, are not measured again.
+    The length is found for the forward pass alone, and for the forward and backward pass together; each gives one row.
+    Rows that the table already has, for the same version of the mechanism, are not measured again.
 
     Args:
-        mechanisms: Options of each mechanism, by its name.
+        mechanisms: Options of each mechanism, with the mechanisms' names as keys.
         table: Table to which rows are added; its device is measured.
         gigabytes: Limit on the memory of tensors beyond parameters and inputs, in GiB.
         longest: Longest length to try, in tokens.
@@ -90,7 +90,10 @@ def _attempt(name: str, arguments: Mapping[str, Any], setting: Setting, length: 
 def _longest(
     attempt: Callable[[int], Call], device: torch.device, budget: int, longest: int, max_seconds: float
 ) -> dict[str, Any]:
-    """Double the length until a call exceeds ``budget`` bytes, then bisect between the last two lengths."""
+    """Double the length until a call exceeds ``budget`` bytes, then bisect between the last two lengths.
+
+    The search also ends beyond ``longest`` tokens, or once a call takes more than ``max_seconds``.
+    """
     fits: dict[str, Any] = {"length": None, "peak_bytes": None, "seconds": None}
     ended, too_long, length = "memory", None, SHORTEST
     while length <= longest:

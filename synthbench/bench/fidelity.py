@@ -1,9 +1,10 @@
-"""Errors of linear attention against the kernel that it approximates, compared with the mean of the values so far.
+"""Errors of linear attention against the kernel that it approximates, compared with those of a running mean.
 
-This running mean ignores queries and keys. The protocol is that of the SLAY paper's Table 6. Inputs and projections are
-random and shared by all estimators; the error is measured on the layer's outputs. Three results are added to the
-paper's results: the running mean, the limits of infinitely many features, and the errors of single approximations.
-The single approximations are quadrature, and quadrature with either anchors or random features.
+The running mean is the mean of the values up to each position; it ignores queries and keys. The protocol is that of the
+SLAY paper's Table 6. Inputs and projections are random and shared by all estimators (ways to compute or approximate the
+attention); the error is measured on the layer's outputs. Three results are added to the paper's results: the running
+mean, the limits of infinitely many features, and the errors of single approximations. The single approximations are
+quadrature, and quadrature with either anchors or random features.
 
 The projections of the published protocol have biases. The biases add the same correct part to the outputs of every
 estimator, including the running mean, so all errors look smaller. Without biases, the error of the running mean is 0.79
@@ -87,17 +88,19 @@ def measure(
     bias: bool = True,
     mechanisms: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[Row]:
-    """Measure error and latency of every estimator of attention at some budgets of the paper, one row per seed.
+    """Measure error and latency of estimators of attention, one row for each estimator, budget and seed.
 
-    Rows that the table already has, for the same versions of the mechanisms, are not measured again.
+    An estimator computes or approximates the attention. Rows that the table already has, for the same versions of the
+    mechanisms, are not measured again.
 
     Args:
-        names: Names of budgets (lengths and numbers of features): small, medium, large.
+        names: Names of the paper's budgets (lengths and numbers of features): small, medium, large.
         seeds: Seeds, each of which draws new inputs, projections and features.
         table: Table to which rows are added; its device is measured.
         num_repeats: Number of timings of an estimator, of which the median is reported.
         bias: True if the projections have biases, as in the paper.
-        mechanisms: Options of mechanisms to measure instead of the paper's estimators, by the mechanism's name.
+        mechanisms: Options of mechanisms to measure instead of the paper's estimators, with the mechanisms' names as
+            keys.
 
     Raises:
         UnknownName: If a budget, mechanism or option does not exist.
@@ -113,9 +116,10 @@ def measure(
 
 
 def sweep(seeds: Sequence[int], table: Table, *, num_repeats: int, bias: bool = True) -> Iterator[Row]:
-    """Measure ``slay`` at the smallest budget, and with one option changed at a time, against the running mean.
+    """Measure ``slay`` at the smallest budget (length and numbers of features), then with one option changed at a time.
 
-    Arguments and exceptions are the same as for :func:`measure`.
+    The exact kernel and the running mean are measured beside it. Arguments and exceptions are the same as for
+    :func:`measure`.
     """
     base = BUDGETS["small"]
     budgets = [
@@ -131,7 +135,7 @@ def sweep(seeds: Sequence[int], table: Table, *, num_repeats: int, bias: bool = 
 def _all(
     budgets: Sequence[Budget], seeds: Sequence[int], table: Table, others: Others, *, num_repeats: int, bias: bool
 ) -> Iterator[Row]:
-    """Yield rows of the exact kernel, ``slay``, the running mean of values and ``others``; skip seeds in the table."""
+    """Yield rows for the exact kernel, ``slay``, the running mean and ``others``, but not for seeds in the table."""
     for budget in budgets:
         for seed in seeds:
             begun = {"bench": "fidelity", "budget": budget.name, "bias": bias, "seed": seed}
@@ -145,16 +149,20 @@ def _all(
 
 
 def _about(estimator: str) -> dict[str, str]:
-    """Return an estimator's name, and the versions of its mechanism and of the mechanism with the exact kernel."""
+    """Return an estimator's name, and the versions of its mechanism and of the mechanism with the exact kernel.
+
+    An estimator is a way to compute or approximate attention.
+    """
     name, _ = parse_term(estimator)
     unit = MECHANISMS[name] if name in MECHANISMS and name != "mean" else Slay
     return {"estimator": estimator, "mech_version": f"{version_of(unit)} against {version_of(YatSpherical)}"}
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Compute mean errors over seeds for every budget and estimator, in the order of the rows.
+    """Compute mean errors over seeds for every budget and estimator of attention, in the order of the rows.
 
-    ``rel_l2_std`` is the sample standard deviation of ``rel_l2`` over seeds; ``latency_ms`` is the median over seeds.
+    ``rel_l2`` is the relative L2 error and ``rel_l2_std`` its sample standard deviation over seeds; ``latency_ms`` is
+    the median over seeds.
     """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -180,7 +188,10 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _rows(
     budget: Budget, seed: int, others: Others, device: torch.device, *, num_repeats: int, bias: bool
 ) -> list[dict[str, Any]]:
-    """Measure all estimators on the device; random numbers are drawn on the CPU, so they are the same on any device."""
+    """Measure all estimators on the device; random numbers are drawn on the CPU, so that devices get the same ones.
+
+    An estimator is a way to compute or approximate attention.
+    """
     generator = torch.Generator().manual_seed(seed)
     target = YatSpherical(model_dim=MODEL_DIM, num_heads=NUM_HEADS, epsilon=EPSILON, bias=bias, generator=generator)
     x = torch.randn(BATCH_SIZE, budget.length, MODEL_DIM, generator=generator)
@@ -207,7 +218,7 @@ def _rows(
 
 
 def errors(out: Float[Tensor, "*batch dim"], expected: Float[Tensor, "*batch dim"]) -> dict[str, float]:
-    """Compute the relative L2 error, the mean cosine similarity of output vectors, and the mean squared error."""
+    """Compute relative L2 error of ``out``, mean cosine similarity to ``expected``, and mean squared error."""
     difference = out - expected
     return {
         "rel_l2": float(difference.norm() / expected.norm()),
@@ -217,7 +228,10 @@ def errors(out: Float[Tensor, "*batch dim"], expected: Float[Tensor, "*batch dim
 
 
 def estimators_of(budget: Budget, seed: int, device: torch.device) -> dict[str, Estimator]:
-    """Build the paper's other mechanisms, single approximations, and limits of infinitely many features, by name."""
+    """Build estimators of attention, with their names as keys.
+
+    They are the paper's other mechanisms, single approximations of the kernel, and limits of infinitely many features.
+    """
     slay = cast("Slay", _mechanism("slay", budget, seed).to(device))
 
     def exponentials(x: Tensor) -> Tensor:
@@ -243,7 +257,7 @@ def estimators_of(budget: Budget, seed: int, device: torch.device) -> dict[str, 
 
 
 def _checked(mechanisms: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Check mechanisms and their options.
+    """Check mechanisms and their options, and return the options converted to their types.
 
     Raises:
         UnknownName: If a mechanism or an option does not exist.
@@ -267,12 +281,15 @@ def _chosen(
 
 
 def running_mean(_q: Tensor, _k: Tensor, v: Tensor) -> Tensor:
-    """Average the values so far, ignoring queries and keys, as a reference for the errors of all estimators."""
+    """Average the values up to each position, ignoring queries and keys, as a reference for all estimators."""
     return v.cumsum(-2) / torch.arange(1, v.shape[-2] + 1, dtype=v.dtype, device=v.device).unsqueeze(-1)
 
 
 def _mechanism(name: str, budget: Budget, seed: int) -> Attention:
-    """Build a mechanism with the budget's numbers of features; a variant with one number ``M`` gets ``M = D * P``."""
+    """Build a mechanism with the budget's numbers of features.
+
+    A variant whose number of features is a single option ``M`` gets ``M = D * P``: random times polynomial features.
+    """
     unit = MECHANISMS[name]
     sizes: dict[str, Any] = {"R": budget.nodes, "D": budget.features, "P": budget.polynomial, "epsilon": EPSILON}
     sizes["M"] = budget.features * budget.polynomial

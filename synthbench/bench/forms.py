@@ -2,7 +2,8 @@
 
 ``layer`` is the whole mechanism with its projections. ``attend`` is the part between the projections: from queries,
 keys and values to the outputs of the heads. ``layer`` and ``attend`` use the algorithm that the mechanism chooses. The
-other forms compute the same outputs as ``attend``, each by a fixed algorithm:
+other forms compute the same outputs as ``attend``, each by a fixed algorithm. Attention by features, that is, linear
+attention, has these forms:
 
 ===============  =====================================================================================================
 form             algorithm for attention by features
@@ -15,8 +16,8 @@ form             algorithm for attention by features
 ``published``    as in the papers' code: prefix sums, or a loop over chunks and quadrature nodes
 ===============  =====================================================================================================
 
-Attention by features is linear attention. Attention by scores, one for each pair of tokens, has the forms ``dense``,
-``blocked``, ``tiled`` and ``kernel``.
+Attention by scores computes a score for each pair of tokens; it has the forms ``dense``, ``blocked``, ``tiled`` and
+``kernel``.
 """
 
 from collections.abc import Callable, Mapping
@@ -63,7 +64,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Setting:
-    """Direction, sizes, device and number type of a measured call."""
+    """Settings of a measured call: direction, length, batch size, device and number type."""
 
     direction: str
     length: int
@@ -73,7 +74,10 @@ class Setting:
 
 
 def forms_of(unit: Mechanism, setting: Setting) -> list[Form]:
-    """List the forms of a mechanism that the setting's device can run; forms that take ``heads`` give equal outputs."""
+    """List the forms (ways to compute) of a mechanism that the setting's device can run.
+
+    All forms that take ``heads`` (queries, keys and values) give equal outputs.
+    """
     forms = [Form("layer", "layer", unit.forward)]
     if not isinstance(unit, Attention):
         return forms
@@ -136,7 +140,10 @@ def inputs_of(setting: Setting) -> Inputs:
 
 
 def call_of(form: Form, inputs: Inputs, setting: Setting) -> Call:
-    """Make a function that runs a form's forward pass, and its backward pass unless the direction is ``forward``."""
+    """Make a function that runs the forward pass of a form (way to compute a mechanism).
+
+    It also runs the backward pass, unless the direction is ``forward``.
+    """
     given = inputs[form.takes]
 
     def forward() -> None:

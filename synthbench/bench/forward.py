@@ -13,7 +13,7 @@ BATCH_SIZE = 8
 
 
 def forward_ms(name: str, arguments: Mapping[str, Any], length: int) -> float:
-    """Measure the median milliseconds of a forward pass of 8 sequences, with the threads of this process."""
+    """Measure the median milliseconds of a forward pass of 8 sequences, on the threads that this process uses."""
     mechanism = MECHANISMS[name](
         **arguments, max_length=max(LENGTHS), generator=torch.Generator().manual_seed(0)
     ).eval()
@@ -24,7 +24,7 @@ def forward_ms(name: str, arguments: Mapping[str, Any], length: int) -> float:
 
 
 def next_to_softmax(name: str, arguments: Mapping[str, Any]) -> dict[int, dict[str, float]]:
-    """Time a mechanism at each of ``LENGTHS``, in milliseconds and as a multiple of the time of softmax attention."""
+    """Time a mechanism at each of ``LENGTHS``: in milliseconds, and as a multiple of the time of softmax attention."""
     times: dict[int, dict[str, float]] = {}
     for length in LENGTHS:
         ours, theirs = forward_ms(name, arguments, length), forward_ms("softmax", {}, length)

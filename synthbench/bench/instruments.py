@@ -1,4 +1,4 @@
-"""Instruments of benchmarks, for the times of calls, their peak memory, and the rates that a device reaches."""
+"""Functions that measure for benchmarks: times of calls, their peak memory, and the rates that a device reaches."""
 
 import ctypes
 import gc
@@ -36,7 +36,7 @@ COPIED = {"cpu": 2**25, "cuda": 2**28}
 
 @contextmanager
 def as_in_a_worker() -> Iterator[None]:
-    """Measure under the conditions of a training worker: one thread, in a process that keeps freed memory for reuse.
+    """Run a ``with`` block as in a training worker: on one thread, in a process that keeps freed memory for reuse.
 
     Afterwards, the settings of the process are restored, but not the settings of glibc (the C library).
     """
@@ -57,7 +57,7 @@ def give_back_memory() -> None:
 
 
 def of_glibc(name: str) -> Callable[..., int] | None:
-    """Return a function of glibc, or None if the system has another C library."""
+    """Return the function of glibc with the given name, or None if the system has another C library."""
     if not sys.platform.startswith("linux"):
         return None
     return getattr(ctypes.CDLL(None), name, None)
@@ -76,7 +76,10 @@ _GLIBC_OPTIONS = {-3: "MALLOC_MMAP_THRESHOLD_", -1: "MALLOC_TRIM_THRESHOLD_"}
 
 
 def interleaved(calls: Mapping[str, Call], num_repeats: int, device: torch.device) -> dict[str, list[float]]:
-    """Measure several calls in turn, so that a slow minute slows all of them; return the seconds of each repeat."""
+    """Time several calls in turn, so that a slow minute slows all of them equally.
+
+    Return the seconds of each repeat, with the names of the calls as keys.
+    """
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(num_repeats):
         for name, call in calls.items():
@@ -106,7 +109,7 @@ def seconds(call: Call, device: torch.device) -> float:
 
 
 def _queued(call: Call, count: int, device: torch.device, *, held_s: float) -> tuple[float, float]:
-    """Queue calls on a GPU that first waits ``held_s`` seconds; return the host's and the GPU's seconds per call."""
+    """Queue ``count`` calls on a GPU that first waits ``held_s`` seconds; return host and GPU seconds per call."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize(device)
     if held_s:
@@ -161,7 +164,10 @@ def _flops_of_product(_added_to: torch.Size, a: torch.Size, b: torch.Size, **_: 
 
 
 class _Untracked(ModuleTracker):
-    """A module tracker that sets no hooks, because hooks fail in modules that are called while gradients are off."""
+    """A module tracker for PyTorch's counter of operations that sets no hooks.
+
+    Hooks fail in modules that are called while gradients are off.
+    """
 
     # Not `Self`, which beartype cannot check under jaxtyping's import hook.
     def __enter__(self) -> "_Untracked":  # noqa: PYI034
@@ -194,7 +200,10 @@ class Roof:
 
 
 def roof_of(device: torch.device, dtype: torch.dtype, num_repeats: int = 5) -> Roof:
-    """Measure the rates that a device reaches in a large matrix product and a large copy, as medians of repeats."""
+    """Measure the rates of arithmetic and memory access that a device reaches, as medians of repeats.
+
+    The operations are a large matrix product and a large copy.
+    """
     side, count = SQUARE[device.type], COPIED[device.type]
     square = torch.randn(side, side).to(device, dtype)
     numbers = torch.zeros(count, device=device, dtype=dtype)
@@ -207,6 +216,6 @@ def roof_of(device: torch.device, dtype: torch.dtype, num_repeats: int = 5) -> R
 
 
 def exponent(lengths: Sequence[int], costs: Sequence[float]) -> float:
-    """Estimate the exponent with which a cost grows with the length, by a straight line through the logarithms."""
+    """Estimate the exponent with which a cost grows with the length, by fitting a line to the logarithms of both."""
     slope, _ = np.polyfit(np.log(lengths), np.log(costs), deg=1)
     return float(slope)

@@ -23,8 +23,8 @@ CHUNK = 128
 def publish(model: nn.Module) -> bool:
     """Make a model compute attention as in its authors' code; return whether any layer has such a published form.
 
-    The published form is a full matrix of scores for softmax attention. For attention by features it is prefix sums, or
-    for SLAY a loop over quadrature nodes.
+    For softmax attention, the published form is a full matrix of scores. For attention by features (linear attention),
+    it is prefix sums, or a loop over quadrature nodes in the case of SLAY.
     """
     has_published = False
     for module in model.modules():
@@ -46,9 +46,9 @@ def published(unit: FeatureAttention | Softmax, q: Tensor, k: Tensor, v: Tensor)
 
 
 def per_node_chunks(mechanism: ProductAttention, q: KeyRows, k: KeyRows, v: ValueRows) -> ValueRows:
-    """Attend chunk by chunk, looping over quadrature nodes.
+    """Compute linear attention chunk by chunk, in a loop over quadrature nodes.
 
-    A token thus has only P x D features at a time: the products of P polynomial and D random features.
+    At each node, a token thus has only P x D features: the products of P polynomial and D random features.
     """
     polynomials = [mechanism.polynomial(unit_vectors(x)) for x in (q, k)]
     exponentials = [mechanism.exponential(unit_vectors(x)) for x in (q, k)]
@@ -74,6 +74,6 @@ def per_node_chunks(mechanism: ProductAttention, q: KeyRows, k: KeyRows, v: Valu
 
 
 def prefix_sums(query: FeatureRows, key: FeatureRows, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
-    """Attend by the running sum of key ⊗ value, with one matrix stored per token."""
+    """Compute linear attention by the running sum of key ⊗ value; one matrix is stored per token."""
     states = (key.unsqueeze(-1) * with_ones(v).unsqueeze(-2)).cumsum(-3)
     return normalise((query.unsqueeze(-2) @ states).squeeze(-2), guard, delta)

@@ -114,7 +114,7 @@ def _scaling(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
 
 
 def _of_mechanisms(rows: Sequence[Row], direction: str, suffix: str) -> Drawing | None:
-    """Draw the cost of a layer of each mechanism that the papers compare."""
+    """Draw the cost of one layer against the length, for each mechanism of the suite ``RUN_SUITE``."""
     title = f"Cost of a layer against the length, {direction}"
     caption = "Width 256, 8 heads, with projections; both axes are logarithmic."
     curves = {name: (name, "layer") for name in load_suite(RUN_SUITE).mechanisms}
@@ -122,7 +122,7 @@ def _of_mechanisms(rows: Sequence[Row], direction: str, suffix: str) -> Drawing 
 
 
 def _of_forms(rows: Sequence[Row], mechanism: str, direction: str, suffix: str) -> Drawing | None:
-    """Draw the cost of the forms of one mechanism's attention."""
+    """Draw the cost of one mechanism's attention, with a curve for each form (way to compute it)."""
     caption = "8 heads of 32, from queries, keys and values to the outputs of the heads."
     curves = {form: (mechanism, form) for form in forms.FORMS if form not in ("layer", "attend")}
     return _drawing(rows, curves, f"forms-{mechanism}-{suffix}", f"Forms of {mechanism}, {direction}", caption)
@@ -131,7 +131,7 @@ def _of_forms(rows: Sequence[Row], mechanism: str, direction: str, suffix: str) 
 def _drawing(
     rows: Sequence[Row], curves: Mapping[str, tuple[str, str]], name: str, title: str, caption: str
 ) -> Drawing | None:
-    """Draw time, memory and speed over the length; each curve shows the rows of one mechanism and form."""
+    """Draw time, memory and speed against the length, with a curve for each selected mechanism and form."""
     chosen = {label: [row for row in rows if (row["mechanism"], row["form"]) == of] for label, of in curves.items()}
     ordered = {label: sorted(found, key=lambda row: row["length"]) for label, found in chosen.items() if found}
     if not ordered:
@@ -141,7 +141,7 @@ def _drawing(
 
 
 def _panel(title: str, curves: Mapping[str, Sequence[Row]], x: str, y: str, y_label: str, factor: float = 1.0) -> Panel:
-    """Plot column ``y``, times ``factor``, over column ``x``; curves beyond the number of colours are left out."""
+    """Plot the column ``y``, times ``factor``, against the column ``x``; leave out curves beyond ``MOST_CURVES``."""
     points = {
         label: [(float(row[x]), factor * row[y]) for row in rows]
         for label, rows in itertools.islice(curves.items(), MOST_CURVES)
@@ -239,7 +239,7 @@ _SECTIONS: Mapping[str, Callable[[Sequence[Row]], tuple[list[str], list[Drawing]
 
 
 def _grouped(rows: Sequence[Row], *columns: str) -> list[tuple[tuple[Any, ...], list[Row]]]:
-    """Group rows by the values of some columns; sort the groups by these values."""
+    """Group rows by the values of some columns, and sort the groups by these values."""
 
     def key(row: Row) -> tuple[Any, ...]:
         return tuple(row[column] for column in columns)
@@ -251,14 +251,14 @@ _OF_SCALING = ("longest", "ms", "peak_mb", "time_exponent", "memory_exponent")
 
 
 def _with_ends(facts: Facts) -> Facts:
-    """Add to the longest measured length the reason why the next length failed, such as ``oom``, if there is one."""
+    """Add, after the longest measured length, why the next length failed, such as ``oom`` (out of memory)."""
     return [
         fact if fact["ended"] == "ok" else {**fact, "longest": f"{fact['longest']} ({fact['ended']})"} for fact in facts
     ]
 
 
 def _side_by_side(facts: Facts, names: Sequence[str], across: str, shown: Sequence[str]) -> Facts:
-    """Join the facts with the same values of ``names`` into one line of a table.
+    """Join all facts that agree on the columns ``names`` into one line of a table.
 
     The line has a column for each name in ``shown`` at each value of ``across``.
     """
@@ -272,7 +272,10 @@ def _side_by_side(facts: Facts, names: Sequence[str], across: str, shown: Sequen
 
 
 def _markdown(facts: Facts) -> str:
-    """Write a table, and below it each column whose value is the same on every line, unless it is empty."""
+    """Write a table, but state a column whose value is the same on every line once, below the table.
+
+    Such columns are omitted if they are empty; the first column always stays in the table.
+    """
     first, *others = list(facts[0])
     shared = {name for name in others if len(facts) > 1 and all(fact[name] == facts[0][name] for fact in facts)}
     header = [first, *(name for name in others if name not in shared)]

@@ -2,8 +2,8 @@
 
 A form is one way to compute a mechanism. Time is the median of repeats in which all forms and lengths take turns. So a
 slow minute distorts neither the comparison of forms nor the growth with the length. On a CPU, time is the CPU time of
-the process. Memory is the peak memory of tensors, without the inputs. The lower bound is the time for a form's
-arithmetic, or for moving its inputs and outputs, whichever is longer. It assumes the rates that the device reaches in a
+the process. Memory is the peak memory of tensors, without the inputs. The lower bound is the longer of two times: that
+of a form's arithmetic, and that of moving its inputs and outputs. It assumes the rates that the device reaches in a
 large matrix product and a large copy. The operations of a Triton kernel cannot be counted, so the operations of the
 corresponding PyTorch form are used.
 """
@@ -91,13 +91,13 @@ def measure(
     """Measure every mechanism, form, direction and length, except for rows that the table already has.
 
     A form is one way to compute a mechanism; a direction is the forward pass alone or with the backward pass. All rows
-    of one mechanism and direction are yielded together, since forms and lengths take turns.
+    of one mechanism and direction are yielded together, since forms and lengths are timed in turn.
 
-    A form that is expected to exceed a limit gets a row that says so, and no rows at longer lengths. The cost is
-    expected to quadruple from one length to the next. A row of an older version of a mechanism is measured again.
+    The cost of a form is expected to quadruple from one length to the next. If it would exceed a limit, the form gets a
+    row that says so, and no rows at longer lengths. A row of an older version of a mechanism is measured again.
 
     Args:
-        mechanisms: Options of each mechanism, by its name.
+        mechanisms: Options of each mechanism, with the mechanisms' names as keys.
         lengths: Sequence lengths in tokens, in any order.
         table: Table to which rows are added; its device is measured.
         forms: Names of the forms to measure, if the mechanism offers them.
@@ -178,11 +178,11 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def against_naive(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Compute the speed-up over the naive form at each length, and the memory divided by the naive form's memory.
+    """Compute the speed-up over the naive form at each length, and the memory as a fraction of the naive form's memory.
 
-    A form is a way to compute a mechanism. The naive form is ``published`` or ``dense``. It is compared with
-    ``attend``, and with ``tiled`` if the mechanism has this form. Memory is compared at the longest length at which
-    both forms were measured. All rows must have the same device, batch size and number type.
+    A form is a way to compute a mechanism. The naive form is ``published`` or ``dense``. The form ``attend`` is
+    compared with it, and also ``tiled`` if the mechanism has this form. Memory is compared at the longest length at
+    which both forms were measured. All rows must have the same device, batch size and number type.
     """
     measured = sorted((row for row in rows if row["status"] == "ok"), key=lambda row: row["length"])
     by_form = {(row["mechanism"], row["direction"], row["length"], row["form"]): row for row in measured}
@@ -204,7 +204,10 @@ def against_naive(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 class _Course:
-    """The progress of one mechanism in one direction over growing lengths: which forms may still be measured."""
+    """The progress of one mechanism in one direction over growing lengths: it tells which forms may still be measured.
+
+    A direction is the forward pass alone or with the backward pass; a form is a way to compute the mechanism.
+    """
 
     def __init__(self, table: Table, limits: Limits) -> None:
         self.table, self.limits = table, limits
@@ -213,7 +216,7 @@ class _Course:
     def status(self, form: str) -> str | None:
         """Return ``ok`` if a form may be measured, or ``over budget`` if it is expected to exceed a limit.
 
-        Return None if the latest row, of a shorter length, was not ``ok``.
+        Return None if the form's latest row, at a shorter length, was not ``ok``.
         """
         latest = self.latest.get(form)
         if latest is None:
@@ -225,7 +228,10 @@ class _Course:
         return "over budget" if is_too_slow or 4 * latest["peak_bytes"] > self.limits.gigabytes * 2**30 else "ok"
 
     def has(self, row: Row) -> bool:
-        """Return whether the table has a usable row of the same measurement; if so, note it as the form's latest."""
+        """Return whether the table has a usable row of the same measurement; if so, note it as the form's latest row.
+
+        A row that was over earlier limits is not usable if it may be within the present ones.
+        """
         known = self.table.find(row)
         # A row that was over earlier limits may be within the present ones.
         if known is None or (known["status"] == "over budget" and row["status"] != known["status"]):
@@ -242,7 +248,7 @@ class _Course:
 
 @dataclass(frozen=True)
 class _Cost:
-    """Cost of one call of a form."""
+    """Cost of one call of a form (way to compute a mechanism)."""
 
     peak_bytes: int
     flops: int
@@ -264,7 +270,7 @@ class _Trial:
     """Seconds of each timed call."""
 
     def row(self, roof: Roof) -> dict[str, Any]:
-        """Return the row of the trial, with the lower bound of the time and its ratio to the median time."""
+        """Return the row of measurements, with the lower bound of the time and the bound's ratio to the median time."""
         names = ("median_ms", "spread", "tokens_per_s", "peak_bytes", "flops", "floor_ms", "roofline_share")
         if self.cost is None:
             return {**self.about, **dict.fromkeys(names)}
@@ -282,7 +288,10 @@ class _Trial:
 
 
 def _tried(forms: Sequence[Form], setting: Setting, about: Row, course: _Course) -> list[_Trial]:
-    """Measure one call of each form at one length, if the form may be measured and the table has no row of it."""
+    """Make a trial of each form at one length, except for rows in the table and forms that failed at a shorter length.
+
+    A form is a way to compute a mechanism. The cost of one call is measured unless it is expected to exceed a limit.
+    """
     trials: list[_Trial] = []
     inputs: Inputs | None = None
     for form in forms:
@@ -312,7 +321,7 @@ def _tried(forms: Sequence[Form], setting: Setting, about: Row, course: _Course)
 
 
 def _time(trials: Sequence[_Trial], num_repeats: int) -> None:
-    """Time the trials that can run; the lengths take turns, and so do the forms at each length."""
+    """Time the trials (each a form at one length) that can run, in turn over lengths and over the forms of a length."""
     can_run = [trial for trial in trials if trial.cost is not None]
     for _ in range(num_repeats):
         for setting, group in groupby(can_run, key=lambda trial: trial.setting):
@@ -323,7 +332,7 @@ def _time(trials: Sequence[_Trial], num_repeats: int) -> None:
 
 
 def _turn(trial: _Trial, inputs: Inputs) -> float:
-    """Time one call; if it is brief, make an untimed call before it."""
+    """Time one call of a trial (a form at one length); if it is brief, make an untimed call before it."""
     call = call_of(trial.form, inputs, trial.setting)
     if trial.cost is not None and trial.cost.seconds < BRIEF_S:
         call()

@@ -1,7 +1,7 @@
 """Speed of several ways to train: run by run, batched, replayed from a CUDA graph, in processes, and as published.
 
-Batched runs train as one program; published attention is computed as in its authors' code. All rates are in
-run-steps per second; a run-step is one gradient step of one run at the suite's batch size. Ratios compare rates of the
+Batched runs train as one program; published attention is computed as in its authors' code. All rates are in run-steps
+per second; a run-step is one gradient step of one run at the suite's batch size. Each ratio compares two rates of the
 same row.
 """
 
@@ -53,10 +53,11 @@ def measure(
     num_steps: int,
     num_repeats: int,
 ) -> Iterator[Row]:
-    """Measure the training rates of every selected mechanism at every length, as medians of repeated timings.
+    """Measure the training rates (run-steps per second) of the selected mechanisms at every length.
 
-    Worker processes are not timed on a GPU, since they would share its memory. Steps are replayed from a CUDA graph
-    only on a GPU. Rows that the table already has, for the same version of a mechanism, are not measured again.
+    The rates are medians of repeated timings; a run-step is one training step of one run. Worker processes are not
+    timed on a GPU, since they would share its memory. Steps are replayed from a CUDA graph only on a GPU. Rows that the
+    table already has, for the same version of a mechanism, are not measured again.
 
     Args:
         expressions: Expressions that select mechanisms; if empty, all mechanisms of the suite.
@@ -105,13 +106,19 @@ def measure(
 
 
 def _runs(cell: Cell, count: int, num_rates: int) -> list[Run]:
-    """Make ``count`` runs; each seed has one at the suite's first learning rate, one at half, one at a quarter, ..."""
+    """Make ``count`` runs with ``num_rates`` learning rates for each seed.
+
+    The rates of a seed are the suite's first learning rate, half of it, a quarter of it, and so on.
+    """
     rate = cell.suite.training.learning_rates[0]
     return [Run(cell, index // num_rates, rate / 2 ** (index % num_rates)) for index in range(count)]
 
 
 def _rates(runs: Sequence[Run], num_steps: int, num_repeats: int, device: torch.device) -> dict[str, Any]:
-    """Measure the run-steps per second of each way to train in one process; None for a way that is not available."""
+    """Measure the run-steps per second of each way to train in one process; None for a way that is not available.
+
+    A run-step is one training step of one run.
+    """
     program = partial(Program, num_steps=num_steps, device=device)
     looped = runs[:LOOPED]
     rates: dict[str, Any] = {
@@ -140,12 +147,12 @@ def _ratios(rates: dict[str, Any]) -> dict[str, float | None]:
 
 
 def cells_of(suite: Suite, mechanisms: Selection, length: int, device_type: str) -> list[Cell]:
-    """Make one cell (task × mechanism) per mechanism, with task ``reverse``."""
+    """Make one cell (task × mechanism) per mechanism, with the task ``reverse`` at the given length."""
     return make_cells(suite, {TASK: {"length": str(length)}}, mechanisms, device_type=device_type, is_full=False)
 
 
 def _rate(programs: Sequence["Program"], num_repeats: int) -> float:
-    """Measure the run-steps per second of all programs together; they take turns, and the median repeat counts."""
+    """Measure the run-steps (training steps times runs) per second of programs that take turns, by the median."""
     seconds = []
     for repeat in range(-programs[0].num_warm_ups, num_repeats):
         began = time.perf_counter()
@@ -157,7 +164,7 @@ def _rate(programs: Sequence["Program"], num_repeats: int) -> float:
 
 
 def _published_rate(programs: Sequence["Program"], num_repeats: int) -> float | None:
-    """Measure the rate with attention computed as in its authors' code; None if a mechanism has no such form."""
+    """Measure the run-steps per second with attention as in its authors' code; None if a model has no such form."""
     is_published = [publish(program.trainer.model) for program in programs]
     return _rate(programs, num_repeats) if all(is_published) else None
 
@@ -173,7 +180,7 @@ class Program:
         self.num_run_steps = len(runs) * num_steps
 
     def run(self) -> None:
-        """Take all steps and wait until the device is done."""
+        """Take all training steps and wait until the device has finished them."""
         for inputs, targets, columns in self.batches:
             self.trainer.step(inputs[0], targets[0], columns)
         if self.trainer.device.type == "cuda":
@@ -181,7 +188,7 @@ class Program:
 
 
 def _worker_rate(cell: Cell, *, num_steps: int, num_repeats: int) -> float:
-    """Measure the run-steps per second of one of several worker processes, with one run and one thread."""
+    """Measure the run-steps per second of one worker process among several, with one run and one thread."""
     program = Program(_runs(cell, 1, 1), num_steps, torch.device("cpu"))
     wait_for_all()
     return _rate([program], num_repeats)

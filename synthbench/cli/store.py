@@ -208,7 +208,7 @@ def store_doctor(
     results: options.Results = Path("results"),
     as_json: options.AsJson = False,
 ) -> None:
-    """Read every file of a store and check every row and curve; exit 1 if something is broken and was not repaired."""
+    """Read every file of a store and check every row and curve; exit with code 1 if a fault is found and not mended."""
     from synthbench.results.maintenance import examine
 
     broken = examine(_existing(results, is_written=repair), is_repairing=repair)

@@ -138,7 +138,7 @@ def commit_warning() -> str | None:
 
 
 def _checkout() -> dict[str, Any]:
-    """Return the commit of the checkout that the package runs from, and whether its code has uncommitted changes.
+    """Return the commit of the Git checkout that the package runs from, and whether its code has uncommitted changes.
 
     Without a repository, ``SYNTHBENCH_COMMIT`` may state the commit; the code is then assumed to be unchanged.
     """

@@ -1,6 +1,7 @@
-"""Estimates how long jobs will take, from the times in earlier rows of results or, without such rows, from the work.
+"""Estimates how long jobs will take, from the times in earlier rows of results or, without them, from the work.
 
-Estimates decide only the order of jobs and the displayed remaining time; they affect no number in a row.
+The work of a run is the number of its tokens, weighted by the sequence length. Estimates decide only the order of jobs
+and the displayed remaining time; they affect no number in a row.
 """
 
 from collections.abc import Mapping
@@ -48,17 +49,22 @@ def cost_columns(cell: Cell) -> dict[str, Any]:
 
 
 def work(columns: Mapping[str, Any] | pd.DataFrame) -> Any:
-    """Compute the work of one run: tokens times ``1 + length / 64``, since tokens cost more in long sequences."""
+    """Compute the work of one run: training tokens times ``1 + length / 64``.
+
+    A token costs more in a long sequence.
+    """
     length = columns["seq_len"]
     return columns["steps_planned"] * columns["batch_size"] * length * (1 + length / 64)
 
 
 class Estimates:
-    """Estimates the seconds of a run: its :func:`work` times the median seconds per work in the most similar rows.
+    """Estimates the seconds of a run from the most similar earlier runs.
+
+    The estimate is the :func:`work` of the run times the median seconds per unit of work in the most similar rows.
 
     Args:
-        rows: Rows with the columns ``TIMED``, as :meth:`synthbench.results.Store.runs` returns them. Only rows with
-            status ``ok`` or ``diverged`` are used. None if nothing was measured.
+        rows: Rows of results with the columns ``TIMED``, as :meth:`synthbench.results.Store.runs` returns them. Only
+            rows with status ``ok`` or ``diverged`` are used. None if nothing was measured.
     """
 
     def __init__(self, rows: pd.DataFrame | None = None) -> None:

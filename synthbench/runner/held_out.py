@@ -1,10 +1,10 @@
 """Held-out tests, which measure the scores of models that ran foreign code (code that does not come with synthbench).
 
-The judge, the process of the command, draws new sequences and keeps their targets secret. Each question is one sequence
-up to a scored position, so the worker that trained the model gets neither targets nor later tokens. If a task reads all
-answers at the last position, its questions are whole sequences. The worker writes the answers and its rows of results
-into the folder of its job. The judge accepts only the rows of that job, and replaces their scores by its own
-measurements.
+The judge, which is the process of the command, draws new sequences and keeps their targets secret. Each question is one
+sequence up to a scored position, so the worker that trained the model gets neither targets nor later tokens. If a task
+reads all answers at the last position, its questions are whole sequences. The worker writes the model's answers and its
+rows of results into the folder of its job (the runs that it trains). The judge accepts only the rows of that job, and
+replaces their scores by its own measurements.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ MOST_DRAWS = 64
 class Questions:
     """The questions of one test, each a sequence that is cut off after one of its scored positions.
 
-    Sequences stay whole if the task reads all answers at the last position.
+    The model must predict the target there. Sequences stay whole if the task reads all answers at the last position.
     """
 
     inputs: Int[np.ndarray, "count length"]
@@ -95,7 +95,7 @@ def questions_of(cell: Cell, salt: str) -> dict[int, Questions]:
 
 
 def _draw(cell: Cell, number: int, task: Task, length: int, count: int, salt: str) -> Questions:
-    """Draw up to ``count`` questions, each at one scored position; all scored positions are equally likely."""
+    """Draw up to ``count`` questions, each about one scored position; all scored positions are equally likely."""
     seed = int.from_bytes(hashlib.sha256(salt.encode()).digest())
     rng = np.random.default_rng(seed)
     inputs, places, targets = [np.empty((0, length), np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -129,7 +129,7 @@ def write_inputs(questions: Mapping[int, Questions], folder: Path, run_id: str) 
 
 @torch.inference_mode()
 def answer(model: SequenceModel, runs: Sequence[Run], folder: Path, device: torch.device) -> None:
-    """Answer the questions in a folder with the trained model, and write the answers; without questions, do nothing.
+    """Let the trained model answer the questions in a folder, and write the answers; without questions, do nothing.
 
     Args:
         model: Model that computes all runs at once.
@@ -194,7 +194,10 @@ def results_of(questions: Mapping[int, Questions], folder: Path, run_id: str) ->
 
 
 def _losses(logits: Float[np.ndarray, "count classes"], targets: Int[np.ndarray, " count"]) -> np.ndarray:
-    """Compute losses in nats; the answers are normalised first, since their probabilities could sum to more than 1."""
+    """Compute losses in nats; the answers are normalised first, since their probabilities may sum to more than 1.
+
+    An answer has a log-probability for each token.
+    """
     with np.errstate(invalid="ignore"):
         shifted = logits - logits.max(-1, keepdims=True)
         losses: np.ndarray = np.log(np.exp(shifted).sum(-1)) - shifted[np.arange(len(targets)), targets]
@@ -202,7 +205,10 @@ def _losses(logits: Float[np.ndarray, "count classes"], targets: Int[np.ndarray,
 
 
 def _standard_error(is_right: Bool[np.ndarray, " count"]) -> float:
-    """Compute the standard error of a fraction of correct answers, as if at least one were right and one wrong."""
+    """Compute the standard error of a fraction of correct answers.
+
+    At least one answer is assumed to be right and one wrong, so the error is never 0.
+    """
     count = max(2, len(is_right))
     share = min(max(is_right.sum() / count, 1 / count), 1 - 1 / count)
     return math.sqrt(share * (1 - share) / count)
@@ -281,7 +287,10 @@ def needs_held_out_test(cell: Cell) -> bool:
 
 
 def folder_of(job: Job, results: Path, driver: str) -> Path:
-    """Return the folder of the store for a job's rows; a job with foreign (not built-in) code has its own store."""
+    """Return the folder of the results store for a job's rows.
+
+    A job with foreign (not built-in) code has a temporary store of its own.
+    """
     if not any(map(is_foreign, job.cells)):
         return results
     return folder_named(results, driver, (*job.missing, *job.untuned)[0].run_id)
@@ -321,8 +330,7 @@ class HeldOutTest:
     def take(self, job: Job) -> list[dict[str, Any]]:
         """Move the rows of a job into the store, with the scores that this process measured, and return these rows.
 
-        Rows of runs that the job was not asked to make are ignored. Return an empty list for a job of built-in
-        components.
+        Ignore rows of runs that the job was not asked to make. For a job of built-in components, return an empty list.
         """
         folder = folder_of(job, self._results, self._driver)
         if folder == self._results:
@@ -350,7 +358,7 @@ class HeldOutTest:
         return questions_of(run.cell, f"{self._salt}:{run.run_id}")
 
     def _hold(self) -> None:
-        """Mark the folder as in use, so that it is not deleted while a job waits in the queue of a cluster."""
+        """Mark the command's folder as in use, so that it is not deleted while a job waits in a cluster's queue."""
         if self._held is None:
             folder = folder_named(self._results, self._driver)
             folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Changes the width or arguments of models until all have about the same number of parameters or state elements."""
+"""Changes the width or options of models until all have about the same number of parameters or state elements."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +34,7 @@ _WORDS: dict[Quantity, str] = {"params": "parameters", "state": "state elements"
 def parse_match(text: str) -> tuple[Quantity, int | None]:
     """Parse a value of ``--match``, such as ``params``, ``state`` or ``state=4096``, into quantity and target number.
 
-    The number is None if the text has none; the size of the suite's first mechanism is then the target.
+    The number is None if the text has none. The target is then the size of the suite's first mechanism.
 
     Raises:
         UnknownName: If the quantity is neither ``params`` nor ``state``.
@@ -49,7 +49,7 @@ def parse_match(text: str) -> tuple[Quantity, int | None]:
 
 
 def all_matched(cells: Sequence[Cell], text: str) -> list[Cell]:
-    """Resize the models of cells (task × mechanism) as ``--match`` asks.
+    """Resize the models of cells (task × mechanism) to the size that the text of ``--match`` asks for.
 
     Mechanisms of the family ``control``, references without learned mixing of tokens, stay as they are.
 
@@ -72,9 +72,9 @@ def all_matched(cells: Sequence[Cell], text: str) -> list[Cell]:
 
 
 def matched_as(cell: Cell, text: str) -> Cell:
-    """Resize the model of a cell (task × mechanism) as ``--match`` asks, and record the request in the cell.
+    """Resize the model of a cell (task × mechanism) as ``text`` asks, and record the text in the cell.
 
-    Rows with the same request can then be grouped.
+    The text is a value of ``--match``. Rows with the same value can then be grouped.
     """
     resized = matched(cell, *_target(cell, text))
     return replace(
@@ -85,7 +85,8 @@ def matched_as(cell: Cell, text: str) -> Cell:
 def misses(cell: Cell, suite: Suite) -> str:
     """Describe the size of a cell's model if it misses the target in ``cell.match`` by more than 5 %.
 
-    Otherwise, the text is empty. If the target has no number, it is the size of the first mechanism of ``suite``.
+    Otherwise, return an empty text. If ``cell.match`` has no number, the target is the size of the first mechanism of
+    ``suite``.
     """
     quantity, target = _target(replace(cell, suite=suite), split_match(cell.match or "")[0])
     size = size_of(cell, quantity)
@@ -102,7 +103,7 @@ def _target(cell: Cell, text: str) -> tuple[Quantity, int]:
 def size_of(cell: Cell, quantity: Quantity) -> int:
     """Count a model's parameters, or the state elements of one layer after it has read a training sequence.
 
-    If layers differ, the mean over layers is taken.
+    If the state sizes of layers differ, their mean is taken.
     """
     if quantity == "params":
         return num_parameters(cell.model(torch.Generator()))
@@ -123,11 +124,11 @@ def _state_elements(mechanism: type[Mechanism], fields: tuple[tuple[str, Any], .
 def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
     """Return a cell (task × mechanism) with at most two numbers changed and a model within 5 % of the target size.
 
-    A cell whose model already has this size is returned unchanged. Otherwise, the mechanism's integer arguments (in
-    order of declaration) and the model's width are tried. For attention, the width stays a multiple of the number of
-    heads. To match the number of state elements, arguments are tried first, because they change only the mechanism. To
-    match the number of parameters, the width is tried first, because a changed argument may make a different mechanism.
-    If no single change reaches the target, a second number of the nearest variant is changed too.
+    The numbers are the integer options of the mechanism (in order of declaration) and the model's width. A cell whose
+    model already has the size is returned unchanged. For attention, the width stays a multiple of the number of heads.
+    To match the number of state elements, options are tried first, because they change only the mechanism. To match the
+    number of parameters, the width is tried first, because a changed option may make a different mechanism. If no
+    single change reaches the target, a second number of the nearest variant is changed too.
 
     Raises:
         UsageError: If no variant is within 5 % of the target; the message gives the nearest size.
@@ -157,7 +158,10 @@ def reference_of(cell: Cell) -> Cell:
 
 
 class Number(NamedTuple):
-    """A width or integer argument of a cell: its present value, and a function from a new value to the changed cell."""
+    """A width or an integer option of a cell (task × mechanism) that can be changed.
+
+    It has the present value, and a function from a new value to the changed cell.
+    """
 
     present: int
     changed: Callable[[int], Cell]
@@ -188,9 +192,9 @@ def with_width(cell: Cell, width: int) -> Cell:
 
 
 def _nearest(number: Number, quantity: Quantity, target: int) -> list[Cell]:
-    """Vary one number of a cell, and return the variants whose sizes are nearest to the target from below and above.
+    """Vary one number of a cell (task × mechanism), and return the variants nearest in size to the target.
 
-    The list is empty if the number has no effect on the size.
+    They are the nearest from below and from above. The list is empty if the number has no effect on the size.
     """
 
     @cache

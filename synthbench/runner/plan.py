@@ -1,4 +1,4 @@
-"""Turns a request into a plan: its cells (task × mechanism), and jobs that will train the runs without a row."""
+"""Turns a request into a plan: its cells (task × mechanism), and jobs to train the runs that have no row of results."""
 
 import shlex
 from collections import Counter
@@ -43,7 +43,7 @@ _READ = tuple(dict.fromkeys((*_DECISIVE, *TIMED)))
 
 @dataclass(frozen=True)
 class Job:
-    """Runs that one worker trains; ``missing`` are the runs whose rows are to be written.
+    """Runs that one worker trains; ``missing`` are the runs whose rows of results are to be written.
 
     The runs belong to one cell (task × mechanism), or to several cells that can train as one program
     (:attr:`Cell.program`). At most ``group_size`` runs train as one program. The grouping does not depend on which rows
@@ -74,7 +74,7 @@ class Job:
 
     @property
     def groups(self) -> list[tuple[Run, ...]]:
-        """The groups of runs that train as one program; groups without missing rows are left out."""
+        """The groups of runs that train as one program, without groups that have no missing row."""
         missing = set(self.missing)
         starts = range(0, len(self.runs), self.group_size)
         groups = [self.runs[start : start + self.group_size] for start in starts]
@@ -127,7 +127,7 @@ class Selected(NamedTuple):
 
 
 def plan_request(request: Request, device: torch.device, selected: Selected | None = None) -> Plan:
-    """Plan a request: find the runs that it names, and make jobs for the runs that the store lacks.
+    """Plan a request: find the runs that it names, and make jobs for the runs without a row in the store.
 
     Args:
         request: What to run, and how.
@@ -172,7 +172,7 @@ def plan_request(request: Request, device: torch.device, selected: Selected | No
 
 
 def count_status(request: Request, device: torch.device) -> list[dict[str, Any]]:
-    """Count the done, failed and missing rows of a request: one entry per task category, then one for all tasks."""
+    """Count the done, failed and missing rows of a request, for each task category and then for all tasks together."""
     cells, seeds = cells_and_seeds(request, device)
     has_store = request.results.joinpath("store.json").exists()
     statuses = Store.open(request.results, create=False).statuses() if has_store else {}
@@ -230,7 +230,7 @@ def cells_and_seeds(
 ) -> tuple[list[Cell], Sequence[int]]:
     """Return the cells (task × mechanism) of a request and the root seeds of their runs.
 
-    The request's limits on steps and test sequences, its model size and its part of the plan are applied.
+    The request may shorten the training and the tests, set the size of the models, and select a part of the plan.
 
     Raises:
         UsageError: If a name, argument or value is not allowed.
@@ -297,7 +297,7 @@ def _notices(request: Request, plan: Plan, cells: Sequence[Cell], rows: Sequence
 def shorten(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
     """Shorten a suite to ``steps`` training steps and to at most ``limit`` sequences per evaluation.
 
-    For each of the two that is None, the suite stays as it is.
+    If ``steps`` or ``limit`` is None, the suite keeps its own number.
 
     Raises:
         UsageError: If ``steps`` or ``limit`` is not positive.
@@ -342,7 +342,7 @@ def with_block_and_positions(
 
 
 def restrict_rates(suite: Suite, rates: Sequence[float]) -> Suite:
-    """Restrict a suite to some of its learning rates; the ids of the remaining rows stay the same.
+    """Restrict a suite to some of its learning rates; the ids of the runs with these rates stay the same.
 
     Raises:
         UsageError: If the suite lacks one of the rates. Also if the suite tunes its rates, since the id of each row
@@ -364,17 +364,17 @@ def _listed(rates: Sequence[float]) -> str:
 
 
 def select_tasks(suite: Suite, expressions: Sequence[str]) -> Selection:
-    """Select tasks by name or expression, with the suite's tasks first; ``@category`` selects a category.
+    """Select tasks by name or expression; ``@category`` selects a category.
 
-    A task that the suite does not list is selected only by its exact name. An installed package is imported only if
-    one of its tasks is named.
+    The suite's tasks come first in the result. A task that the suite does not list is selected only by its exact name.
+    An installed package is imported only if one of its tasks is named.
     """
     unlisted = [name for name in TASKS if name not in suite.tasks]
     return select("task", expressions, list(suite.tasks), lambda name: TASKS[name].category(), unlisted=unlisted)
 
 
 def select_mechanisms(suite: Suite, expressions: Sequence[str]) -> Selection:
-    """Select mechanisms by name or expression, with the suite's mechanisms first; ``@family`` selects a family.
+    """Select mechanisms by name or expression; ``@family`` selects a family.
 
     Installed packages are imported only if one of their mechanisms is named, or an expression is open: ``all``, a
     family or a pattern. An open expression skips mechanisms that cannot be imported.
@@ -391,7 +391,10 @@ def select_mechanisms(suite: Suite, expressions: Sequence[str]) -> Selection:
 
 
 def _registered(expressions: Sequence[str]) -> tuple[list[str], set[str]]:
-    """Split expressions into terms such as ``slay:P=8``, with registered names; return the terms and their names."""
+    """Split expressions into terms such as ``slay:P=8``, and replace labels by registered names.
+
+    Return the terms, and the set of names in them.
+    """
     terms = [registered(term, MECHANISMS.resolve) for text in expressions for term in split_terms(text)]
     return terms, {parse_term(term.removeprefix("!"))[0] for term in terms}
 
@@ -399,8 +402,8 @@ def _registered(expressions: Sequence[str]) -> tuple[list[str], set[str]]:
 def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_type: str, is_full: bool) -> list[Cell]:
     """Make one cell per task and mechanism; arguments from the command line override the suite's arguments.
 
-    Cells of tasks that the suite does not list belong to a copy of the suite, made by
-    :func:`~synthbench.suites.with_tasks`.
+    A cell stands for one mechanism on one task. Cells of tasks that the suite does not list belong to a copy of the
+    suite, made by :func:`~synthbench.suites.with_tasks`.
 
     Raises:
         UnknownName: If a task, a block, a position encoding or an argument does not exist.
@@ -434,7 +437,7 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
 
 
 def _require_phases(cells: Sequence[Cell]) -> None:
-    """Refuse mechanisms without several geometries, since the suite's curriculum adds geometries one after another.
+    """Refuse mechanisms without several geometries, which the suite's curriculum adds one after another in training.
 
     Raises:
         UsageError: If there is such a mechanism.
@@ -487,7 +490,7 @@ def make_plan(
     is_across_tasks: bool = False,
     estimates: Estimates | None = None,
 ) -> Plan:
-    """Group the runs of cells into jobs, and keep the jobs that have missing rows.
+    """Group the runs of cells into jobs (the runs that one worker trains), and keep the jobs that have missing rows.
 
     The longest jobs come first, so that no long job starts near the end.
 
@@ -537,7 +540,10 @@ def default_group_size(cell: Cell) -> int:
 
 
 def _sharing(ids: Mapping[Cell, Mapping[Run, str]], group_size: int | None) -> list[list[Cell]]:
-    """Group cells (task × mechanism) that can train as one program; a cell that no longer fits begins a new group."""
+    """Group cells (task × mechanism) that can train as one program; a cell too many for a group begins a new one.
+
+    A group may have at most ``group_size`` runs; None means the result of :func:`default_group_size`.
+    """
     groups: list[list[Cell]] = []
     open_groups: dict[str, tuple[list[Cell], int]] = {}
     for cell, runs in ids.items():

@@ -30,7 +30,7 @@ EXECUTORS = {
 
 @dataclass(frozen=True)
 class Request:
-    """Request for runs; every field except ``only`` is a command-line option of ``synthbench run``."""
+    """A request for runs; every field except ``only`` is a command-line option of ``synthbench run``."""
 
     suite: str = RUN_SUITE
     tasks: Sequence[str] = ("all",)

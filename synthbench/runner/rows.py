@@ -54,7 +54,7 @@ class Provenance:
     """Finishing times of the rows that are replaced, by run id; each new row gets a later time."""
 
     def finished_at(self, run_id: str) -> datetime:
-        """Return the present time, or 1 ms after the finishing time of the replaced row if that is later."""
+        """Return the present time, or 1 ms after the finishing time of the row that is replaced, if that is later."""
         now = datetime.now(UTC)
         return max(now, self.replaced[run_id] + timedelta(milliseconds=1)) if run_id in self.replaced else now
 
@@ -73,7 +73,7 @@ class Failure:
 def row_and_curve(
     result: GroupResult, index: int, provenance: Provenance
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Make the row and the learning curve of a trained run; it may have diverged.
+    """Make the row of results and the learning curve of a run that was trained to the end or diverged.
 
     Args:
         result: Results of runs that were trained as one program.
@@ -123,7 +123,7 @@ def row_and_curve(
 
 
 def with_remark(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Add a remark to a row's column ``note`` if a score is over five standard errors above its ceiling.
+    """Add a remark to a row's column ``note`` if a score is more than five standard errors above its ceiling.
 
     On a ladder (a task's series of levels), the score on each level is compared with the level's ceiling.
     """
@@ -137,9 +137,9 @@ def with_remark(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _standard_error(ceiling: float, num_sequences: int) -> float:
-    """Compute the standard error of a score whose true value is the ceiling.
+    """Compute the standard error of a score whose expected value is the ceiling.
 
-    For scores in bits, each sequence is assumed to have variance 1.
+    For scores in bits, the score of each sequence is assumed to have variance 1.
     """
     spread = ceiling * (1 - ceiling) if 0 <= ceiling <= 1 else 1.0
     return math.sqrt(spread / num_sequences)
@@ -161,7 +161,7 @@ def failure_row(runs: Sequence[Run], index: int, failure: Failure, provenance: P
 
 
 def _counted(cell: Cell, score: Score) -> float:
-    """Return the number that a row states as its score: minus the bits per token, or the accuracy.
+    """Return the number that a row states as its score: the accuracy, or minus the bits per token.
 
     On a ladder (a task's series of levels), ``score.accuracy`` is the score from 0 to 1 over all levels.
     """
@@ -227,8 +227,8 @@ def _metrics(cell: Cell, run: RunResult) -> dict[str, float | None]:
 def _metrics_in_bits(run: RunResult) -> dict[str, float | None]:
     """Collect the metrics of a run that is scored in bits per token.
 
-    They include the bits in validation, in longer tests and at each kind of position, with each kind's share of the
-    scored positions.
+    They are the bits in validation, in longer tests and at each kind of position, and each kind's share of the scored
+    positions. Accuracy and calibration error are included.
     """
     metrics: dict[str, float | None] = {}
     if run.validation:
@@ -245,7 +245,8 @@ def _metrics_in_bits(run: RunResult) -> dict[str, float | None]:
 def _bounds_of(cell: Cell) -> tuple[Bound, Bound, Bound | None]:
     """Return floor, ceiling and local ceiling of a cell (task × mechanism), in the unit of the score.
 
-    The local ceiling is the accuracy of the best rule that sees only a token and its position; None for scores in bits.
+    The local ceiling is the accuracy of the best rule that sees only a token and its position; it is None for scores in
+    bits. On a ladder (a task's series of levels), the three are 0, 1 and 0.
     """
     if cell.ladder_schedule is not None:  # the ladder score already allows for the base of each level
         return Bound(0.0), Bound(1.0), Bound(0.0)
@@ -354,8 +355,8 @@ def write_predictions(folder: Path, result: RunResult) -> None:
     """Write the test sequences of a run and the predictions for them; do nothing if the run kept no predictions.
 
     ``inputs``, ``targets`` and ``predictions`` are int64 [test sequences, length]. ``(predictions == targets).sum()``
-    equals ``n_correct`` of the row. ``metadata`` is JSON text with facts about the task, the ``run_id`` and the
-    complete configuration, ``config``.
+    equals ``n_correct`` of the row, unless a held-out test replaced the score. ``metadata`` is JSON text with facts
+    about the task, the ``run_id`` and the complete configuration, ``config``.
 
     Raises:
         StoreError: If the file cannot be written; no partial file is left behind.

@@ -46,7 +46,7 @@ Checks = dict[Component, list[CheckResult]]
 
 @dataclass(repr=False)
 class RunReport:
-    """The result of a request: which rows were planned, how many were already done, and what was written."""
+    """The result of a request: which rows of results were planned, how many were already done, and what was written."""
 
     results: Path
     runs: Mapping[str, Run]
@@ -74,7 +74,7 @@ class RunReport:
 
     @property
     def failed(self) -> list[RunOutcome]:
-        """Outcomes of the rows written by this call that have no score."""
+        """Outcomes of the rows that this call wrote and that have no score."""
         return [outcome for outcome in self.outcomes if outcome.status != "ok"]
 
     @property
@@ -123,7 +123,7 @@ def run(
     stop: threading.Event | None = None,
     most_loose: int = 200,
 ) -> RunReport:
-    """Train the runs that have no row yet and write one row per run; a repeated call trains only the remaining runs.
+    """Train the runs that have no row of results yet, and write one row per run; a repeated call trains what is left.
 
     Args:
         request: What to run, and where.
@@ -176,7 +176,7 @@ def prepare(request: Request) -> Prepared:
         UsageError: If a name, argument or value is not allowed.
         StoreError: If the store cannot be read, or its path is not a folder.
         ContractError: If a plugin cannot be loaded, or one of its components cannot be built. Also if a component other
-            than a mechanism fails a check; rows record the failed checks of mechanisms.
+            than a mechanism fails a check; if a mechanism fails one, this is recorded in its rows.
     """
     device = device_of(request)
     kernels.choice()  # refuses a misspelt choice before the first job
@@ -230,7 +230,7 @@ def _opened(prepared: Prepared) -> RunContext:
 
 
 def _judged(done: JobDone, test: HeldOutTest) -> list[RunOutcome]:
-    """Return a job's outcomes; if the job ran foreign (not built-in) code, with scores that this process measured."""
+    """Return a job's outcomes; for foreign (not built-in) code, with scores that this process measured."""
     outcomes = {outcome.run_id: outcome for outcome in done.outcomes}
     for row in test.take(done.job):
         if row["run_id"] in outcomes:

@@ -37,7 +37,7 @@ def replaced() -> str | None:
 
 
 def _codes() -> dict[str, list[object]]:
-    """Collect the code of all functions and classes that plugins must not replace, by full name."""
+    """Collect the code of all functions and classes that plugins must not replace, with their full names as keys."""
     spaces = {module.__name__: vars(module) for module in _modules()} | {"torch.Tensor": vars(torch.Tensor)}
     for module in [space for space in spaces if space.startswith("synthbench.")]:
         own = [value for value in spaces[module].values() if isinstance(value, type) and value.__module__ == module]

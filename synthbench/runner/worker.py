@@ -1,4 +1,4 @@
-"""Trains the runs of one job, the unit of work of a worker, and writes a row of results for each run."""
+"""Trains the runs of one job (the runs that a worker gets at once), and writes a row of results for each run."""
 
 import time
 import traceback
@@ -56,7 +56,7 @@ class RunContext:
 
 
 class OutOfMemoryBesideOthers(Exception):  # noqa: N818 - not an error: the job is tried again without the others
-    """Memory ran out for a single run while other workers used part of the memory."""
+    """Memory ran out for a single run while other workers used part of the same memory."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,10 @@ class RunOutcome:
 
 
 def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
-    """Train the runs of a job and write the rows that are missing.
+    """Train the runs of a job and write their missing rows of results.
 
     If the suite tunes learning rates, the runs that serve to choose the rate are trained first. If a mechanism raises
-    an exception, the rows say so in their status. When memory runs out, the number of runs that train as one program is
+    an exception, the status of the rows says so. When memory runs out, the number of runs that train as one program is
     halved, down to one. Process settings that a mechanism or task changes are restored.
 
     Args:
@@ -173,7 +173,7 @@ class _Worker:
         }
 
     def train_all(self, job: Job) -> list[RunOutcome]:
-        """Train each group of runs (trained as one program) in which a row is missing; time each group separately."""
+        """Train each group of runs in which a row is missing; a group trains as one program and is timed by itself."""
         outcomes = []
         for group in job.groups:
             self.provenance = replace(self.provenance, started_at=datetime.now(UTC), began=time.monotonic())
@@ -246,7 +246,10 @@ def _parts(runs: Sequence[Run], failure: Failure) -> list[Sequence[Run]]:
 
 
 def _message(problem: BaseException, cell: Cell) -> str:
-    """Describe an exception for a row, beginning with the plugin's line that led to it, since long messages are cut."""
+    """Describe an exception for a row, beginning with the line of the plugin that led to it.
+
+    The line comes first because the end of a long message is cut off.
+    """
     places = (raised_at(problem, unit) for unit in (cell.mechanism, type(cell.task)))
     place = next(filter(None, places), None)
     return f"{place}: {problem}" if place else str(problem)

@@ -71,7 +71,10 @@ def make_executor(
 
 
 def _is_short(plan: Plan) -> bool:
-    """Return whether worker processes would cost more time than they save; jobs without an estimate count as short."""
+    """Return whether a plan is so short that worker processes would cost more time than they save.
+
+    Jobs without an estimate of their time count as short.
+    """
     if len(plan.jobs) != 2:
         return len(plan.jobs) < 2
     counts = Counter(run.cell for job in plan.jobs for run in job.trained)
@@ -79,7 +82,7 @@ def _is_short(plan: Plan) -> bool:
 
 
 def _check_choice(request: Request, device: torch.device) -> None:
-    """Refuse an executor that does not exist, and settings that it cannot use.
+    """Refuse an executor that does not exist, and settings that the chosen executor cannot use.
 
     Raises:
         UsageError: If the executor, number of workers, time limit, address or number of processes per GPU is not
@@ -104,7 +107,10 @@ def _check_choice(request: Request, device: torch.device) -> None:
 
 
 def _slots(request: Request, device: torch.device) -> list[Slot]:
-    """List the GPU slots (one per worker process); none on CPUs, for the inline executor and for clusters."""
+    """List the GPU slots, one per worker process.
+
+    The list is empty on CPUs, for the inline executor and for clusters.
+    """
     if device.type != "cuda" or request.executor == "inline" or EXECUTORS[request.executor].is_elsewhere:
         return []
     return gpu_slots(

@@ -1,6 +1,7 @@
-"""Defines executors, and the rules by which all executors retry jobs.
+"""Defines executors, and the rules by which all executors retry jobs (a job is the runs that one worker trains).
 
 A new executor whose jobs run in other processes subclasses :class:`WorkerExecutor`, as ``pool.py`` and ``ray.py`` do.
+Each rule gives an event and its consequences:
 
 ============================  =====================================================================================
 a worker or its machine dies  the job is tried again, ``MAX_TRIES`` times in all; then rows with status ``error``
@@ -70,7 +71,7 @@ POLL_S = 0.5
 
 @dataclass(frozen=True)
 class JobDone:
-    """A job that has ended, with the outcomes of the runs whose rows were missing."""
+    """A job that has ended, with the outcomes of those of its runs whose rows were missing."""
 
     job: Job
     outcomes: list[RunOutcome]
@@ -78,7 +79,7 @@ class JobDone:
 
 @dataclass(frozen=True)
 class Try:
-    """One try at a job; ``number`` counts from 1."""
+    """One try at a job (the runs that one worker trains); ``number`` counts the tries from 1."""
 
     job: Job
     number: int
@@ -87,7 +88,7 @@ class Try:
 
 
 class WorkerLost(Exception):  # noqa: N818 - not an error: the job is tried again
-    """A job's worker process or machine died; if the job is not tried again, its rows get the status ``status``."""
+    """A job's worker process or machine died; if the job is not tried again, ``status`` is the status of its rows."""
 
     def __init__(self, how: str, status: str = "error") -> None:
         super().__init__(how)
@@ -124,7 +125,7 @@ class Executor(ABC):
 class WorkerExecutor(Executor, Generic[Handle]):
     """An executor whose jobs run in parallel, in processes that may die at any time.
 
-    A handle stands for a job that was handed to a worker or to its queue.
+    A handle is an object that stands for a job that was handed to a worker or to its queue.
     """
 
     first_number: int = 1
@@ -148,7 +149,10 @@ class WorkerExecutor(Executor, Generic[Handle]):
 
     @abstractmethod
     def ended(self, handles: Iterable[Handle]) -> list[Handle]:
-        """Return the handles of jobs that have ended in any way; wait up to ``POLL_S`` seconds for the first."""
+        """Return the handles of jobs that have ended in any way; wait up to ``POLL_S`` seconds for the first one.
+
+        A handle stands for a job that was handed to a worker or to its queue.
+        """
 
     @abstractmethod
     def result(self, handle: Handle) -> list[RunOutcome]:
@@ -182,7 +186,10 @@ class WorkerExecutor(Executor, Generic[Handle]):
     def _run(
         self, waiting: deque[Try], context: RunContext, stop: threading.Event, on_begin: OnBegin
     ) -> Generator[JobDone, None, deque[Try]]:
-        """Run the waiting tries, one at a time if ``context.is_alone``; return the tries to repeat one at a time."""
+        """Run the waiting tries at jobs, one at a time if ``context.is_alone``.
+
+        Return the tries that must be repeated while no other job runs.
+        """
         retry_alone: deque[Try] = deque()
         running: dict[Handle, Try] = {}
         with self.workers(context):
@@ -205,7 +212,10 @@ class WorkerExecutor(Executor, Generic[Handle]):
 
 
 def by_foreign_code(jobs: Sequence[Job]) -> dict[frozenset[str], list[Job]]:
-    """Group jobs by the set of modules that define their plugin components, empty if all components are built in."""
+    """Group jobs by the modules that define their plugin components.
+
+    The key is a set of module names, which is empty if all components of a job are built in.
+    """
     parts: dict[frozenset[str], list[Job]] = {}
     for job in jobs:
         units = [unit for cell in job.cells for unit in cell.components]
@@ -215,7 +225,9 @@ def by_foreign_code(jobs: Sequence[Job]) -> dict[frozenset[str], list[Job]]:
 
 
 def end_of(attempt: Try, result: Callable[[], list[RunOutcome]], context: RunContext) -> JobDone | Try:
-    """Return a finished job, or the next try at it; after the last try, write rows that record the failure.
+    """Return the finished job, or the next try at it if this try failed and the rules allow another.
+
+    After the last try, rows that record the failure are written, and the job counts as finished.
 
     Args:
         attempt: The try that has ended.
@@ -295,7 +307,7 @@ def check_code(job: Job, context: RunContext, log: Path) -> None:
 
     Raises:
         UsageError: If this machine lacks a plugin.
-        ContractError: If a plugin cannot be loaded, or a component's source differs from the driver's source. Also if
+        ContractError: If a plugin cannot be loaded, or a component's source differs from the driver's. Also if
             :func:`log_of_job` gives another path here than ``log``, the path that the driver computed.
     """
     plugins.load(context.plugins)

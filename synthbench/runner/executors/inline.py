@@ -40,10 +40,9 @@ class Inline(Executor):
 
 
 def beside_same_data(jobs: Sequence[Job]) -> list[Job]:
-    """Reorder jobs so that jobs that begin with the same data follow each other.
+    """Reorder jobs so that jobs that begin with the same training data follow each other.
 
-    A single worker then draws these data only once. Each group of jobs on the same data takes the place of its first
-    job.
+    The data are then drawn only once. The jobs on the same data all move to the position of the first of them.
     """
     by_data: dict[tuple[object, ...], list[Job]] = {}
     for job in jobs:

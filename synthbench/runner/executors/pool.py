@@ -67,12 +67,12 @@ class Pool(WorkerExecutor[Future]):
 
     @classmethod
     def for_request(cls, request: Request, slots: Sequence["Slot"]) -> "Pool":
-        """Make a pool with one process per GPU slot; on CPUs, with as many as requested (default: one per core)."""
+        """Make a pool with one process per GPU slot; on CPUs, with the requested number (default: one per core)."""
         return cls(len(slots) or request.workers or usable_cores(), request.timeout_s, slots=slots)
 
     @contextmanager
     def workers(self, context: RunContext) -> Iterator[None]:
-        """Start the processes, and end them on exit; with ``context.is_alone``, start only one, with a whole GPU."""
+        """Start the processes, and end them on exit; if ``context.is_alone``, start only one, with a whole GPU."""
         os.environ.update(WORKER_ENVIRONMENT)  # inherited by the children
         slots = self.slots
         if slots:
@@ -111,7 +111,7 @@ class Pool(WorkerExecutor[Future]):
         return self._pool.active and not self._is_worn
 
     def capacity(self) -> int:
-        """Return the number of processes, or 0 if they must be replaced first."""
+        """Return the number of processes, or 0 if the processes must be replaced first."""
         return self.num_workers if self._is_usable else 0
 
     def begin(self, attempt: Try) -> Future:
@@ -126,7 +126,7 @@ class Pool(WorkerExecutor[Future]):
         return future
 
     def withdraw(self, handle: Future) -> bool:
-        """Take a job out of the queue; return False if it has begun."""
+        """Take a job out of the queue and return True, or return False if the job has begun."""
         return not handle.running() and handle.cancel()
 
     def ended(self, handles: Iterable[Future]) -> list[Future]:
@@ -169,7 +169,7 @@ class Pool(WorkerExecutor[Future]):
 
 
 class Slot(NamedTuple):
-    """Room for one worker process: a GPU, or a fraction of its memory."""
+    """Room for one worker process: a whole GPU, or a GPU with a fraction of its memory."""
 
     gpu: str
     """The GPU, named as in ``CUDA_VISIBLE_DEVICES``."""

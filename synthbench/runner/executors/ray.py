@@ -52,8 +52,8 @@ AGAIN = "the same command runs what is missing"
 class Task:
     """A job that was submitted to Ray.
 
-    The job sends two answers. The first says that a worker has begun, so that time in the queue does not count towards
-    the time limit. The second answer is the result.
+    Ray delivers two answers from the worker. The first says that the worker has begun, so that time in the queue does
+    not count towards the time limit. The second answer is the result.
     """
 
     answers: ray.ObjectRefGenerator
@@ -197,7 +197,7 @@ class Ray(WorkerExecutor[Task]):
         return Task(self._work.remote(attempt, self._context, log, self._share))
 
     def withdraw(self, handle: Task) -> bool:
-        """Cancel a job that is in the queue; return False if it has begun."""
+        """Cancel a job in the queue and return True, or return False if the job has begun."""
         if handle.begun_at is not None:
             return False
         ray.cancel(handle.answers)
@@ -260,7 +260,10 @@ _RESOURCES = {"num_cpus": "CPU", "num_gpus": "GPU"}
 def _work(
     attempt: Try, context: RunContext, log: Path, gpu_fraction: float
 ) -> Iterator[list[RunOutcome] | SynthbenchError | OutOfMemoryBesideOthers | None]:
-    """Yield None when a worker begins, then the outcomes or an error; Ray would wrap an error that is raised."""
+    """Yield None when a worker begins, then the outcomes or an error.
+
+    An error is yielded, not raised, because Ray would wrap a raised one.
+    """
     # Ray ends a worker whose driver is gone by raising SystemExit wherever it is, as a mechanism may do, too.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(1))
     yield None

@@ -102,7 +102,7 @@ class Element:
         return tuple(job for place, job in enumerate(self.share.jobs) if place not in self.ended)
 
     def problem(self) -> Exception:
-        """Return the error that the element returned; if it returned none, a :class:`WorkerLost`."""
+        """Return the error that the element returned or, if it returned none, a :class:`WorkerLost`."""
         process = self.process
         has_answered = process.paths.result_pickle.exists() and process.exception() is None
         lost = WorkerLost(f"state {process.state} of {process.job_id}, see {process.paths.stderr}")
@@ -137,7 +137,7 @@ class Slurm(Executor):
 
     @classmethod
     def for_request(cls, request: Request, slots: Sequence[Any]) -> "Slurm":  # noqa: ARG003 - SLURM divides the GPUs
-        """Make an array with one element per requested worker."""
+        """Make an executor whose job arrays have one element per requested worker (default: eight)."""
         return cls(request.workers, request.timeout_s, request.address or "slurm")
 
     def run(
@@ -219,12 +219,12 @@ class Slurm(Executor):
         return [Element(share, process) for share, process in zip(shares, processes, strict=True)]
 
     def _ended(self, element: Element, folder: Path, stop: threading.Event) -> tuple[list[JobDone], list[Element]]:
-        """Give up the jobs that an element left unfinished, or submit them again.
+        """Submit again the jobs that an element left unfinished, or give them up.
 
         Return the jobs that end with a failure, and the new elements that try the other jobs again.
 
         Raises:
-            StoreError: If the element or the driver cannot write a row.
+            StoreError: If the element or the driver (the process of the command) cannot write a row.
         """
         left, share = element.left(), element.share
         if not left:
@@ -264,7 +264,7 @@ def run_share(share: Share) -> SynthbenchError | None:
 
 
 class _StopFile(threading.Event):
-    """An event that is set as soon as a file exists."""
+    """An event that counts as set as soon as a file exists."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
