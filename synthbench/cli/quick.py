@@ -47,9 +47,9 @@ def quick(
 
     The tasks of the suite must have levels. The output is the mechanism's mean score per category beside the
     reference's, the expected rank, and the decision to keep or discard the mechanism. Training stops after three tasks
-    if their scores leave no hope. A mechanism is kept only if it also beats the reference on a fresh seed. The rows
-    (results of runs) are stored, and synthbench run adds only the missing ones. Mechanisms whose rows come with
-    synthbench are not trained.
+    if their scores leave no hope of beating the reference. A mechanism is kept only if it also beats the reference on a
+    fresh seed. The rows (results of runs) are stored, and synthbench run adds only the missing ones. Mechanisms whose
+    rows come with synthbench are not trained.
     """
     from synthbench import first_verdict
 

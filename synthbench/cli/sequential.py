@@ -1,4 +1,4 @@
-"""Add seeds until tests show for every pair of mechanisms a difference of at least half a level, or a smaller one.
+"""Add seeds until tests show for every pair of mechanisms whether they differ by at least half a level.
 
 After each addition of seeds, an interim analysis of the rows (the results of runs) tests the pairs and plans more runs.
 """

@@ -65,7 +65,7 @@ class Job:
         return tuple(run for run in every if run not in self.tuning_skills)
 
     def with_rates(self, learning_rates: Mapping[Cell, float]) -> "Job":
-        """Return a copy of the job in which each run has the learning rate that was chosen for its cell."""
+        """Return a copy of the job in which each run has the learning rate chosen for its cell (task × mechanism)."""
         runs, missing = (
             tuple(replace(run, learning_rate=learning_rates[run.cell]) for run in some)
             for some in (self.runs, self.missing)
@@ -269,7 +269,7 @@ def _is_done(row: Mapping[str, Any], request: Request, sources: Collection[tuple
 
 
 def _notices(request: Request, plan: Plan, cells: Sequence[Cell], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield remarks for the user before the first job; ``rows`` are the planned rows that are already done."""
+    """Yield remarks for the user before the first job; ``rows`` are the planned rows that already have results."""
     extra = {cell.task_name: cell for cell in cells if cell.suite.name.endswith(EXTRA)}
     if extra:
         cell = next(iter(extra.values()))
@@ -531,7 +531,7 @@ def make_plan(
 
 
 def default_group_size(cell: Cell) -> int:
-    """Return the limit on runs that train as one program; it depends only on the device and the tokens per step."""
+    """Return the limit on runs that train as one program; it depends only on device type and tokens per step."""
     if cell.device_type == "cuda":
         return GPU_GROUP_SIZE
     ladder = cell.suite.ladder

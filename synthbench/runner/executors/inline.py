@@ -16,7 +16,7 @@ from synthbench.training.seeding import forget_blocks
 
 
 class Inline(Executor):
-    """Runs jobs in this process, in one thread; suits few jobs, debugging, and a GPU that one process keeps busy."""
+    """Runs jobs in this process, in one thread; meant for few jobs, debugging, or a GPU that one process fills."""
 
     name: ClassVar = "inline"
 
