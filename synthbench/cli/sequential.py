@@ -89,7 +89,7 @@ def analyse(request: Request, runs: Mapping[str, Run], number: int) -> Analysed:
 def prepare_analysis(request: Request) -> Prepared:
     """Plan the missing runs of the first interim analysis that lacks rows of results.
 
-    If no analysis lacks rows, the returned plan is that of the last one, without missing runs.
+    If no needed analysis lacks rows, the returned plan has no missing runs.
     """
     prepared = prepare(request)
     runs = dict(prepared.plan.runs)
