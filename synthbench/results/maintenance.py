@@ -67,7 +67,7 @@ def contents(store: Store, rows: pa.Table) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Broken:
-    """A damaged part of a store."""
+    """A damaged file of a store, or a file with a damaged row."""
 
     what: str
     """The file, as a path relative to the store."""
@@ -108,11 +108,11 @@ class Leftover:
 
 
 def collect(store: Store, *, is_dry: bool) -> list[Leftover]:
-    """Delete and list the files that no reader needs: remains of killed writers, replaced rows, curves without a row.
+    """Delete and list files that no reader needs: unfinished files of killed processes, replaced rows, unused curves.
 
     Compact files (merged from the files of many jobs) are never deleted. A loose (not yet merged) file of rows is
-    deleted only if each of its rows was replaced or is in another file too. A file of curves is deleted only if it is
-    over an hour old, since curves are written before their rows.
+    deleted only if each of its rows is in another file too, or was replaced by a newer row of the same run. A file of
+    curves without rows is deleted only if it is over an hour old, since curves are written before their rows.
 
     Args:
         store: The store; open for writing unless ``is_dry`` is set.

@@ -46,10 +46,10 @@ def migrated(table: pa.Table) -> pa.Table:
 
 
 def former(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Reconstruct a row as it was before migration to new run ids; None if ``migrated_from`` is null or contradicts it.
+    """Reconstruct a row as it was before migration; None if ``migrated_from`` is null or states another id or checksum.
 
     Anyone who can write a row can forge ``migrated_from``, so the id and checksum of the original are recomputed and
-    compared with the values stated there.
+    compared with the values that the column states.
     """
     stated = _FORMER.fullmatch(row["migrated_from"] or "")
     if stated is None:
@@ -69,7 +69,7 @@ def former(row: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def stated_name(migrated_from: str | None) -> tuple[str, str] | None:
-    """Return the run id and checksum that ``migrated_from`` states for the original row; None if it states none."""
+    """Return the run id and checksum before migration, as ``migrated_from`` states them; or None."""
     stated = _FORMER.fullmatch(migrated_from or "")
     return None if stated is None else (stated[2], stated[3])
 
@@ -93,7 +93,7 @@ def _named(config_json: str) -> dict[str, str]:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """Parse an object in canonical JSON; return an empty object for any other JSON text."""
+    """Parse an object from canonical JSON (with one spelling per value); return an empty object for other JSON."""
     value = json.loads(text)
     try:
         return value if isinstance(value, dict) and canonical_json(value) == text else {}

@@ -1,12 +1,12 @@
-"""The columns of the store, with name, type, unit and meaning, and the checks that every row must pass.
+"""The columns of the results store, with name, type, unit and meaning, and the checks that every row must pass.
 
 Only nullable columns are ever added, so every version of this schema can read the rows of all earlier versions.
 
 To add a column:
 
 - raise ``SCHEMA_VERSION`` and add a nullable entry to ``RUN_COLUMNS`` with that number as ``since``. The text
-  ``meaning`` must say when the value is null. Use the helper that states what decides the value, such as
-  ``result_or_null``;
+  ``meaning`` must say when the value is null. Make the entry with the function for the origin of the value: for values
+  that training decides, ``result_or_null``;
 - set the value in ``runner/rows.py``, or in ``runner/environment.py`` if it describes the machine or the software. A
   result is null in the row of a failed run;
 - add a limit to ``trust/audit.py`` if some values would be implausible;
@@ -266,12 +266,15 @@ VERIFICATION_COLUMNS = (
 
 
 def join_match(asked: str, term: str) -> str:
-    """Join a requested size and a mechanism's original options for column ``match``: ``state=4096 of slay:P=8``."""
+    """Join a requested size and the mechanism before it was scaled to this size, such as ``state=4096 of slay:P=8``.
+
+    The result is stored in column ``match``.
+    """
     return f"{asked} of {term}"
 
 
 def split_match(match: str) -> tuple[str, str]:
-    """Split a value made by :func:`join_match` into the requested size and the mechanism with its original options."""
+    """Split a value made by :func:`join_match` into the requested size and the mechanism before scaling."""
     asked, _, term = match.partition(" of ")
     return asked, term
 
@@ -295,7 +298,7 @@ def run_id(identity: dict[str, Any]) -> str:
 
 
 def skill(score: float | None, floor: float, ceiling: float) -> float | None:
-    """Rescale a score to 0 at the floor and 1 at the ceiling; None without a score or if floor equals ceiling."""
+    """Rescale a score so that the floor becomes 0 and the ceiling 1; None without a score or if both are equal."""
     if score is None or floor == ceiling:
         return None
     return (score - floor) / (ceiling - floor)
@@ -312,7 +315,7 @@ def row_sha256(row: Mapping[str, Any]) -> str:
 
 
 def curve_sha256(curve: Mapping[str, Sequence[Any]]) -> str:
-    """Hash the points of one run's learning curve in their order; ``run_id`` is left out.
+    """Hash the points of one run's learning curve in the given order, without column ``run_id``.
 
     Args:
         curve: One list of values, one per point, for each column.
@@ -322,7 +325,7 @@ def curve_sha256(curve: Mapping[str, Sequence[Any]]) -> str:
 
 
 def table_of(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Convert rows to an Arrow table with exactly these columns.
+    """Convert rows to an Arrow table with exactly the given columns.
 
     Raises:
         UnknownName: If a row has a key that is no column.
@@ -340,7 +343,7 @@ def table_of(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> pa
 
 
 def check_values(columns: Iterable[Column], row: Mapping[str, Any]) -> None:
-    """Check properties that Arrow types cannot express: nulls, choices, names, strict JSON and the length of strings.
+    """Check a row beyond its Arrow types: nulls, allowed values, names, strict JSON, and the length of strings.
 
     Raises:
         UsageError: If a value is not allowed; the message names its column.

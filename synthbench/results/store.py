@@ -1,22 +1,24 @@
-"""The store: a folder with rows of results and learning curves. A row is complete and has a checksum, or is absent.
+"""The store: a folder with rows of results, one per run, and learning curves.
+
+A row is written completely, with a checksum, or not at all.
 
 ::
 
     store.json                        {"format": 2, ...}
-    runs/job-<hash>.parquet           the rows of one job; its presence says that these runs are finished
+    runs/job-<hash>.parquet           the rows of one job (runs trained together); these runs are finished
     curves/job-<hash>.parquet         their learning curves, under the same name, written first
     compact/runs-<hash>.parquet       rows of many jobs, never changed again; curves-<hash>.parquet beside it
     verified/verified-<hash>.parquet  rows verified by running them again; a separate table, so that no row changes
-    _tmp/  quarantine/                files being written; files that could not be trusted
+    _tmp/  quarantine/                files being written; damaged files, moved there
 
 File names contain the hash of the content, so no writer replaces another's file, and writers need no lock. If a run has
-several rows, the row that finished last is used. Format 1 had one file per row, ``runs/run-<run_id>.parquet``; such
-files are still read.
+several rows, the row whose training finished last is used. Format 1 had one file per row,
+``runs/run-<run_id>.parquet``; such files are still read.
 
 A file of rows is *hash-named* if its name contains the hash of its bytes: it was written from valid rows, and no
-accident has changed it since. By default, readers of the file therefore do not compute the checksums of its rows. The
-name does not tell who wrote the file, so the values are checked nevertheless. Before rows are copied to another file or
-verified, their checksums are computed too.
+accident has changed it since. By default, readers of the file therefore do not compute the checksums of its rows. Yet
+the name does not tell who wrote the file, so the values of its columns are checked. Before rows are copied to another
+file or verified, their checksums are computed too.
 
 Parts of this module, from top to bottom: the store; choosing rows and curves; validating rows; reading and writing one
 Parquet file; dealing with the disk.
@@ -119,7 +121,7 @@ class Quarantined:
 
 
 def published() -> Path:
-    """Find the store of the rows that come with synthbench; in a checkout it is the folder ``results``."""
+    """Find the store of rows that come with synthbench; in a checkout of the code it is the folder ``results``."""
     package = Path(__file__).parents[1]
     # In a checkout, ``published`` is a link to that folder, which some systems check out as a text file.
     return package / "published" if (package / "published").is_dir() else package.parent / "results"
@@ -190,7 +192,7 @@ class Store:
     def columns(self, names: Sequence[str]) -> pa.Table:
         """Read some columns of one row per run, in the order of :meth:`table`.
 
-        Files named by the hash of their bytes are trusted, so only these columns are decoded, which is fast.
+        Files named by the hash of their bytes are trusted, so their other columns are not decoded, which saves time.
 
         Raises:
             StoreError: If a newer synthbench wrote one of the rows.
@@ -200,17 +202,17 @@ class Store:
         return rows_of(self, names, "values")
 
     def statuses(self) -> dict[str, str]:
-        """Read the status of every run, by run_id."""
+        """Read the status of every run; return a dictionary with run ids as keys."""
         run_ids, statuses = (column.to_pylist() for column in self.columns(("run_id", "status")).itercolumns())
         return dict(zip(run_ids, statuses, strict=True))
 
     def find(self, run_ids: Collection[str]) -> dict[str, dict[str, Any]]:
-        """Read the rows of some runs, by run_id. Files without these runs are read only for their run ids."""
+        """Read the rows of some runs, with run ids as keys. Files without these runs are not read in full."""
         rows = newest(collected(parts_of(self, RUNS.names, "checksums", self._holding("run_id", run_ids))))
         return {row["run_id"]: row for row in only(rows, run_ids).to_pylist()}
 
     def loose(self, kind: str = "runs") -> list[Path]:
-        """List the files in the folder ``kind`` (``runs`` or ``curves``), which are not merged yet and never change."""
+        """List the files in folder ``kind`` (``runs`` or ``curves``): files of single jobs, which are not merged yet."""
         return self._paths(kind)
 
     def rows_in(self, files: Iterable[Path]) -> list[dict[str, Any]]:
@@ -242,7 +244,7 @@ class Store:
 
     @property
     def _skipped(self) -> "Skipped":
-        """Checks to skip for files named by the hash of their bytes: checksums; for the packaged rows, values too."""
+        """Checks to skip for files named by the hash of their bytes: checksums, and for packaged rows also values."""
         return "values" if self.root.resolve() == published().resolve() else "checksums"
 
     def has_curves(self) -> bool:
@@ -267,11 +269,11 @@ class Store:
     # Writing
 
     def write(self, row: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> None:
-        """Append one finished run as a job of its own; see :meth:`write_all`."""
+        """Append one finished run in a file of its own; see :meth:`write_all`."""
         self.write_all([(row, curve)])
 
     def write_all(self, runs: Iterable[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]]) -> None:
-        """Append the finished runs of a job, either all or none, even if the process is killed.
+        """Append finished runs in one file: either all of them or none, even if the process is killed.
 
         Args:
             runs: Row and curve of each run. The row has every column of ``RUNS`` except ``schema_version``,
@@ -360,7 +362,7 @@ class Store:
     def compact(self) -> int:
         """Merge the loose files (one per job) into new compact files; return how many loose files were deleted.
 
-        Files of rows and of curves count. Existing compact files stay as they are. A loose file is deleted only after
+        The number includes files of rows and files of curves. Existing compact files stay as they are. A loose file is deleted only after
         its replacement was read back.
 
         Raises:
@@ -372,9 +374,10 @@ class Store:
             return self._rewrite(self.loose())
 
     def tidy(self, most_loose: int = 200) -> int:
-        """Merge the loose files (one per job) if there are more than ``most_loose``; return how many were merged.
+        """Compact the store if it has more than ``most_loose`` loose files of rows (one per job).
 
-        A failure to compact is ignored: the rows stay where they are, and a later command tries again.
+        Return how many loose files were deleted, as :meth:`compact` does. A failure is ignored: the rows stay where
+        they are, and a later command tries again.
         """
         if len(self.loose()) > most_loose:
             with self.writing(), contextlib.suppress(StoreError):
@@ -382,7 +385,7 @@ class Store:
         return 0
 
     def take_out(self, damaged: Collection[Path], checksums: Collection[str]) -> None:
-        """Move damaged files and the given rows to ``quarantine/``; write other rows of these files to compact files.
+        """Move damaged files and the given rows to ``quarantine/``; keep the files' other rows in compact files.
 
         Args:
             damaged: Damaged files of rows; their valid rows stay in the store.
@@ -449,7 +452,7 @@ class Store:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold, for the ``with`` block, the lock that keeps other processes from writing or deleting compact files.
+        """Lock the store during the ``with`` block, so that no other process writes or deletes compact files.
 
         Raises:
             StoreError: If the store cannot be written, or another process holds the lock.
@@ -576,10 +579,10 @@ class Store:
         return paths
 
     def files_of(self, kind: str) -> Iterator[Path]:
-        """Yield every file of a kind (``runs``, ``curves`` or ``verified``): first loose, then compact, then new files.
+        """Yield every file of a kind (``runs``, ``curves`` or ``verified``): loose ones, compact ones, then new ones.
 
-        In this order, no row is missed if its file is merged during reading, since the compact file exists before the
-        loose file is deleted.
+        In this order, no row is missed if its loose file (of one job) is merged during reading: the compact (merged)
+        file exists before the loose file is deleted.
         """
         seen = set[Path]()
         while new := [path for path in (*self._paths(kind), *self._paths("compact", kind)) if path not in seen]:
@@ -587,7 +590,7 @@ class Store:
             seen.update(new)
 
     def look_at(self, paths: Iterable[Path], look: Callable[["File"], Found]) -> Iterator[Found]:
-        """Open each file and yield the result of ``look``; damaged files are quarantined, and missing files skipped."""
+        """Open each file, call ``look`` on it and yield the result; quarantine damaged and skip missing files."""
         for path in paths:
             try:
                 if (file := open_file(path, self.limits)) is None:
@@ -599,7 +602,7 @@ class Store:
                 yield found
 
     def stale_partials(self) -> list[Path]:
-        """Find files that killed writers left behind: over an hour old, and not marked as in use by any process."""
+        """Find unfinished files of killed processes: over an hour old, and not marked as in use by any process."""
         folders = [mark.parent for mark in (self.root / "_tmp").glob(f"*/{HELD}") if _is_left(mark)]
         held = [
             path
@@ -655,7 +658,7 @@ KEYS = ("run_id", "finished_at", "row_sha256")
 
 
 def rows_of(store: Store, names: Sequence[str] = RUNS.names, skipped: Skipped = "nothing") -> pa.Table:
-    """Read one row per run, sorted by suite, task, mechanism, seed and run id; arguments as in :func:`parts_of`."""
+    """Read one row per run, sorted by suite, task, mechanism, seed and run id; arguments as of :func:`parts_of`."""
     return newest(collected(parts_of(store, names, skipped)), names)
 
 
@@ -666,10 +669,10 @@ def parts_of(
 
     Args:
         store: The store to read.
-        names: Columns to read. ``KEYS``, the columns that reports sort by, ``is_migrated``, ``is_result`` and ``file``
-            (path in the store) are always added. A row is migrated if it has a new run id, and a result if its status
-            is ``ok`` or it is not migrated. Most text columns are dictionary-encoded.
-        skipped: Checks that are skipped for hash-named files (whose names contain the hash of their bytes). With
+        names: Columns to read. The columns in ``KEYS`` and those by which reports sort are always added. So are
+            ``is_migrated`` (the row has a new run id), ``is_result`` (the status is ``ok``, or the row is not
+            migrated) and ``file`` (path in the store). Most text columns are dictionary-encoded.
+        skipped: Checks that are skipped for hash-named files (whose names contain the hash of their bytes). If it is
             ``values``, only the needed columns of these files are decoded.
         paths: Files to read; None for all files of rows.
     """
@@ -744,7 +747,7 @@ def newest(table: pa.Table, names: Sequence[str] = RUNS.names) -> pa.Table:
 
 
 def newest_numbers(table: pa.Table) -> pa.Array:
-    """Choose for each run the row that finished last; return the row numbers (from 0) in the order of a report.
+    """Choose the row of each run that finished last; return the row numbers (from 0), sorted as in reports.
 
     If two rows finished at the same time, the row with the larger checksum is chosen. Migration (to run ids that do not
     depend on the suite) can give rows of different runs the same id. So a migrated row of a failed run never replaces a
@@ -760,14 +763,14 @@ def newest_numbers(table: pa.Table) -> pa.Array:
 def only_there(rows: pa.Table, numbers: pa.Array) -> pa.Table:
     """Select migrated rows (with new run ids) that are neither chosen by ``numbers`` nor copies of chosen rows.
 
-    Other rows with the same run ids are used instead.
+    ``numbers`` are the row numbers (from 0) of the rows that are used, one per run id.
     """
     counting = rows["row_sha256"].take(numbers).combine_chunks()
     return rows.filter(pc.and_(rows["is_migrated"], pc.invert(pc.is_in(rows["row_sha256"], counting))))
 
 
 def _sorted(table: pa.Table, names: Sequence[str]) -> pa.Array:
-    """Return the row numbers, sorted by the given columns."""
+    """Return the row numbers (from 0) in the order of the values in the given columns."""
     return pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
 
 
@@ -777,7 +780,7 @@ def only(rows: pa.Table, values: Iterable[str], column: str = "run_id") -> pa.Ta
 
 
 def verifications_of(store: Store) -> dict[tuple[str, str], str]:
-    """Read who confirmed each row by running it again, by the row's run id and checksum; the latest entry is used."""
+    """Read who last confirmed each row by running it again; the keys are the row's run id and checksum."""
 
     def look(file: File) -> list[dict[str, Any]]:
         table = file.table()
@@ -849,7 +852,7 @@ def curves_of(store: Store, rows: pa.Table, paths: Iterable[Path] | None = None)
 
 
 def _curve_starts(points: pa.Table) -> Int64[np.ndarray, " curves"]:
-    """Find the indices where the points of each run begin; the points of one run are adjacent."""
+    """Find the index (from 0) of each learning curve's first point; the points of one curve are adjacent."""
     if not points.num_rows:
         return np.zeros(0, dtype=np.int64)
     ends = pc.run_end_encode(points["run_id"].combine_chunks()).run_ends.to_numpy()
@@ -864,7 +867,7 @@ _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 def _faults(table: pa.Table, *, is_hash_named: bool) -> dict[int, str]:
-    """Explain why rows of a readable table cannot be trusted, by row number; valid rows are left out.
+    """Explain why rows of a readable table cannot be trusted; the keys of the result are the numbers of these rows.
 
     Args:
         table: Rows to check.
@@ -919,7 +922,7 @@ def _refusal(columns: Iterable[Column], row: Mapping[str, Any]) -> str | None:
 
 
 def _refuse_unreadable(table: pa.Table) -> None:
-    """Refuse rows or points with values that Python cannot represent, such as text that is not UTF-8.
+    """Refuse a table of rows or curve points if Python cannot represent a value, such as text that is not UTF-8.
 
     Raises:
         Damaged: If there is such a value or a time outside the years 1 to 9999. Also if a row states a newer schema
@@ -951,7 +954,7 @@ class Damaged(Exception):  # noqa: N818 -- not an error: the reader goes on with
 
 @dataclass(frozen=True)
 class File:
-    """A Parquet file with checked footer and columns; its values are not yet checked."""
+    """A Parquet file whose footer (metadata) and column types are checked, but whose values are not yet checked."""
 
     path: Path
     is_hash_named: bool
@@ -1064,7 +1067,7 @@ def _hash(content: bytes) -> str:
 
 
 def _schema_of(path: Path) -> pa.Schema:
-    """Return the schema of a file, by its folder and name."""
+    """Return the schema that a file must have, as its folder and name tell: of rows, curves or verifications."""
     if path.parent.name == "verified":
         return VERIFICATIONS
     return RUNS if path.parent.name == "runs" or path.name.startswith("runs-") else CURVES
@@ -1100,7 +1103,7 @@ def _check_columns(present: pa.Schema, schema: pa.Schema) -> None:
 
 
 def _may_hold(held: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether another writer, such as pandas, may store ``wanted`` as ``held``; casting checks the values."""
+    """Return whether a column of type ``wanted`` may be stored as ``held``, as by pandas; a later cast checks it."""
     is_text = pa.types.is_large_string(held) or pa.types.is_string_view(held)
     is_number = pa.types.is_integer(held) or pa.types.is_floating(held)
     return bool(
@@ -1113,12 +1116,12 @@ def _may_hold(held: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _refuse_newer(path: Path, metadata: pq.FileMetaData, *, is_hash_named: bool) -> None:
-    """Refuse a file of a newer schema, since leaving out its rows would make results wrong without notice.
+    """Refuse a file of a newer schema, since results without its rows would be wrong without notice.
 
     Raises:
-        StoreError: If the footer states a newer schema, and the hash in the file's name or an unknown column shows that
-            this is no damage.
-        Damaged: If the footer's schema version is no number, or is newer without such evidence.
+        StoreError: If the footer (metadata) states a newer schema, and the file is intact. This is known if its name
+            has the hash of its bytes, or if it has an unknown column.
+        Damaged: If the footer's schema version is no number, or is newer and the file may be damaged.
     """
     stated = (metadata.metadata or {}).get(b"synthbench.schema_version")
     if stated is None:
