@@ -69,7 +69,7 @@ def former(row: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def stated_name(migrated_from: str | None) -> tuple[str, str] | None:
-    """Return the run id and checksum before migration, as ``migrated_from`` states them; or None."""
+    """Return a row's run id and checksum before migration; None unless ``migrated_from`` states them."""
     stated = _FORMER.fullmatch(migrated_from or "")
     return None if stated is None else (stated[2], stated[3])
 

@@ -212,7 +212,7 @@ class Store:
         return {row["run_id"]: row for row in only(rows, run_ids).to_pylist()}
 
     def loose(self, kind: str = "runs") -> list[Path]:
-        """List the files in folder ``kind`` (``runs`` or ``curves``): files of single jobs, which are not merged yet."""
+        """List the files of single jobs in folder ``kind`` (``runs`` or ``curves``), which are not merged yet."""
         return self._paths(kind)
 
     def rows_in(self, files: Iterable[Path]) -> list[dict[str, Any]]:
@@ -362,8 +362,8 @@ class Store:
     def compact(self) -> int:
         """Merge the loose files (one per job) into new compact files; return how many loose files were deleted.
 
-        The number includes files of rows and files of curves. Existing compact files stay as they are. A loose file is deleted only after
-        its replacement was read back.
+        The number includes files of rows and files of curves. Existing compact files stay as they are. A loose file is
+        deleted only after its replacement was read back.
 
         Raises:
             StoreError: If the store cannot be written or another process is compacting it.

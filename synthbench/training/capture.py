@@ -1,4 +1,4 @@
-"""CUDA graphs of training steps: a step is recorded once per shape of its batch, and then replayed as one launch.
+"""CUDA graphs of training steps: a step is recorded once for each shape of batch, and then replayed as one launch.
 
 A step of a small model launches hundreds of kernels, each with a few microseconds of work. A graph replays all of them
 in one launch, on tensors that keep their addresses. Before a replay, the batch is copied into the recorded tensors.
@@ -82,7 +82,7 @@ class CapturedStep:
         return True
 
     def _record(self, batch: tuple[Tensor, ...]) -> _Recording:
-        """Record the step without computing it."""
+        """Record the step on a copy of the batch, without computing it."""
         places = tuple(x.clone() for x in batch)
         graph = torch.cuda.CUDAGraph()
         # The outer context restores the stream even if ending the capture fails. Other threads, which move the next
@@ -96,7 +96,7 @@ class CapturedStep:
         return _Recording(graph, places, losses)
 
     def _beside(self, batch: tuple[Tensor, ...]) -> Tensor:
-        """Take the step without a graph, on the stream that is used for recording."""
+        """Take the step without a graph, on the CUDA stream that is also used for recording."""
         current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):

@@ -1,4 +1,4 @@
-"""Cells and runs: all settings that decide a result, and the identity of the result's row.
+"""Cells and runs: all settings that decide a result; their hash is the id of the result's row.
 
 A cell is a mechanism on a task of a suite; a run is a cell with a seed and a learning rate.
 """
@@ -71,12 +71,12 @@ class Cell:
     """The size that the mechanism was matched to, as in ``state=4096 of slay:P=8``; None if no match was asked for."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle names of classes, not classes: a worker process looks them up, perhaps after loading a plugin."""
+        """Pickle names of classes, not classes: a worker process finds the classes, perhaps after loading a plugin."""
         return {field.name: getattr(self, field.name) for field in fields(self)} | {"code": self.code}
 
     @cached_property
     def task(self) -> Task:
-        """The task with its options set; if the suite trains on a ladder of levels, the task of the last level."""
+        """The task with its options; if the suite trains on a ladder of levels, with the options of the last level."""
         if self.levels:
             return self.levels[-1].task
         return TASKS[self.task_name](**self.task_arguments)
@@ -98,7 +98,7 @@ class Cell:
         """The task and length of each test.
 
         On a ladder, the keys are the numbers of the levels, from 1. Otherwise they are multiples of the trained length
-        or load.
+        or load (a task's difficulty, such as its number of pairs).
         """
         if self.levels:
             return {number: (level.task, level.length) for number, level in enumerate(self.levels, start=1)}
@@ -109,9 +109,9 @@ class Cell:
 
     @cached_property
     def beyond(self) -> dict[int, Level]:
-        """Test levels by factor: length divided by the longest trained length; empty in a suite without ladders.
+        """Levels that are longer than all trained levels, for tests only; empty in a suite without ladders.
 
-        These levels affect neither a run's score nor its id.
+        The keys are lengths, in multiples of the longest trained length. These levels affect neither score nor run id.
         """
         return beyond(self.levels) if self.levels else {}
 
@@ -146,7 +146,7 @@ class Cell:
 
     @property
     def components(self) -> tuple[type[Any], ...]:
-        """The classes of the task, mechanism, block and position encoding."""
+        """The classes of the task, mechanism, block and position encoding, in this order."""
         return TASKS[self.task_name], self.mechanism, self.block[0], self.positions[0]
 
     def mechanism_fields(self) -> dict[str, Any]:
@@ -173,11 +173,12 @@ class Cell:
     def model(self, generator: torch.Generator, factor: int = 1, shift: int = 0) -> SequenceModel:
         """Build the model of one run for the sequences of one test; all parameters are drawn from ``generator``.
 
-        ``factor`` is a key of :attr:`tests`. On a ladder, it is instead 1 for the model that serves all levels, or a
-        key of :attr:`beyond`. ``shift`` is added to the coordinates (positions) of all tokens.
+        ``factor`` selects the test: it is a key of :attr:`tests`. On a ladder, it is instead 1 for the model that
+        serves all levels, or a key of :attr:`beyond`. ``shift`` is added to the positions of all tokens.
 
         Raises:
-            UsageError: If ``shift`` is not 0, but positions are a learned table, which ends with the sequence.
+            UsageError: If ``shift`` is not 0, but the position encoding is a learned table, which ends with the
+                sequence.
         """
         if shift and not self.positions[0].extends:
             raise UsageError(
@@ -200,7 +201,7 @@ class Cell:
 
     @cached_property
     def resolved_task_arguments(self) -> dict[str, Any]:
-        """Length and every option of the task, defaults included; on a ladder, the task's unit of load and levels."""
+        """Length and all options of the task, defaults included; on a ladder, the levels and the unit of their load."""
         return identity.task_options(self.suite, TASKS[self.task_name], self.length, self.task_arguments)
 
     @cached_property
@@ -262,9 +263,9 @@ class Cell:
 
     @cached_property
     def program(self) -> str:
-        """Key that is equal for cells whose runs can be trained together, as one model.
+        """A text that is equal for cells whose runs can be trained together, as one model.
 
-        It holds the identity of the cell without the task, and the shapes of the task's sequences and batches.
+        It holds :attr:`identity` without the task, and the shapes of the task's sequences and batches.
 
         A plugin's task is never trained together with another task, so its failure cannot affect rows of other tasks.
         """
@@ -282,7 +283,7 @@ class Cell:
         return [Run(self, seed, rate) for rate in self.suite.training.learning_rates for seed in seeds]
 
     def tuning_runs(self) -> list[Run]:
-        """Make the runs that choose a learning rate, one per rate and tuning seed; none if the suite does not tune."""
+        """Make the tuning runs, which choose a learning rate: one per rate and tuning seed, or none without tuning."""
         if self.suite.tuning is None:
             return []
         rates, seeds = self.suite.training.learning_rates, self.suite.tuning.seeds
@@ -290,5 +291,5 @@ class Cell:
 
     @cached_property
     def common_entries(self) -> dict[str, str]:
-        """The JSON of each entry of :attr:`identity`, computed once for all runs."""
+        """The JSON text of each value in :attr:`identity`, computed once for all runs of the cell."""
         return json_entries(self.identity)

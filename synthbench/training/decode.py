@@ -1,4 +1,4 @@
-"""Greedy decoding with any mechanism: the model reads its own predictions in place of the right answers."""
+"""Greedy decoding with any mechanism: the model reads its own predictions instead of the right answers."""
 
 from typing import Literal, NamedTuple
 
@@ -34,7 +34,7 @@ class Decoded(NamedTuple):
 
 
 def own_tokens(inputs: RunIds, targets: RunIds) -> Bool[Tensor, "runs batch length"]:
-    """Mark inputs that, in decoding, are the model's own predictions: they repeat the target of the position before.
+    """Mark inputs that repeat the target of the position before; in decoding, the model's prediction replaces them.
 
     An answer of several tokens is a stretch of scored positions. From the second position of the answer on, each input
     must be the target of the position before. If any answer of a run breaks this rule, no input of the run is marked. A
@@ -57,9 +57,10 @@ def decode(
 ) -> RunIds:
     """Predict the most probable token at every position; the model reads its own predictions in place of some inputs.
 
-    Both forms, token by token and parallel, return the same tokens, except for ties within rounding. The parallel form
-    makes several passes over all positions, until the inputs no longer change. Each pass settles at least one more
-    input, since the model is causal. The method is Jacobi iteration (Santilli et al., 2023, algorithm 1).
+    The model either reads token by token (``streamed``), or makes several passes over all positions (``parallel``),
+    until the inputs no longer change. Each pass settles at least one more input, since the model is causal. Both forms
+    return the same tokens, except for ties within rounding. The parallel form is Jacobi iteration
+    (Santilli et al., 2023, algorithm 1).
 
     Args:
         model: The model of all runs, with a leading run axis.
@@ -103,8 +104,8 @@ def _at_once(model: SequenceModel, given: Tensor, is_own: Tensor) -> Tensor:
 def streams(model: SequenceModel, inputs: RunIds) -> bool:
     """Test if a model can stream: read one token at a time and return the same logits as in a single pass.
 
-    The result is False for mechanisms without a streaming form, which would compute all earlier tokens again at each
-    step. It is also False if a plugin's streaming form fails on several runs at once.
+    The result is False for a mechanism without a streaming form, since it would compute all earlier tokens again at
+    each step. It is also False if a plugin's streaming form fails on several runs at once.
     """
     tokens, state, steps = inputs[:, :1, :_TRIED], State(), []
     try:
@@ -134,9 +135,10 @@ def decoded_scores(model: SequenceModel, block: DeviceBlock) -> list[Decoded | N
 
 
 def scores_of(decoded: RunIds, targets: RunIds, is_own: Bool[Tensor, "runs batch length"]) -> list[Decoded | None]:
-    """Score each run's decoded tokens and whole answers; an answer continues where ``is_own`` is True.
+    """Score each run's decoded tokens and whole answers.
 
-    The score is None for a run in which ``is_own`` is False everywhere.
+    ``is_own`` is False at the first token of an answer and True at its further tokens. The score is None for a run in
+    which it is False everywhere.
     """
     is_scored = targets != IGNORE
     is_wrong = (decoded != targets) & is_scored

@@ -5,9 +5,10 @@ leading run axis, by one of three strategies:
 
 * ``fold``: the run axis becomes part of the batch axis, if the mechanism has no tensors except its projections;
 * ``stack``: each tensor of the mechanism gets a run axis and broadcasts against the activations;
-* ``loop``: the runs are computed one after the other, if no other strategy reproduces the outputs of single runs.
+* ``loop``: the runs are computed one after the other.
 
-The strategy is found by comparing its outputs with the outputs of single runs.
+The mechanism's tensors decide between ``fold`` and ``stack``. If the outputs of the chosen strategy differ from those
+of single runs, ``loop`` is used.
 """
 
 import copy
@@ -124,7 +125,7 @@ class SequenceModel(nn.Module):
         return cast("list[Block]", list(self.blocks))
 
     def size(self, length: int) -> ModelSize:
-        """Count the parameters of the model, and the numbers in the state of one layer after ``length`` tokens."""
+        """Count the parameters of the model, and the numbers in a layer's state after ``length`` tokens, on average."""
         mixing = [
             part
             for block in self.layers
@@ -183,7 +184,7 @@ class SequenceModel(nn.Module):
 
 
 def _num_unused(mechanism: Mechanism, length: int) -> int:
-    """Count a mechanism's parameters that affect no output at a given length; 0 unless it comes from a plugin."""
+    """Count a plugin mechanism's parameters that affect no output at a given length; 0 for built-in mechanisms."""
     if is_built_in(type(mechanism)):
         return 0  # its tests check that it uses all of them
     x = torch.randn(1, length, mechanism.model_dim, generator=torch.Generator().manual_seed(length))
@@ -195,13 +196,13 @@ def _num_unused(mechanism: Mechanism, length: int) -> int:
 
 
 class BottleneckHead(nn.Module):
-    """A head that computes the logits at position t from a learned code of t and the vector of the last position.
+    """A two-layer head: the logits at position t depend on a learned vector for t and the output at the last position.
 
-    Source: Poli et al. (2024), appendix B.1, the compression task. Here the hidden layer has twice the model's width.
+    Source: Poli et al. (2024), appendix B.1, the compression task. The hidden layer has twice the model's width.
     """
 
     def __init__(self, length: int, model_dim: int, vocab_size: int, *, generator: torch.Generator) -> None:
-        """Draw a code for each of ``length`` positions, then the two layers."""
+        """Draw a vector for each of ``length`` positions, then the weights of both layers."""
         super().__init__()
         self.codes = Embedding(length, model_dim, generator=generator)
         self.hidden = Linear(model_dim, 2 * model_dim, bias=True, generator=generator)
@@ -210,7 +211,7 @@ class BottleneckHead(nn.Module):
     def forward(
         self, x: Float[Tensor, "*leading batch 1 model_dim"], columns: Int[Tensor, " columns"]
     ) -> Float[Tensor, "*leading batch columns classes"]:
-        """Compute the logits at the positions in ``columns`` from ``x``, the vector of the last position."""
+        """Compute the logits at the positions in ``columns`` from ``x``, the model's vector at the last position."""
         codes = self.codes(columns.expand(*x.shape[:-3], 1, len(columns)))
         logits: Tensor = self.out(gelu(self.hidden(x + codes)))
         return logits
@@ -241,7 +242,7 @@ class FoldedAttention(Mixer):
         self.mechanism.enter_phase(phase)
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
-        """Return the mechanism's own metrics for all runs, by name."""
+        """Return the mechanism's own metrics for all runs, with their names as keys."""
         return self.mechanism.metrics(x)
 
     def _attend(self, x: Tensor, *, is_last_only: bool) -> Tensor:
@@ -255,7 +256,7 @@ class FoldedAttention(Mixer):
 
 
 class LoopedMixer(Mixer):
-    """Mixer for any mechanism: tensors have a run axis, for one optimiser, but runs are computed one by one."""
+    """A mixer for any mechanism: runs share tensors with a run axis, for one optimiser, but are computed one by one."""
 
     def __init__(self, mechanisms: Sequence[Mechanism]) -> None:
         """Take one mechanism per run and join their tensors along a leading run axis."""
@@ -295,14 +296,14 @@ class LoopedMixer(Mixer):
             alone.enter_phase(phase)
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
-        """Return the mechanism's own metrics by name; they are computed run by run and joined along a run axis."""
+        """Return the mechanism's own metrics, with names as keys, computed run by run and joined along a run axis."""
         of_runs = [alone.metrics(rows) for alone, rows in zip(self._current(), x, strict=True)]
         return {name: torch.stack([metrics[name] for metrics in of_runs]) for name in of_runs[0]}
 
     def _current(self) -> list[Mechanism]:
         """Put the current tensors of each run into the run's mechanism; return all mechanisms.
 
-        The tensors stay in place until the next call, since an activation checkpoint calls the mechanism again in the
+        The tensors stay there until the next call, since activation checkpointing calls the mechanism again in the
         backward pass. A :func:`torch.func.functional_call` would restore the initial tensors before the backward pass.
         """
         for run, alone in enumerate(self._alone):
@@ -346,7 +347,7 @@ def stack_modules(modules: Sequence[M], activation_axes: int) -> M:
 
 
 def stack_mixers(mechanisms: Sequence[Mechanism], strategy: Strategy) -> Mixer:
-    """Combine the mechanisms of several runs, one per run, into one mixer that uses the given strategy."""
+    """Combine the mechanisms of several runs into one token mixer that uses the given strategy."""
     if strategy == "loop":
         return LoopedMixer(mechanisms)
     stacked = stack_modules(mechanisms, activation_axes=5 if isinstance(mechanisms[0], Attention) else 4)
@@ -355,10 +356,10 @@ def stack_mixers(mechanisms: Sequence[Mechanism], strategy: Strategy) -> Mixer:
 
 
 def strategy_of(mechanism: type[Mechanism], fields: dict[str, Any]) -> Strategy:
-    """Choose the fastest strategy that gives the same outputs for several runs together as for each run alone.
+    """Choose how to compute several runs together: ``fold`` or ``stack``, or ``loop`` if these change the outputs.
 
-    The outputs are compared on two runs, each with three short sequences, in float64. ``fields`` are the arguments of
-    the mechanism.
+    The outputs are compared with those of single runs, for two runs with three short sequences each, in float64.
+    ``fields`` are the arguments of the mechanism.
     """
     return _strategy(mechanism, tuple(sorted(fields.items())))
 
@@ -389,8 +390,8 @@ def _is_close(actual: Tensor, expected: Tensor) -> bool:
 def copy_learned(model: nn.Module, trained: nn.Module, runs: Sequence[int] | None = None) -> None:
     """Copy parameters and buffers of ``trained``, a model of several runs, into ``model``.
 
-    ``runs`` lists the indices of the runs to copy; None copies all. Along an axis whose sizes differ, only the common
-    part is copied. So a model for longer sequences has untrained values at the added positions, and a model with a
+    ``runs`` lists the indices (from 0) of the runs to copy; None copies all. Along an axis whose sizes differ, only the
+    common part is copied. So a model for longer sequences has untrained values at the added positions, and a model with a
     smaller vocabulary drops the other tokens.
     """
     tensors = model.state_dict()
@@ -401,7 +402,7 @@ def copy_learned(model: nn.Module, trained: nn.Module, runs: Sequence[int] | Non
 
 
 def pad_vocabulary(model: SequenceModel, vocab_size: int) -> SequenceModel:
-    """Enlarge the vocabulary of one run's model by tokens that the model neither reads nor predicts.
+    """Enlarge the vocabulary of one run's model by tokens that never occur in its task.
 
     The logits of these tokens are :data:`UNKNOWN_LOGIT`, so the tokens add nothing to a loss and get no gradient.
     """
@@ -417,7 +418,7 @@ def pad_vocabulary(model: SequenceModel, vocab_size: int) -> SequenceModel:
 
 
 def slowest(strategies: Sequence[Strategy]) -> Strategy:
-    """Return the slowest of some strategies: ``loop`` if there is one, else ``stack``, else ``fold``."""
+    """Return the slowest of the given strategies: ``loop`` if it is among them, else ``stack``, else ``fold``."""
     return max(strategies, key=get_args(Strategy).index)
 
 
@@ -425,7 +426,7 @@ def stack_models(models: Sequence[SequenceModel], strategies: Strategy | Sequenc
     """Combine the models of several runs into one model, which reads tokens of shape [runs, batch, length].
 
     All tensors get a leading run axis. ``strategies`` is one strategy for the mixers of all layers, or one per layer.
-    If vocabularies differ in size, every run gets the largest.
+    If vocabularies differ in size, all are enlarged to the largest size.
     """
     vocab_size = max(model.embedding.weight.shape[0] for model in models)
     models = [pad_vocabulary(model, vocab_size) for model in models]

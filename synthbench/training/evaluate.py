@@ -20,7 +20,7 @@ NUM_BINS = 15
 
 
 class KindLoss(NamedTuple):
-    """The loss at the positions of one kind, such as ``repeated`` in the task ``text``."""
+    """The loss at one kind of position that a task distinguishes, such as ``repeated`` in the task ``text``."""
 
     loss: float
     """Mean loss in nats per position; NaN if no position of the kind is scored."""
@@ -56,7 +56,7 @@ def summed_losses(
 def _losses(
     logits: Float[Tensor, "runs batch columns classes"], targets: Int[Tensor, "runs batch columns"]
 ) -> Float[Tensor, "runs batch columns"]:
-    """Cross-entropy of every target in nats, 0 where nothing is scored."""
+    """Compute the cross-entropy of every target in nats; it is 0 at positions that are not scored."""
     losses = cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="none")
     return losses.view(targets.shape)
 
@@ -75,8 +75,8 @@ def evaluate(
     Args:
         model: The model of all runs, with a leading run axis.
         blocks: The sequences with their targets.
-        predicted: List to which each piece's predicted tokens are appended, [runs, sequences, columns] on the CPU; None
-            to discard them.
+        predicted: List to which each piece's predicted tokens are appended, [runs, sequences, scored positions] on the
+            CPU; None to discard them.
         tokens_at_once: Limit on the tokens of a piece, see :func:`in_pieces`.
         tasks: The task of each run, needed for losses by kind of position and for calibration errors. If empty, scores
             contain neither.
@@ -118,7 +118,7 @@ def _by_confidence(
     is_right: Bool[Tensor, "runs batch columns"],
     is_scored: Bool[Tensor, "runs batch columns"],
 ) -> Float[Tensor, "runs 3 bins"]:
-    """Count all scored predictions and the right ones, and sum the confidences of all, in each bin of confidence."""
+    """Count, in each bin of confidence, the scored predictions and the right ones, and sum the confidences."""
     confidence = (logits.amax(-1) - logits.logsumexp(-1)).exp()
     bins = (confidence * NUM_BINS).long().clamp(max=NUM_BINS - 1)
     values = torch.stack([is_scored, is_right & is_scored, confidence * is_scored], 1).flatten(2).double()
@@ -134,8 +134,8 @@ def calibration_errors(by_confidence: Float[Tensor, "runs 3 bins"]) -> list[floa
     Guo et al. (2017), eq. 3.
 
     Args:
-        by_confidence: Number of predictions, number of right predictions, and sum of the confidences of all, in each
-            bin of each run.
+        by_confidence: Three values for each run and bin: number of predictions, number of right predictions, and sum of
+            the confidences of all predictions.
 
     >>> calibration_errors(torch.tensor([[[8.0, 8.0], [2.0, 7.0], [3.0, 6.0]]]))
     [0.125]
@@ -151,7 +151,7 @@ def _by_kind(
     losses: Float[Tensor, "batch columns"],
     columns: Int[Tensor, " columns"],
 ) -> Iterator[tuple[str, tuple[float, int]]]:
-    """Yield each kind of position by name, with the summed loss in nats and the number of its scored positions."""
+    """Yield the name of each kind of position, its summed loss in nats, and the number of its scored positions."""
     for name, mask in task.kinds(inputs.cpu().numpy()).items():
         is_kind = torch.from_numpy(mask).to(losses.device)[:, columns] & is_scored
         yield name, (float(losses[is_kind].double().sum()), int(is_kind.sum()))
@@ -171,7 +171,7 @@ METRIC_SEQUENCES = 16
 
 @torch.inference_mode()
 def layer_metrics(model: SequenceModel, block: DeviceBlock) -> list[dict[str, float]]:
-    """Measure the mechanisms' own metrics; return them for each run, by names like ``layer0.curvature.head2``.
+    """Measure the mechanisms' own metrics; return a dictionary per run, with keys like ``layer0.curvature.head2``.
 
     Each layer is measured on the inputs that it gets when the model reads the first batch of ``block``.
     """

@@ -17,7 +17,7 @@ Version 1 is left out of row ids, since the first rows were written before this 
 
 
 def task_options(suite: Suite, task: type[Task], length: int, options: Mapping[str, Value]) -> dict[str, Any]:
-    """Describe a task for a row's id: length and options or, on a ladder, the levels and the unit of their load."""
+    """Describe a task for a row's id: length and options; on a ladder, the levels and the unit of their difficulty."""
     if suite.ladder is None:
         return {"length": length, **arguments_of(task(**options))}
     levels = task.ladder(suite.ladder.longest, is_extended=suite.ladder.extended)
@@ -25,10 +25,10 @@ def task_options(suite: Suite, task: type[Task], length: int, options: Mapping[s
 
 
 def of_suite(suite: Suite) -> dict[str, Any]:
-    """Collect the settings of a suite that enter the ids of rows: model, training, evaluation and ladder.
+    """Collect the settings of a suite that enter the ids of rows: model, training, evaluation and ladder (levels).
 
-    Settings that are None are left out, so that a setting added later changes no existing id. ``shifts`` are left out
-    too, since they only add tests. Block, positions and learning rates are added to ids by other functions.
+    Settings that are None are left out, so that a setting added later changes no existing id. ``shifts`` (of token
+    positions) are left out too, since they only add tests. Other functions add block, positions and learning rates.
     """
     return {
         "model": suite.model.model_dump(
@@ -41,7 +41,7 @@ def of_suite(suite: Suite) -> dict[str, Any]:
 
 
 def of_protocol(suite: Suite, *, device_type: str, match: str | None) -> dict[str, Any]:
-    """Collect what decides results besides components (task, mechanism, block, positions), seed and learning rate.
+    """Collect all settings that decide results, except components (such as task), seed and learning rate.
 
     Args:
         suite: The suite with the settings of training and evaluation; its name and version are not used.

@@ -1,4 +1,4 @@
-"""Training on a ladder, the levels of a task: each step's level and number of sequences, and longer test levels."""
+"""Training on a ladder (the levels of a task): the level and batch size of each step, and levels to test longer input."""
 
 import math
 from collections import Counter
@@ -22,7 +22,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def mixture(num_steps: int, num_levels: int) -> list[int]:
-    """Choose the level to train on at each step, counted from 0; the choice is the same for every mechanism and seed.
+    """List the index (from 0) of the level to train on at each step; it is the same for every mechanism and seed.
 
     All levels are mixed from the first step to the last. Easy levels come more often, since harder levels build on
     them: the easiest quarter of the levels gets half of the steps.
@@ -34,7 +34,7 @@ def mixture(num_steps: int, num_levels: int) -> list[int]:
 
 
 def evenly(step: int) -> float:
-    """Map a step to a number in [0, 1), such that the first n steps are spread evenly over [0, 1), for any n.
+    """Map a step to a number in [0, 1), such that the numbers of the first n steps are evenly spread, for any n.
 
     The numbers are the multiples of the golden ratio, modulo 1.
     """
@@ -42,7 +42,7 @@ def evenly(step: int) -> float:
 
 
 def sized_in(suite: Suite, name: str, arguments: Mapping[str, object]) -> Sized:
-    """Find the length and the options of a task in a suite; on a ladder, return the last level's length and no options.
+    """Find a task's length and options in a suite; if the suite has levels, the last level's length and no options.
 
     Raises:
         UnknownName: If the task or an option does not exist.
@@ -71,7 +71,7 @@ class LadderSchedule:
 
     @cached_property
     def order(self) -> list[int]:
-        """The level of each step, counted from 0."""
+        """The index (from 0) of each step's level."""
         return mixture(self.training.steps, len(self.levels))
 
     @cached_property
@@ -102,11 +102,11 @@ class LadderSchedule:
 
 
 def beyond(levels: Sequence[Level]) -> dict[int, Level]:
-    """Find test levels that are 2 and 4 times as long as the longest trained level; return them by this factor.
+    """Find test levels that are 2 and 4 times as long as the longest trained level; 2 and 4 are the keys.
 
-    ``levels`` are the trained levels, easiest first. A level of the longer length that the task itself defines is
-    preferred. Otherwise the last trained level is stretched to this length. Both kinds may use only tokens that occur
-    in the trained levels. A factor without such a level is missing in the result. The load of a stretched level is
+    ``levels`` are the trained levels, easiest first. If the task itself defines a level of the longer length, this
+    level is used. Otherwise the last trained level is stretched to the length. A test level may use only tokens that
+    occur in the trained levels; without such a level, the key is missing. The load (difficulty) of a stretched level is
     unknown and set to 0. If the last trained level leaves its first positions unscored (``first_new`` above 0), the
     stretched level scores only positions beyond the trained length.
 
@@ -128,7 +128,7 @@ def beyond(levels: Sequence[Level]) -> dict[int, Level]:
 
 
 def own_levels(task: type[Task], length: int) -> list[Level]:
-    """List the levels of one length that a task itself defines, including levels of its extended ladder."""
+    """List the levels of a given length that a task itself defines, including harder levels of its extended ladder."""
     longest = max(LENGTHS)
     every = [*task.ladder(longest), *(task.ladder(longest, is_extended=True) if task.extended_levels else ())]
     return [level for level in every if level.length == length]
@@ -147,7 +147,7 @@ def _is_known(level: Level, trained: Sequence[Level]) -> bool:
 
 @lru_cache(maxsize=4096)
 def _tokens(level: Level) -> tuple[frozenset[int], frozenset[int]]:
-    """Collect the tokens in the inputs and in the targets of a fixed sample of a level."""
+    """Collect the tokens in the inputs, and those in the targets, of a fixed sample of a level's sequences."""
     sample = level.task.sample(np.random.Generator(np.random.Philox(key=0)), 128, level.length)
     # Counting the tokens is faster than sorting or hashing them.
     counts = map(np.bincount, (sample.inputs.ravel(), sample.targets[sample.targets != IGNORE]))

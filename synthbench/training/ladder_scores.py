@@ -1,7 +1,7 @@
 """Scores over a task's levels, recomputed with the committed baselines.
 
-The committed baselines are the shortcut baselines in this version of the package: what simple rules reach on each
-level.
+The committed baselines are the shortcut baselines in this version of the package: the accuracies of simple rules on
+each level.
 
 A row keeps the accuracy on each level and the baselines known when the row was made. If a better shortcut is found
 later, the baseline increases, and the score is recomputed without new training.
@@ -70,14 +70,14 @@ def rescored(rows: pd.DataFrame) -> pd.DataFrame:
 def metrics_beyond(trained: Sequence[Level], accuracies: Mapping[int, float | None]) -> dict[str, float | None]:
     """Return the results at lengths beyond the trained levels as metrics of a row.
 
-    ``x2.score`` is the accuracy at twice the longest trained length. ``x2.skill`` is 0 at ``x2.floor``: the level's
-    shortcut baseline or, if this version has none, the task's floor. ``x2.load`` is null if the task itself does not
+    ``x2.score`` is the accuracy at twice the longest trained length. ``x2.skill`` is 0 if
+    the score equals ``x2.floor``: the level's shortcut baseline or, if this version has none, the task's floor. ``x2.load`` is null if the task itself does not
     define the level.
 
     Args:
         trained: The levels of the run, easiest first.
-        accuracies: Accuracy by factor, the multiple of the longest trained length; None if the model cannot read that
-            many tokens.
+        accuracies: Accuracy at each multiple of the longest trained length, which is the key; None if the model cannot
+            read that many tokens.
     """
     tests = _tests_beyond(tuple(trained)) if accuracies else {}
     metrics: dict[str, float | None] = {}
@@ -109,7 +109,7 @@ def _bounds_beyond(level: Level) -> tuple[float, float]:
 
 @lru_cache(maxsize=4096)
 def _committed_beyond(longest: Level, factor: int, load: float | None) -> Level | None:
-    """Find a test level by its load and its length, ``factor`` times the longest; None if it has no stored baseline."""
+    """Find the level with the given load and ``factor`` times the longest length; None if it has no stored baseline."""
     own = own_levels(type(longest.task), factor * longest.length) if load else ()
     return next((level for level in own if level.load == load and committed_bounds(level) is not None), None)
 
@@ -121,8 +121,8 @@ _tests_beyond = lru_cache(maxsize=4096)(beyond)
 def _levels_of(task: str, version: str, arguments: str) -> tuple[list[Level], list[LevelBounds]]:
     """Rebuild the levels that a row names, and look up their baselines and ceilings in this version of the package.
 
-    Both lists are empty unless the task is built in and of the installed version, and the package has bounds for every
-    level.
+    Both lists are empty unless the task is built in and of the installed version, and the package has a
+    baseline and a ceiling for every level.
     """
     if task not in TASKS or not TASKS.is_built_in(task) or version_of(TASKS[task]) != version:
         return [], []
