@@ -391,8 +391,8 @@ def copy_learned(model: nn.Module, trained: nn.Module, runs: Sequence[int] | Non
     """Copy parameters and buffers of ``trained``, a model of several runs, into ``model``.
 
     ``runs`` lists the indices (from 0) of the runs to copy; None copies all. Along an axis whose sizes differ, only the
-    common part is copied. So a model for longer sequences has untrained values at the added positions, and a model with a
-    smaller vocabulary drops the other tokens.
+    common part is copied. So a model for longer sequences has untrained values at the added positions, and a model
+    with a smaller vocabulary drops the other tokens.
     """
     tensors = model.state_dict()
     for name, learned in trained.state_dict().items():

@@ -1,4 +1,4 @@
-"""Training on a ladder (the levels of a task): the level and batch size of each step, and levels to test longer input."""
+"""Training on a ladder (the levels of a task): each step's level and batch size, and levels of longer tests."""
 
 import math
 from collections import Counter
@@ -104,9 +104,9 @@ class LadderSchedule:
 def beyond(levels: Sequence[Level]) -> dict[int, Level]:
     """Find test levels that are 2 and 4 times as long as the longest trained level; 2 and 4 are the keys.
 
-    ``levels`` are the trained levels, easiest first. If the task itself defines a level of the longer length, this
-    level is used. Otherwise the last trained level is stretched to the length. A test level may use only tokens that
-    occur in the trained levels; without such a level, the key is missing. The load (difficulty) of a stretched level is
+    ``levels`` are the trained levels, easiest first. A level of the longer length that the task itself defines is
+    preferred to the last trained level stretched to this length. Both may use only tokens that occur in the trained
+    levels; without such a level, the key is missing. The load (difficulty) of a stretched level is
     unknown and set to 0. If the last trained level leaves its first positions unscored (``first_new`` above 0), the
     stretched level scores only positions beyond the trained length.
 
@@ -128,7 +128,7 @@ def beyond(levels: Sequence[Level]) -> dict[int, Level]:
 
 
 def own_levels(task: type[Task], length: int) -> list[Level]:
-    """List the levels of a given length that a task itself defines, including harder levels of its extended ladder."""
+    """List the levels of a given length that a task itself defines, including levels of its extended ladder."""
     longest = max(LENGTHS)
     every = [*task.ladder(longest), *(task.ladder(longest, is_extended=True) if task.extended_levels else ())]
     return [level for level in every if level.length == length]

@@ -71,8 +71,8 @@ def metrics_beyond(trained: Sequence[Level], accuracies: Mapping[int, float | No
     """Return the results at lengths beyond the trained levels as metrics of a row.
 
     ``x2.score`` is the accuracy at twice the longest trained length. ``x2.skill`` is 0 if
-    the score equals ``x2.floor``: the level's shortcut baseline or, if this version has none, the task's floor. ``x2.load`` is null if the task itself does not
-    define the level.
+    this accuracy equals ``x2.floor``: the level's shortcut baseline or, if this version has none, the task's floor.
+    ``x2.load`` is null if the task itself does not define the level.
 
     Args:
         trained: The levels of the run, easiest first.

@@ -1,4 +1,4 @@
-"""AdamW for runs trained together: PyTorch's fused version if possible, else the same update with a rate per run."""
+"""AdamW for runs trained together: PyTorch's fused version, or the same update with one learning rate per run."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,9 +23,9 @@ class FlatParameters:
     """Parameters with the same precision and weight decay, joined in one tensor, with their AdamW moments.
 
     Every parameter becomes a contiguous view of the joined tensor, so that one update serves all parameters. If some
-    parameters have no gradient, each stretch of neighbouring parameters with gradients is updated separately. The gaps
-    that align the parameters have learning rate 0 and gradient 0. A complex number is treated as two real numbers, as
-    in PyTorch's AdamW.
+    parameters have no gradient, each stretch of neighbouring parameters with gradients is updated separately. Between
+    parameters there are gaps, which align their memory; learning rate and gradient are 0 there. A complex number is
+    treated as two real numbers, as in PyTorch's AdamW.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rates: Sequence[float], decay: float) -> None:
@@ -76,12 +76,12 @@ class FlatParameters:
             rates[run] = 0
 
     def _views(self, flat: Tensor) -> list[Tensor]:
-        """View each parameter's part of a flat tensor in the parameter's shape, plus a last axis of 2 if complex."""
+        """Return each parameter's part of a flat tensor, in the parameter's shape, plus a last axis of 2 if complex."""
         places = zip(self._ends, self._shapes, strict=False)
         return [flat[start : start + shape.numel()].view(shape) for start, shape in places]
 
     def _runs(self) -> Iterator[tuple[slice, list[Tensor]]]:
-        """Yield the slice of each stretch of parameters with gradients, and its gradients and gaps (zeros) in order."""
+        """Yield a slice for each stretch of neighbours with gradients, and its gradients and gaps (zeros) in order."""
         entries = zip(self.parameters, self._gaps, pairwise(self._ends), strict=True)
         for has_gradient, neighbours in groupby(entries, lambda entry: entry[0].grad is not None):
             if has_gradient:
@@ -163,10 +163,10 @@ class FusedAdamW(torch.optim.AdamW):
     """PyTorch's fused AdamW, for runs that share one learning rate."""
 
     def advance(self) -> None:
-        """Do nothing: no part of a fused step runs on the host."""
+        """Do nothing: no part of a fused step runs on the CPU."""
 
     def update(self) -> None:
-        """Take the step, all of which runs on the device."""
+        """Take the step; all of it runs on the device."""
         self.step()
 
     def set_rates(self, share: float) -> None:
@@ -202,8 +202,8 @@ def make_optimiser(
     """Build AdamW for the trainable parameters, whose first axis is the run axis.
 
     ``learning_rates`` has one value per run. PyTorch's fused AdamW is used if all runs share one rate, no parameter is
-    complex, and no run must stop before the others. The last holds if there is only one run, or no ``stop_at`` in the
-    settings. With ``is_capturable``, values that change between steps are kept in tensors, so that a CUDA graph can
+    complex, and no run may have to stop before the others. Runs may have to if there are several and the settings have
+    ``stop_at``. With ``is_capturable``, values that change between steps are kept in tensors, so that a CUDA graph can
     replay a step.
     """
     parameters = [parameter for parameter in parameters if parameter.requires_grad]

@@ -1,4 +1,4 @@
-"""Schedules of the learning rate, and a curriculum that adds the geometries of a mechanism phase by phase."""
+"""Schedules of the learning rate, and a curriculum for mechanisms with three geometries, added phase by phase."""
 
 import math
 from typing import ClassVar
@@ -22,7 +22,7 @@ class Schedule:
         return 1.0
 
     def apply(self, step: int, optimiser: Optimiser, model: SequenceModel) -> float:  # noqa: ARG002
-        """Set the learning rates for a step, before it is taken; return the fraction that :meth:`share` gives."""
+        """Set the learning rates before a step is taken; return their fraction of the full rates."""
         share = self.share(step)
         optimiser.set_rates(share)
         return share
@@ -37,7 +37,7 @@ class WarmupCosine(Schedule):
     """
 
     def __init__(self, num_steps: int, warmup_steps: int) -> None:
-        """Set the number of steps, and how many of them warm up."""
+        """Set the number of all steps, and of the first steps that warm up."""
         self.num_steps, self.warmup_steps = num_steps, warmup_steps
 
     def share(self, step: int) -> float:
@@ -66,10 +66,10 @@ class WarmupStableDecay(Schedule):
 
 
 class CurriculumRates(Schedule):
-    """The learning rates of :class:`GeometricCurriculum` for its control, the model that always uses all geometries.
+    """The learning rates of :class:`GeometricCurriculum`, for comparison with models that always use all geometries.
 
     Training has four phases of equal length. The rate is full in the first phase, and a tenth of it in the second and
-    third. In the fourth, it falls linearly from a tenth to 0.
+    third. In the fourth, it decreases linearly from a tenth to 0.
     """
 
     PHASES = ((1.0, 1.0), (0.1, 0.1), (0.1, 0.1), (0.1, 0.0))
@@ -98,7 +98,7 @@ class GeometricCurriculum(CurriculumRates):
     keeps_program = False
 
     def apply(self, step: int, optimiser: Optimiser, model: SequenceModel) -> float:
-        """Set the learning rates for a step; at the first step of a phase, also let every mechanism enter the phase."""
+        """Set the learning rates for a step; at the first step of a phase, tell every mechanism which phase begins."""
         index, before = (int(at * len(self.PHASES) / self.num_steps) for at in (step, step - 1))
         if step == 0 or before != index:
             for layer in model.layers:

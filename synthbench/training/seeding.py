@@ -1,9 +1,9 @@
 """Random streams of a run, all derived from one root seed: ``init``, ``train``, ``validation``, ``test``.
 
-``init`` gives the initial parameters; the other three give data. A data stream depends on task, task version, length,
-options, split and seed, never on mechanism or learning rate. So every mechanism sees the same batches, and a worker
-process can keep drawn batches for the next mechanism. The ``init`` stream depends on the seed alone, so all mechanisms
-begin with the same embeddings. The Philox generator is counter-based, so its streams are the same on every machine.
+A stream is a sequence of random numbers. ``init`` gives the initial parameters; the other three give data. A data
+stream depends on task, task version, length, options, split and seed, never on mechanism or learning rate. So every
+mechanism sees the same batches, and a worker process can keep drawn batches for the next mechanism. The ``init``
+stream depends on the seed alone, so all mechanisms begin with the same embeddings. The Philox generator is counter-based, so its streams are the same on every machine.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ def data_seed(task: Task, length: int, seed: int) -> int:
 def data_block(
     task: Task, length: int, split: Split, seed: int, index: int, *, num_steps: int, batch_size: int
 ) -> Batch:
-    """Draw block ``index`` of a stream, counted from 0: up to ``BLOCK_STEPS`` batches, drawn at once.
+    """Draw block ``index`` (from 0) of a data stream: up to ``BLOCK_STEPS`` batches, drawn at once.
 
     The arrays have the shape [num_steps, batch_size, length].
     """
@@ -105,7 +105,7 @@ _of_command: dict[str, KeptBlocks] = {}
 
 
 def blocks_of(command: str, device_type: str) -> KeptBlocks:
-    """Return this process's cache of data for the command (one call of synthbench) with this id; drop other caches."""
+    """Return this process's cache of data for one command (a call of synthbench) by its id; drop all other caches."""
     blocks = _of_command.get(command)
     if blocks is None:
         forget_blocks()

@@ -1,4 +1,4 @@
-"""Token sequences of a task exactly as runs read them, for use without the trainer and without PyTorch."""
+"""Draw the token sequences of a task exactly as runs read them, without training and without PyTorch."""
 
 import json
 import os
@@ -39,7 +39,7 @@ class Sequences:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Facts about task and stream. Floor and ceiling are accuracies in [0, 1], or minus the bits per token."""
+        """Facts about task and stream. Floor and ceiling are accuracies (0 to 1) or, in some tasks, minus bits a token."""
         floor, ceiling = self.task.floor(self.length), self.task.ceiling(self.length)
         return {
             "task": self.task.name,
@@ -129,7 +129,7 @@ def draw(
 def sequences_of(
     task: Task, length: int, split: Split, seed: int, *, num_batches: int, batch_size: int, count: int
 ) -> Sequences:
-    """Draw the first ``count`` sequences of a stream of ``num_batches`` batches."""
+    """Draw the first ``count`` sequences of a stream that has ``num_batches`` batches in all."""
     drawn: list[Batch] = []
     for block in data_blocks(task, length, split, seed, num_batches=num_batches, batch_size=batch_size):
         drawn.append(block)
@@ -163,7 +163,7 @@ def _read_by(suite: Suite, split: Split) -> tuple[int, int]:
 
 
 def _level_of(suite: Suite, split: Split, task: str, given: Mapping[str, str]) -> tuple[Level, int, int]:
-    """Find the requested level; return it with the number and size of the batches that a run reads on it."""
+    """Find the level that option ``level`` names; return it with the number and size of a run's batches on it."""
     schedule = ladder_schedule(suite, task)
     numbers = [str(number) for number, _ in enumerate(schedule.levels, start=1)]
     level = given.get("level", given.get("rung"))

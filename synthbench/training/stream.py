@@ -1,4 +1,4 @@
-"""Data of runs, moved to the training device.
+"""The data that runs read, drawn and moved to the training device.
 
 Each cell (a mechanism on a task) and seed has one stream of batches, which runs with different learning rates share.
 """
@@ -57,8 +57,8 @@ def device_blocks(
     On a GPU, the next block is drawn while the device works on the current block. ``factor`` selects the task and
     length: it is a key of :attr:`Cell.tests` or, with ``is_beyond``, of :attr:`Cell.beyond`. The length must be the
     same for all runs. A block in the cache ``kept`` is not drawn again. On a ladder (levels of increasing difficulty),
-    the training split has all targets of a level. The other splits have only the targets from the level's position
-    ``first_new`` on.
+    a level's targets before its position ``first_new`` are easier. So they are kept in the training split, but left out
+    in the other splits.
     """
 
     def test_of(cell: Cell) -> tuple[Task, int]:
@@ -98,7 +98,7 @@ def in_pieces(
     targets: Shaped[Tensor, "runs batch columns"],
     tokens_at_once: int | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut a batch into nearly equal pieces of up to ``tokens_at_once`` tokens over all runs.
+    """Cut a batch into nearly equal pieces, each of up to ``tokens_at_once`` tokens, summed over runs.
 
     A piece has at least one sequence per run. ``targets`` may be any tensor with the same runs and sequences. If
     ``tokens_at_once`` is None, the device's ``TOKENS_AT_ONCE`` is used.
@@ -109,7 +109,7 @@ def in_pieces(
 
 
 def prefetched(iterator: Iterator[T]) -> Iterator[T]:
-    """Yield the items of an iterator, each computed by a thread while the consumer works on the previous item."""
+    """Yield the items of an iterator; a thread computes the next item while the caller works on the current one."""
     with ThreadPoolExecutor(max_workers=1) as thread:
         pending = thread.submit(next, iterator, None)
         while (item := pending.result()) is not None:

@@ -64,8 +64,8 @@ class RunResult:
     """The result of one run.
 
     ``score`` is the test score or, for a run that only serves to choose the learning rate, the last validation score.
-    It is None if the run diverged. ``stretched`` holds the scores of tests at a larger length or load, by the factor of
-    length or load.
+    It is None if the run diverged. ``stretched`` holds the scores of tests at a larger length or load (difficulty); the
+    keys are multiples of the trained length or load.
     """
 
     run: Run
@@ -176,7 +176,7 @@ class Trainer:
         return (self.captured or self._step)(inputs, targets, columns)
 
     def _step(self, inputs: torch.Tensor, targets: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-        """Take the part of a step that runs on the device."""
+        """Take the part of a training step that runs on the device: loss, gradients and update."""
         num_scored = (targets != IGNORE).flatten(1).sum(1).clamp(min=1)
         total = torch.zeros(len(targets), device=targets.device)
         self.optimiser.zero_grad()
@@ -197,7 +197,7 @@ class Trainer:
         factor: int = 1,
         is_beyond: bool = False,
     ) -> Iterator[DeviceBlock]:
-        """Yield the batches of a split, each as a block of one batch; for all runs unless ``runs`` selects some."""
+        """Yield the batches of a split one by one, for all runs unless ``runs`` selects some."""
         blocks = device_blocks(
             self.runs if runs is None else runs,
             split,
@@ -286,7 +286,7 @@ def train_group(
 
 
 def _train(trainer: Trainer, result: GroupResult) -> None:
-    """Take all training steps; add a point to the learning curves every ``curve_every`` steps and after the last."""
+    """Take all training steps; extend the learning curves every ``curve_every`` steps and after the last step."""
     settings, evaluation = trainer.suite.training, trainer.suite.evaluation
     began = time.perf_counter()
     points = trainer.validation_batches()
@@ -320,7 +320,7 @@ def _train(trainer: Trainer, result: GroupResult) -> None:
 
 
 def _timed(batches: Iterator[DeviceBlock], result: GroupResult) -> Iterator[DeviceBlock]:
-    """Yield the same batches; add the time spent waiting for batches to ``result.data_s``."""
+    """Yield the given batches unchanged; add the seconds spent waiting for them to ``result.data_s``."""
     while True:
         began = time.perf_counter()
         batch = next(batches, None)
@@ -331,7 +331,7 @@ def _timed(batches: Iterator[DeviceBlock], result: GroupResult) -> Iterator[Devi
 
 
 def _record(result: RunResult, step: int, losses: np.ndarray, score: Score | None, wall_s: float) -> None:
-    """Add a point to a run's learning curve; mark the run as diverged if a loss is not finite."""
+    """Add losses and scores at a step to a run's learning curve; mark the run as diverged if a loss is not finite."""
     if result.is_done:
         return
     result.train_loss = float(losses.mean())
@@ -376,7 +376,7 @@ def _stop_solved(trainer: Trainer, result: GroupResult) -> None:
 
 
 def _validate_further(trainer: Trainer, result: GroupResult) -> None:
-    """Score the runs on further validation sequences, by which a learning rate is chosen later."""
+    """Score trained runs on further validation sequences; the scores of tuning runs decide the learning rate."""
     began = time.perf_counter()
     if trainer.runs[0].cell.levels:
         scores = [score for score, _ in on_levels(trainer, "validation")]
@@ -434,7 +434,7 @@ def _scores(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -
 
 
 def _test_on_levels(trainer: Trainer, result: GroupResult) -> list[Score]:
-    """Score every run over all levels; keep the scores per level of runs that did not diverge."""
+    """Test every run on all levels; keep the scores on each level for runs that did not diverge."""
     scores = []
     for run, (score, levels) in zip(result.runs, on_levels(trainer, "test"), strict=True):
         scores.append(score)
@@ -478,10 +478,10 @@ def _score_of_levels(levels: Sequence[Level], reached: Sequence[Score]) -> tuple
 
 
 def _decoded(trainer: Trainer) -> list[dict[str, float]]:
-    """Measure accuracy when a run reads its own predictions: ``decoded.tokens``, or ``rung1.decoded.tokens`` by level.
+    """Measure the accuracy of runs that read their own predictions; return metrics such as ``decoded.tokens``.
 
-    A run has no such metrics if :func:`synthbench.training.decode.own_tokens` marks none of its inputs, as with answers
-    of single tokens.
+    On a ladder, each level has its own metrics, such as ``rung1.decoded.tokens``. A run has no such
+    metrics if :func:`synthbench.training.decode.own_tokens` marks none of its inputs, as with answers of single tokens.
     """
     cell, evaluation = trainer.runs[0].cell, trainer.suite.evaluation
     metrics: list[dict[str, float]] = [{} for _ in trainer.runs]
@@ -508,9 +508,9 @@ def _test_stretched(trainer: Trainer, results: Sequence[RunResult]) -> None:
 
 
 def _test_shifted(trainer: Trainer, results: Sequence[RunResult]) -> None:
-    """Repeat the test of a cell's runs with shifted token positions; measure the irreducibility of learned rotations.
+    """Test runs of a cell with shifted token positions; measure how far learned rotations are from plain ones.
 
-    Scores are None if positions are a learned table, which has no entries for shifted positions.
+    The distance is the metric ``ir_spec``. Scores are None if the position encoding is a learned table, which has no entries for shifted positions.
     """
     kept = [result for result in results if result.diverged_at is None]
     cell = results[0].run.cell

@@ -1,8 +1,8 @@
-"""Find contradictions within a result row, without the code that made the row and without a re-run.
+"""Find contradictions within a result row, without the code that made the row and without training again.
 
 A row has already passed the schema and its own checksum, but a forged row passes both. The checks here test that the
-row's id is the hash of its configuration, that its numbers are consistent, and that no value is harmfully large. Only a
-re-run can show that the numbers are true.
+row's id is the hash of its configuration, that its numbers are consistent, and that no value is harmfully large. Only
+training again can show that the numbers are true.
 """
 
 import json
@@ -116,7 +116,7 @@ def _oversized(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _whole_number(value: object) -> int | None:
-    """Return the integer that an argument would be parsed as, also from text; None if it is no integer."""
+    """Return an argument (an integer or its text) as an integer; None for other values."""
     try:
         return int(value) if isinstance(value, int | str) else None
     except ValueError:
@@ -206,6 +206,6 @@ def _of_times(row: Mapping[str, Any], now: datetime) -> Iterator[str]:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """Parse an object from JSON text that has passed the schema; empty for any other value."""
+    """Parse valid JSON text; return an empty object unless the text is that of an object."""
     value = json.loads(text)
     return value if isinstance(value, dict) else {}

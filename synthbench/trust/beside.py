@@ -1,4 +1,4 @@
-"""The user's own result rows, joined with packaged rows and with rows of another named store.
+"""Join the user's own result rows with packaged rows and with the rows of another store that the user names.
 
 Packaged rows come with synthbench. No store is changed.
 """
@@ -65,7 +65,7 @@ class Joined:
         return suite, version
 
     def seen_from(self, suite: str | None) -> "Joined":
-        """Return the rows as reports of a suite show them, and add rows of other suites that also fit this suite.
+        """Label rows for the reports of a suite, and add rows of other suites with the same protocol (model, training).
 
         Args:
             suite: Name of the suite; None is interpreted as in :meth:`shown`. If the suite is not installed, nothing
@@ -164,14 +164,14 @@ def _stacked(frames: list[pd.DataFrame]) -> pd.DataFrame:
 def _of_their_rows(curves: pd.DataFrame, origins: "pd.Series[str]") -> pd.DataFrame:
     """Keep the points of each run's learning curve that come from the same store as the run's row.
 
-    ``origins`` has the name of the row's store by run id.
+    ``origins`` has run ids as its index and the name of the row's store as values.
     """
     is_of_row = curves["run_id"].map(origins) == curves["store"]
     return curves[is_of_row].drop(columns="store").reset_index(drop=True)
 
 
 def _require(other: str, rows: pd.DataFrame, suite: str, version: str) -> None:
-    """Raise an error if a store has no full runs (not shortened ones) of the suite and version that are shown."""
+    """Raise an error unless a store has full runs (not shortened ones) of the suite and version that a report shows."""
     full = full_runs(rows)
     versions = sorted(set(full.loc[full["suite"] == suite, "suite_version"]))
     if version in versions:

@@ -1,4 +1,4 @@
-"""Rows in transit between stores, as a folder, a Parquet file or a ``.tar.gz``, all read as untrusted input.
+"""Read and write rows in transit between stores: a folder, a Parquet file or a ``.tar.gz``; none of them is trusted.
 
 A bundle is a small store (a folder of result rows) with a ``manifest.json``, and the file of a plugin if the rows need
 one::
@@ -123,7 +123,9 @@ def pack(store: Store, run_ids: Sequence[str], manifest: Manifest, plugin: Path 
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[Store, Manifest | None]]:
-    """Open a store's folder, a Parquet file of rows or a bundle; yield a store with its rows, and its manifest or None.
+    """Open a store's folder, a Parquet file of rows or a bundle; yield a store with the rows, and the bundle's manifest.
+
+    The manifest is None if ``path`` has none.
 
     Raises:
         StoreError: If ``path`` cannot be read, is too large, or contains something that no bundle contains.
@@ -190,14 +192,14 @@ def write_archive(folder: Path, files: Iterable[Path], target: Path) -> None:
 class _Capped(io.RawIOBase):
     """A stream that raises an error after ``MAX_BYTES``, since a few kilobytes can unpack to any size.
 
-    It also raises after ``MAX_HEADER_BYTES`` of headers, before the first file or between two files.
+    It also raises if the headers before a file take more than ``MAX_HEADER_BYTES``.
     """
 
     def __init__(self, stream: gzip.GzipFile) -> None:
         self._stream, self._left, self._left_of_header = stream, MAX_BYTES, MAX_HEADER_BYTES
 
     def accept(self, num_bytes: int) -> None:
-        """Allow reading the content of a file, ``num_bytes`` long, and then another header."""
+        """Allow the stream to be read on: the next file's ``num_bytes`` bytes of content, then another header."""
         self._left_of_header = num_bytes + MAX_HEADER_BYTES
 
     def readable(self) -> bool:

@@ -41,7 +41,7 @@ Verdict = Literal["bitwise", "tolerance", "undecided", "differs", "not run"]
 
 
 def curves_of(store: Store, run_ids: Iterable[str]) -> dict[str, Points]:
-    """Read the learning curves of some runs, by run id; the times of the points are left out."""
+    """Read the learning curves of some runs, without the times of the points; run ids are the keys."""
     frame = store.curves(run_ids)
     return {
         str(name): list(points[["step", "split", "metric", "value", "tokens"]].itertuples(index=False, name=None))
@@ -50,10 +50,11 @@ def curves_of(store: Store, run_ids: Iterable[str]) -> dict[str, Points]:
 
 
 def tolerance_of(row: Row, deviation: float, standard_error: float | None = None) -> float:
-    """Compute the allowed difference of a score on another device or with other versions, in units of the score.
+    """Compute how much a re-run's score may differ on another device or with other versions, in units of the score.
 
     Different rounding changes the course of training as another seed would. The re-run may therefore differ as much as
-    two runs with different seeds, or as the scores of one model on two test sets of this size, whichever is more.
+    two runs with different seeds. It may also differ as much as the scores of one model on two random test sets of the
+    row's size. The larger difference is returned.
 
     Args:
         row: The row as recorded.
@@ -80,15 +81,15 @@ def judged(
     *,
     is_asked: bool = False,
 ) -> tuple[Verdict, str]:
-    """Return the verdict on a row that was run again, and the reason.
+    """Return whether the re-run confirms a row, as a :data:`Verdict`, and the reason.
 
     Args:
         row: The row as recorded.
         again: The row of the re-run; None if it made none.
         curves: Learning curves of the row and of the re-run; None for a missing curve.
         tolerance: Allowed difference of the scores where bitwise equality cannot be expected.
-        is_asked: Whether the two scores were measured on different test sets. If so, only the scores are compared, and
-            columns that are equal on every device, such as the number of parameters.
+        is_asked: Whether the two scores were measured on different test sets. If so, only two things are compared: the
+            scores, and columns that are equal on every device, such as the number of parameters.
     """
     if again is None:
         return "not run", "it made no row"
@@ -111,7 +112,7 @@ def judged(
 
 
 def _judged_elsewhere(row: Row, again: Row, changed: list[str], reason: str, tolerance: float) -> tuple[Verdict, str]:
-    """Return the verdict where the last bits may differ; ``reason`` says why, and ``changed`` lists what differs."""
+    """Return verdict and reason if the last bits may differ for ``reason``; ``changed`` lists the differing columns."""
     if certain := [name for name in changed if name in EVERYWHERE]:
         return "differs", ", ".join(f"{name} is {row[name]} and now {again[name]}" for name in certain)
     distance = 0.0 if row["score"] is None or again["score"] is None else abs(row["score"] - again["score"])
@@ -121,7 +122,7 @@ def _judged_elsewhere(row: Row, again: Row, changed: list[str], reason: str, tol
 
 
 def _changed(row: Row, again: Row) -> list[str]:
-    """List the result columns and metrics that differ."""
+    """List the result columns and metrics that differ between a row and its re-run."""
     stated = [
         name for name, column in RESULTS.items() if row[name] is not None or column.since <= row["schema_version"]
     ]

@@ -1,4 +1,4 @@
-"""Find the planned run of an installed suite that has a row's id, and the job that makes the row again."""
+"""Plan the runs of installed suites anew, find the run that has a row's id, and make the row again."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ WORDS = ("task_category", "task_source", "mech_label", "mech_family", "mech_sour
 
 
 class CannotVerify(Exception):  # noqa: N818 -- not an error: the row may be right, and nobody can tell here
-    """A row cannot be run again here; the message says why."""
+    """Raised if a row cannot be run again with the installed code; the message says why."""
 
 
 class Checked(NamedTuple):
@@ -69,7 +69,7 @@ def is_foreign(row: Row, keys: Iterable[str] = COMPONENTS) -> bool:
 
 
 def check(rows: Sequence[Row]) -> Checked:
-    """Compare rows with the plans of their suites, in a process that has the code of their components."""
+    """Compare rows with the runs that their suites plan; the code of the rows' components must be loaded here."""
     groups = Groups(rows)
     found = Checked({}, [])
     for row in rows:
@@ -81,12 +81,12 @@ def check(rows: Sequence[Row]) -> Checked:
 
 
 def run_again(rows: Sequence[Row], run_ids: Sequence[str], context: RunContext) -> None:
-    """Run again rows that were trained together, in a process that has the code of their components.
+    """Run again rows that were trained together; the code of their components must be loaded in this process.
 
     Args:
         rows: The rows to make again, and the tuning rows that chose their learning rates.
         run_ids: Ids of the rows to make again.
-        context: Settings such as the store to write to and the device.
+        context: Settings of the re-run, such as the store to write to and the device.
     """
     groups = Groups(rows)
     with settings_restored():
@@ -95,7 +95,7 @@ def run_again(rows: Sequence[Row], run_ids: Sequence[str], context: RunContext) 
 
 
 class Groups:
-    """Rows grouped by cell (same mechanism, task and suite), and by batch (trained together)."""
+    """Rows grouped in two ways: by cell (same mechanism, task and suite), and by batch (trained together)."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         """Group rows in which the audit has found no faults."""
@@ -139,7 +139,7 @@ class Groups:
             return _run(cell, config, row)
 
     def group(self, row: Row) -> list[Row]:
-        """Return a row and all rows trained together with it; if some rows are missing or do not fit, only the row."""
+        """Return a row and all rows trained together with it, or only the row if some are missing or do not fit."""
         batch = self._batches.get(row["run_id"], [row])
         return batch if self._is_one_program(batch) else [row]
 
@@ -155,7 +155,7 @@ class Groups:
             return False
 
     def siblings(self, row: Row) -> list[str]:
-        """Return the ids of all rows with the configuration of a row except the seed, including the row's own id."""
+        """Return the ids of all rows that differ from a row in the seed only, and the row's own id."""
         return [other["run_id"] for other in self._of_cell[self._cell_key(row)] if other["lr"] == row["lr"]]
 
     def batches(self, run_ids: Iterable[str]) -> list[list[Row]]:
@@ -169,7 +169,7 @@ class Groups:
         return groups
 
     def job(self, group: Sequence[Row]) -> Job:
-        """Return the job that makes the rows of a group again."""
+        """Return the job (one training program) that makes the rows of a group again."""
         runs = tuple(self.run(row) for row in group)
         cells = tuple(dict.fromkeys(run.cell for run in runs))
         tuning = [run for cell in cells for run in cell.tuning_runs()]
@@ -186,9 +186,10 @@ class Groups:
         return json.dumps([of_cell, row["role"], *(row[name] for name in SIZES)])
 
     def _traits(self, row: Row) -> tuple[tuple[Any, ...], ...]:
-        """Return three keys that rows trained together have in common, from strict to loose.
+        """Return three keys of a row; rows that were trained together have at least one of them in common.
 
-        All three hold mechanism, suite and number of runs; the first adds host and starting time, the second the cell.
+        Each key holds mechanism, suite and number of runs trained together. The first also holds host and starting
+        time, and the second the cell.
         """
         config = self._configs[row["run_id"]]
         mechanism = json.dumps([config.get(name) for name in ("mech", "mech_args", "role")])
@@ -198,7 +199,7 @@ class Groups:
 
 @contextmanager
 def _what_is_not_here() -> Iterator[None]:
-    """Turn any error that a row causes in the installed code into :class:`CannotVerify`."""
+    """Convert any error that a row causes in the installed code into :class:`CannotVerify`."""
     try:
         yield
     except CannotVerify:
@@ -210,7 +211,9 @@ def _what_is_not_here() -> Iterator[None]:
 
 
 def tested_by(row: Row) -> Cell:
-    """Return a cell for making the tests of a row, with the row's suite and task and without mechanism options.
+    """Return a cell with a row's suite and task, from which the row's test sequences can be drawn.
+
+    The cell names the mechanism, but has none of its options.
 
     Raises:
         CannotVerify: If the suite or the task is not installed in the version of the row.
@@ -258,7 +261,11 @@ def _cell(config: Mapping[str, Any], row: Row) -> Cell:
 
 
 def _matched(cell: Cell, row: Row) -> Cell:
-    """Return the cell with the model width that a row states, if the size meets the target in the row's ``match``."""
+    """Return the cell with a row's model width, if the model then has the size that the row's ``match`` requests.
+
+    Raises:
+        CannotVerify: If it has another size.
+    """
     widened = replace(with_width(cell, row["d_model"]), match=row["match"])
     try:
         missed = misses(widened, cell.suite)
@@ -309,7 +316,7 @@ def _other_version(what: str, in_row: object, here: object) -> CannotVerify:
 
 
 def _run(cell: Cell, config: Mapping[str, Any], row: Row) -> Run:
-    """Find the run of a cell that has the id of a row."""
+    """Find, among the runs of a cell, the run that has a row's id."""
     for run in cell.runs([config["seed"]]) if row["role"] is None else cell.tuning_runs():
         if run.run_id == row["run_id"]:
             return replace(run, learning_rate=run.learning_rate or row["lr"])  # chosen in training
@@ -323,7 +330,7 @@ def _run(cell: Cell, config: Mapping[str, Any], row: Row) -> Run:
 
 
 def _against_the_plan(row: Row, run: Run) -> list[str]:
-    """List differences between a row and its plan in values known before training, above all floor and ceiling."""
+    """List where a row differs from its planned run in values known before training, such as floor and ceiling."""
     nowhere = Provenance(torch.device("cpu"), executor="", number=1)  # only values that need no training are compared
     with _what_is_not_here():
         planned = failure_row([run], 0, Failure("", "", ""), nowhere) | {"device_type": run.cell.device_type}
