@@ -3,7 +3,8 @@
 A stream is a sequence of random numbers. ``init`` gives the initial parameters; the other three give data. A data
 stream depends on task, task version, length, options, split and seed, never on mechanism or learning rate. So every
 mechanism sees the same batches, and a worker process can keep drawn batches for the next mechanism. The ``init``
-stream depends on the seed alone, so all mechanisms begin with the same embeddings. The Philox generator is counter-based, so its streams are the same on every machine.
+stream depends on the seed alone, so all mechanisms begin with the same embeddings. The Philox generator is
+counter-based, so its streams are the same on every machine.
 """
 
 import hashlib

@@ -39,7 +39,10 @@ class Sequences:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Facts about task and stream. Floor and ceiling are accuracies (0 to 1) or, in some tasks, minus bits a token."""
+        """Facts about the task and the stream of sequences.
+
+        Floor and ceiling are accuracies in [0, 1] or, for some tasks, minus the bits per token.
+        """
         floor, ceiling = self.task.floor(self.length), self.task.ceiling(self.length)
         return {
             "task": self.task.name,

@@ -510,7 +510,8 @@ def _test_stretched(trainer: Trainer, results: Sequence[RunResult]) -> None:
 def _test_shifted(trainer: Trainer, results: Sequence[RunResult]) -> None:
     """Test runs of a cell with shifted token positions; measure how far learned rotations are from plain ones.
 
-    The distance is the metric ``ir_spec``. Scores are None if the position encoding is a learned table, which has no entries for shifted positions.
+    The distance is the metric ``ir_spec``. Scores are None if the position encoding is a learned table, which
+    has no entries for shifted positions.
     """
     kept = [result for result in results if result.diverged_at is None]
     cell = results[0].run.cell

@@ -123,7 +123,7 @@ def pack(store: Store, run_ids: Sequence[str], manifest: Manifest, plugin: Path 
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[Store, Manifest | None]]:
-    """Open a store's folder, a Parquet file of rows or a bundle; yield a store with the rows, and the bundle's manifest.
+    """Open a store's folder, a Parquet file of rows or a bundle; yield a store with the rows, and the manifest.
 
     The manifest is None if ``path`` has none.
 
@@ -149,7 +149,7 @@ def opened(path: Path) -> Iterator[tuple[Store, Manifest | None]]:
 
 
 def faults_of_bundle(store: Store, rows: Sequence[Mapping[str, Any]], manifest: Manifest) -> list[str]:
-    """List differences between a manifest and the content of its bundle: rows, curves and plugin."""
+    """List where the content of a bundle differs from its manifest: in rows, curves, plugin or environment."""
     num_curves = store.curves()["run_id"].nunique()
     num_with_curve = sum(row["curve_sha256"] is not None for row in rows)
     plugin = None if manifest.plugin is None else sha256_of(store.root / "plugin" / manifest.plugin)
@@ -170,7 +170,7 @@ def is_plugin_name(name: str) -> bool:
 
 
 def sha256_of(path: Path) -> str | None:
-    """Hash of a file's content, 64 hex digits; None if there is no such file."""
+    """Hash a file's content to 64 hex digits; None if there is no such file."""
     return hashlib.sha256(_content(path)).hexdigest() if path.is_file() else None
 
 

@@ -155,7 +155,7 @@ class Groups:
             return False
 
     def siblings(self, row: Row) -> list[str]:
-        """Return the ids of all rows that differ from a row in the seed only, and the row's own id."""
+        """Return the ids of all rows whose configuration differs from a row's at most in the seed."""
         return [other["run_id"] for other in self._of_cell[self._cell_key(row)] if other["lr"] == row["lr"]]
 
     def batches(self, run_ids: Iterable[str]) -> list[list[Row]]:
@@ -189,7 +189,7 @@ class Groups:
         """Return three keys of a row; rows that were trained together have at least one of them in common.
 
         Each key holds mechanism, suite and number of runs trained together. The first also holds host and starting
-        time, and the second the cell.
+        time, and the second the cell. They are tried in this order.
         """
         config = self._configs[row["run_id"]]
         mechanism = json.dumps([config.get(name) for name in ("mech", "mech_args", "role")])

@@ -40,7 +40,7 @@ from synthbench.trust.verify import Sampling, Verification, verify
 
 @dataclass(frozen=True)
 class Submission:
-    """The result of :func:`submit`: the manifest of the bundle, or the problems that kept it from being written."""
+    """The result of :func:`submit`: the manifest of the written bundle, or the reasons why no bundle was written."""
 
     manifest: Manifest | None
     """Manifest of the bundle; None if there were problems."""
@@ -58,7 +58,7 @@ def submit(request: Request, target: Path, *, plugin: Path | None = None, packag
         package: Distribution that defines the mechanisms, pinned: ``name==version``.
 
     Raises:
-        UsageError: If a name or value is not allowed, the suite is a file, or the target exists.
+        UsageError: If a name or value is not allowed, the target exists, or the suite is a file and not a name.
         StoreError: If the store cannot be read or the bundle cannot be written.
     """
     if plugin is not None and not is_plugin_name(plugin.name):
@@ -112,7 +112,7 @@ def receive(
         runs_plugin: Whether to run the plugin that a bundle contains, which is foreign code.
         into: Folder of the store to copy the rows into, perhaps the one at ``path``; None to copy nothing.
         by: Name of the person who verifies the rows; required with ``into``, and not allowed without it.
-        on_plan: Called with the number of rows to be run again.
+        on_plan: Function that is called with the number of rows to be run again, before these runs.
 
     Raises:
         UsageError: If a value is not allowed, or a manifest names something that is not installed.
@@ -146,7 +146,7 @@ def receive(
 
 
 def _contradictions(ours: Store, theirs: Store) -> list[tuple[str, str]]:
-    """List runs whose results differ between two stores, as pairs of run id and description.
+    """List runs whose results differ between two stores, as pairs: run id, and description of the difference.
 
     Scores may differ by a tolerance, since machines round differently. Runs that reached a limit of time or memory are
     not compared, as limits differ between machines.
@@ -170,7 +170,7 @@ def _contradictions(ours: Store, theirs: Store) -> list[tuple[str, str]]:
 
 
 def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> list[str]:
-    """List how a bundle differs from what its manifest states: missing rows, extra rows and failed checks."""
+    """List how a bundle contradicts its manifest: missing or extra rows, wrong counts, and failed component checks."""
     suite = load_suite(_installed(manifest.suite))
     if suite.version != manifest.suite_version:
         raise UsageError(f"suite {suite.name!r} is {manifest.suite_version} in the manifest and {suite.version} here")
@@ -198,7 +198,10 @@ def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> l
 
 
 def asked_for(request: Request, device_type: str) -> tuple[dict[str, str], list[str]]:
-    """Plan a submission in a process that has its code; return its rows, described by run id, and failed checks."""
+    """Return the rows that a submission must have (descriptions by run id), and the failed checks of its components.
+
+    The code of the components must be loaded in this process.
+    """
     components = foreign_components(select_components(request))
     broken = [f"checks: {said}" for component in components if (said := first_failure(examine(component)))]
     return _wanted(_whole(request, device_type)), broken
@@ -220,13 +223,13 @@ def _installed(suite: str) -> str:
 
 
 def _whole(request: Request, device_type: str) -> Plan:
-    """Plan everything that a request asks for, as if no row were stored."""
+    """Plan all runs of the requested suite and mechanisms, as if no row were stored yet."""
     _installed(request.suite)
     return plan_request(replace(request, rerun="all"), torch.device(device_type))
 
 
 def _wanted(plan: Plan) -> dict[str, str]:
-    """Describe every row of a plan, by run id; rows of runs that only choose a learning rate are included."""
+    """Describe every row of a plan, with run ids as keys; rows of runs that only choose a learning rate count too."""
     return {
         run.run_id: f"{run.cell.task_name} / {run.cell.mechanism_name} / seed {run.seed}"
         + (f" / tuning at {run.learning_rate:g}" if run.is_tuning else "")
@@ -249,7 +252,7 @@ def _incomplete(wanted: Mapping[str, str], rows: Mapping[str, Row]) -> list[str]
 
 
 def _without_code(plan: Plan, plugin: Path | None, package: str | None) -> list[str]:
-    """List mechanisms that a reader of the bundle could not run, since neither plugin nor package is named."""
+    """List mechanisms whose code a reader of the bundle would lack, since neither plugin nor package is named."""
     names = sorted({cell.mechanism_name for job in plan.jobs for cell in job.cells})
     if plugin is not None or package is not None:
         return []

@@ -1,11 +1,11 @@
 """Rerun a sample of result rows made by others, with the configurations in the rows, and compare the results.
 
-A row is looked up in the plan of its suite by its id, the hash of ``config_json``. If the suite has changed, the id is
-not found, and the row is not rerun. The re-run is an ordinary job that writes to a temporary store.
+Each row's id, the hash of ``config_json``, is looked up among the runs that the row's suite plans. If the suite has
+changed, the id is not found, and the row is not rerun. A re-run is ordinary training, but writes to a temporary store.
 
 Foreign code, which does not come with synthbench, runs only in other processes, which take no part in the comparison.
-If a row names foreign code but a built-in task, this process computes the score of the re-run from the model's answers
-(:mod:`synthbench.runner.held_out`).
+If a row's task is built in, but other code of the row is foreign, this process computes the score of the re-run from
+the model's answers (:mod:`synthbench.runner.held_out`).
 """
 
 import json
@@ -46,7 +46,7 @@ AGAIN = "again"
 
 @dataclass(frozen=True)
 class Rerun:
-    """A row that was run again, since it was sampled or trained together with a sampled row, and the result."""
+    """A re-run and its result; its row was in the sample, or was trained together with a row of the sample."""
 
     run_id: str
     row_sha256: str
@@ -90,7 +90,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """True if there are no faults, no row is unverifiable, at least one row was run again, and re-runs agree."""
+        """True if there are no faults, every row is verifiable, and all re-runs (one or more) agree with the rows."""
         is_sound = bool(self.reruns) and not self.faults and not self.unverifiable
         return is_sound and all(rerun.is_confirmed for rerun in self.reruns)
 
@@ -104,7 +104,7 @@ class Verification:
         )
 
     def confirmed(self, name: str) -> list[dict[str, Any]]:
-        """Return the entries that :meth:`synthbench.results.Store.verify` records, one per confirmed row.
+        """Return what :meth:`synthbench.results.Store.verify` records: one dictionary per confirmed row.
 
         Args:
             name: Name of the person who verified the rows.
@@ -128,10 +128,10 @@ class Verification:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Choice of the rows to run again, and settings of the re-runs.
+    """Settings of a verification: which rows are run again, and how.
 
-    With each sampled row, all rows that were trained together with it are run again. This takes no longer, and the last
-    bits of a result depend on the runs that train together.
+    With each sampled row, all rows that were trained together with it are run again. The last bits of a result
+    depend on the runs that train together, and training them together takes no longer.
     """
 
     fraction: float = 0.05
@@ -150,7 +150,7 @@ class Sampling:
     """Files and modules with further components, besides those of synthbench and of installed packages."""
 
     def __post_init__(self) -> None:
-        """Check the numbers.
+        """Check that all numbers are in range.
 
         Raises:
             UsageError: If a number is out of range.
@@ -165,7 +165,7 @@ class Sampling:
             raise UsageError(f"limit is {self.limit}; allowed: 1 and more")
 
     def device_of(self, row: Row) -> torch.device:
-        """Return the device for the re-run of a row."""
+        """Return the device on which a row is run again."""
         if self.device != "auto":
             return resolve_device(self.device)
         try:
@@ -181,8 +181,8 @@ def verify(
 
     Args:
         store: The store with the rows.
-        sampling: Choice of the rows to run again, and settings of the re-runs.
-        on_plan: Called with the number of rows to be run again.
+        sampling: Which rows are run again, and how.
+        on_plan: Function that is called with the number of rows to be run again, before these runs.
     """
     rows = store.table(is_checked=True).to_pylist()
     verification = Verification(len(rows), digest(rows), [row["row_sha256"] for row in rows])
@@ -207,7 +207,7 @@ def verify(
 
 
 def _checked_apart(rows: Sequence[Row], sampling: Sampling) -> Checked:
-    """Check, in a separate process whose answers cannot be trusted, the rows that name foreign code."""
+    """Check the rows that name foreign code, in a separate process, since foreign code cannot be trusted."""
     with IsolatedProcess(sampling.plugins, sampling.timeout_s) as isolated:
         try:
             found = isolated.attempt("a plan", replan.check, rows)
@@ -246,7 +246,7 @@ class Made:
     """Reason why the row was not made again; None if it was."""
 
     def judged(self, deviation: float) -> tuple[Verdict, str]:
-        """Return the verdict and its reason; ``deviation`` is the standard deviation of the score over seeds."""
+        """Return whether the re-run confirms the row, and the reason; ``deviation`` is as in :func:`tolerance_of`."""
         row = with_committed_baselines(self.row)
         tolerance = tolerance_of(self.row, deviation, self.standard_error)
         if self.problem is not None:
@@ -269,9 +269,9 @@ class Made:
 
 
 def _run_again(batches: Sequence[list[Row]], groups: Groups, store: Store, sampling: Sampling) -> list[Rerun]:
-    """Run batches of rows again and judge each row.
+    """Run batches of rows (trained together) again and judge each row.
 
-    If a score is far off, other seeds are run too, to measure how far scores scatter over seeds.
+    If a score differs too much, other seeds of its row are run too, to measure how far scores scatter over seeds.
     """
     made = _made_again(batches, groups, store, sampling)
     sampled = list(made)
@@ -289,9 +289,9 @@ def _run_again(batches: Sequence[list[Row]], groups: Groups, store: Store, sampl
 
 
 def _made_again(batches: Sequence[list[Row]], groups: Groups, store: Store, sampling: Sampling) -> dict[str, Made]:
-    """Run batches of rows again; return the results by run id.
+    """Run batches of rows (trained together) again; return the results with run ids as keys.
 
-    Rows without foreign code, which does not come with synthbench, are run first, before any foreign code.
+    All rows whose code comes with synthbench are run first, before any foreign code.
     """
     made: dict[str, Made] = {}
     tuning = [row for row in groups.rows.values() if row["role"] is not None]
@@ -313,7 +313,7 @@ def _attempt_here(_what: str, function: Callable[..., None], *arguments: Any) ->
 def _made_apart(
     tuning: Sequence[Row], store: Store, sampling: Sampling, attempt: Callable[..., None], batch: Sequence[Row]
 ) -> dict[str, Made]:
-    """Run one batch of rows again into a temporary store of its own, and read back only these rows."""
+    """Run one batch of rows again with a temporary store of its own, and read only these rows from it."""
     first, run_ids = batch[0], [row["run_id"] for row in batch]
     has_others = is_foreign(first)
     is_asked = has_others and first["role"] is None and not is_foreign(first, ("task",))

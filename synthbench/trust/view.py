@@ -1,4 +1,4 @@
-"""Label result rows for the reports of a suite, including rows made in another suite with the same protocol."""
+"""Label result rows for the reports of a suite, including rows of other suites with equal training settings."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ _OF_MECHANISM = ("mech", "mech_version", "mech_args", "positions", "positions_ve
 def seen_from(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
     """Label rows for the reports of a suite, and add rows of other suites that also fit this suite.
 
-    If the suite is not installed, the rows are returned unchanged.
+    Rows that fit are those of :func:`also_of`. If the suite is not installed, the rows are returned unchanged.
     """
     if suite.removesuffix(EXTRA) not in suite_names():
         return rows
@@ -36,11 +36,10 @@ def seen_from(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
 
 
 def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Return the rows of other suites that also fit a suite, labelled as rows of that suite.
+    """Return the rows of other suites that also fit a given suite, labelled as rows of the given suite.
 
-    A row fits a suite if both have the same protocol (settings of model, training and evaluation) and the suite lists
-    the row's task. If the protocol agrees but the task is not listed, the row fits the suite's name with the suffix
-    ``.extra``.
+    A row fits if it has the suite's protocol (settings of model, training and evaluation), and the suite lists the
+    row's task. The suite's name with the suffix ``.extra`` stands for the same protocol with tasks that are not listed.
     """
     made = load_suite(name.removesuffix(EXTRA))
     may_agree = (rows["suite"] != name) & (rows["steps_planned"] == made.training.steps)
@@ -52,7 +51,7 @@ def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def as_listed(rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Move rows between a suite and ``suite.extra``, for tasks outside the suite, to match the tasks listed now.
+    """Label the rows of a suite and of its extra tasks anew: tasks that the suite no longer lists are extra.
 
     Rows on levels that the tasks no longer have are left out. Nothing changes if the suite's condition is neither
     ``stock`` (layers as their authors build them) nor ``bare`` (only the recurrence or the attention scores).
@@ -70,7 +69,7 @@ def as_listed(rows: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def _of_its_size(rows: pd.DataFrame, suite: Suite) -> pd.DataFrame:
-    """Return the rows whose task has the same length and options as in a suite or, on a ladder, the same levels."""
+    """Return the rows whose task has the same length and options as in a suite; on a ladder, the same levels."""
     names = [task for task in rows["task"].unique() if task in (suite.tasks if suite.ladder is None else TASKS)]
     sizes = {task: identity.task_options(suite, TASKS[task], *sized_in(suite, task, {})) for task in names}
     sizes = json.loads(json.dumps(sizes))
@@ -83,13 +82,12 @@ def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
 
     The condition of a layer is ``stock`` (as its authors build it) or ``bare`` (only the recurrence or the attention
     scores). A row made before conditions were introduced gets the condition whose configuration it has. A bare layer
-    with rotations of queries and keys (``rope``) also counts as ``bare``, if the rotations reveal only offsets between
-    positions.
+    with rotations of queries and keys (``rope``) also counts as ``bare``, if it then does not see absolute positions.
 
     ``sees_places`` is True if the layer sees absolute positions. It is null if the mechanism is not installed, or if
-    the row's options or positions are not those of a condition. ``is_variant`` is True if the layer is in no condition
-    of the suite. It is also True for a row from another store than the user's own whose options differ from those of a
-    condition.
+    the row's options or positions are not those of a condition. ``is_variant`` is True if the layer is built as in no
+    condition of the suite. It is also True for a row whose options differ from those of a condition, unless the row
+    comes from the user's own store. For a suite with neither condition, only ``is_variant`` is added.
     """
     made = load_suite(suite.removesuffix(EXTRA))
     is_shown = rows["suite"] == suite
@@ -117,7 +115,7 @@ def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
 
 @cache
 def recorded_layers() -> Mapping[str, Mapping[str, tuple[str, bool]]]:
-    """Read stored results of :func:`conditions_of` for built-in mechanisms in the main suite, without PyTorch."""
+    """Read stored results of :func:`conditions_of` for built-in mechanisms in the main suite; no PyTorch is needed."""
     of_name: dict[str, dict[str, tuple[str, bool]]] = json.loads(
         resources.files(__package__).joinpath("layers.json").read_text()
     )
@@ -127,10 +125,10 @@ def recorded_layers() -> Mapping[str, Mapping[str, tuple[str, bool]]]:
 def conditions_of(
     suite: Suite, mechanism: str, known: Mapping[str, tuple[str, bool]] = MappingProxyType({})
 ) -> dict[str, tuple[str, bool]]:
-    """Find the configurations of a mechanism in a suite's conditions, ``stock`` (as published) and ``bare`` (reduced).
+    """Find a mechanism's configurations in a suite under both conditions: ``stock`` (as published) and ``bare``.
 
     The result maps each configuration to a pair: the condition, and True if the layer sees absolute positions.
-    Configurations in ``known`` are not measured again.
+    Whether a layer sees positions is measured, except for configurations in ``known``.
     """
     from synthbench.contract.places import sees_places  # noqa: PLC0415 - PyTorch
     from synthbench.mechanisms import MECHANISMS, Attention  # noqa: PLC0415 - PyTorch
