@@ -5,8 +5,8 @@ Only nullable columns are ever added, so every version of this schema can read t
 To add a column:
 
 - raise ``SCHEMA_VERSION`` and add a nullable entry to ``RUN_COLUMNS`` with that number as ``since``. The text
-  ``meaning`` must say when the value is null. Make the entry with the function for the origin of the value: for values
-  that training decides, ``result_or_null``;
+  ``meaning`` must say when the value is null. Make the entry with the function named after the value's origin, such
+  as ``result_or_null`` for a value that training decides;
 - set the value in ``runner/rows.py``, or in ``runner/environment.py`` if it describes the machine or the software. A
   result is null in the row of a failed run;
 - add a limit to ``trust/audit.py`` if some values would be implausible;

@@ -5,7 +5,7 @@ A row is written completely, with a checksum, or not at all.
 ::
 
     store.json                        {"format": 2, ...}
-    runs/job-<hash>.parquet           the rows of one job (runs trained together); these runs are finished
+    runs/job-<hash>.parquet           the rows of one job (finished runs of one worker process)
     curves/job-<hash>.parquet         their learning curves, under the same name, written first
     compact/runs-<hash>.parquet       rows of many jobs, never changed again; curves-<hash>.parquet beside it
     verified/verified-<hash>.parquet  rows verified by running them again; a separate table, so that no row changes
@@ -658,7 +658,7 @@ KEYS = ("run_id", "finished_at", "row_sha256")
 
 
 def rows_of(store: Store, names: Sequence[str] = RUNS.names, skipped: Skipped = "nothing") -> pa.Table:
-    """Read one row per run, sorted by suite, task, mechanism, seed and run id; arguments as of :func:`parts_of`."""
+    """Read one row per run, sorted by suite, task, mechanism, seed and run id; for arguments see :func:`parts_of`."""
     return newest(collected(parts_of(store, names, skipped)), names)
 
 

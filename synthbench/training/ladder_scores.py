@@ -70,8 +70,8 @@ def rescored(rows: pd.DataFrame) -> pd.DataFrame:
 def metrics_beyond(trained: Sequence[Level], accuracies: Mapping[int, float | None]) -> dict[str, float | None]:
     """Return the results at lengths beyond the trained levels as metrics of a row.
 
-    ``x2.score`` is the accuracy at twice the longest trained length. ``x2.skill`` is 0 if
-    this accuracy equals ``x2.floor``: the level's shortcut baseline or, if this version has none, the task's floor.
+    ``x2.score`` is the accuracy at twice the longest trained length. ``x2.skill`` is 0 if this
+    accuracy equals ``x2.floor``: the level's shortcut baseline or, if this version has none, the task's floor.
     ``x2.load`` is null if the task itself does not define the level.
 
     Args:
@@ -121,8 +121,8 @@ _tests_beyond = lru_cache(maxsize=4096)(beyond)
 def _levels_of(task: str, version: str, arguments: str) -> tuple[list[Level], list[LevelBounds]]:
     """Rebuild the levels that a row names, and look up their baselines and ceilings in this version of the package.
 
-    Both lists are empty unless the task is built in and of the installed version, and the package has a
-    baseline and a ceiling for every level.
+    Both lists are empty unless the task is built in and of the installed version, and the package has a baseline
+    and a ceiling for every level.
     """
     if task not in TASKS or not TASKS.is_built_in(task) or version_of(TASKS[task]) != version:
         return [], []

@@ -81,7 +81,7 @@ class FlatParameters:
         return [flat[start : start + shape.numel()].view(shape) for start, shape in places]
 
     def _runs(self) -> Iterator[tuple[slice, list[Tensor]]]:
-        """Yield a slice for each stretch of neighbours with gradients, and its gradients and gaps (zeros) in order."""
+        """Yield the slice of each stretch of neighbouring parameters with gradients, and its gradients; gaps are 0."""
         entries = zip(self.parameters, self._gaps, pairwise(self._ends), strict=True)
         for has_gradient, neighbours in groupby(entries, lambda entry: entry[0].grad is not None):
             if has_gradient:

@@ -31,7 +31,7 @@ class Conflict:
         return any(self.ours[name] != self.theirs[name] for name in _OUTCOME)
 
     def as_facts(self) -> dict[str, Any]:
-        """Return the run's names and both rows' status, score, time, host and checksum, for printing."""
+        """Return suite, task, mechanism and seed, and both rows' status, score, time, host and checksum."""
         shown = ("status", "score", "finished_at", "host_hash", "row_sha256")
         sides = {
             f"{side}_{name}": row[name] for name in shown for side, row in (("our", self.ours), ("their", self.theirs))

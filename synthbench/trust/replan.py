@@ -45,7 +45,7 @@ WORDS = ("task_category", "task_source", "mech_label", "mech_family", "mech_sour
 
 
 class CannotVerify(Exception):  # noqa: N818 -- not an error: the row may be right, and nobody can tell here
-    """Raised if a row cannot be run again with the installed code; the message says why."""
+    """Exception for a row that cannot be run again with the installed code; the message says why."""
 
 
 class Checked(NamedTuple):
@@ -169,7 +169,7 @@ class Groups:
         return groups
 
     def job(self, group: Sequence[Row]) -> Job:
-        """Return the job (one training program) that makes the rows of a group again."""
+        """Return the job (work for one worker process) that makes the rows of a group again."""
         runs = tuple(self.run(row) for row in group)
         cells = tuple(dict.fromkeys(run.cell for run in runs))
         tuning = [run for cell in cells for run in cell.tuning_runs()]
