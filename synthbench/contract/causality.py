@@ -1,7 +1,7 @@
-"""Find outputs that depend on later inputs or on other sequences, at the shapes of the main suite.
+"""Find leaks (outputs that depend on later inputs or on other sequences) at the batch shapes of the main suite.
 
 Fast kernels may leak only at some lengths, batch sizes or dtypes. For example, a leak may occur only if the length is a
-multiple of a block, or if a large batch takes another code path.
+multiple of the kernel's block size, or if a large batch runs other code.
 """
 
 from functools import cache
@@ -26,7 +26,7 @@ BLOCKS = (64, 128, 16)
 
 
 class Shape(NamedTuple):
-    """The shape of a batch, and the sizes of the model that the mechanism is built for."""
+    """The shape of a batch, and the model sizes for which the mechanism is built."""
 
     batch_size: int
     length: int
@@ -39,7 +39,10 @@ class Shape(NamedTuple):
 
 @cache
 def shapes_of_main_suite() -> tuple[Shape, ...]:
-    """List the distinct shapes of the main suite's batches, cut into pieces as in training; shortest first."""
+    """List the distinct shapes of the main suite's batches, shortest first.
+
+    A batch that is too large for one call counts as the pieces into which training cuts it.
+    """
     suite = load_suite(MAIN_SUITE)
     rng = np.random.Generator(np.random.Philox(key=0))
     found = set()
@@ -66,7 +69,7 @@ def describe_leak(
     *,
     is_training: bool,
 ) -> str | None:
-    """Describe the largest change among outputs that should have stayed the same: its kind, position and size.
+    """Describe the largest change among outputs that should have stayed the same, for an error message.
 
     Args:
         before: Outputs for the original inputs.
@@ -75,7 +78,8 @@ def describe_leak(
         is_training: True if the mechanism was in training mode, False if in evaluation mode.
 
     Returns:
-        A clause without a subject; None if all these outputs stayed the same, up to rounding.
+        The text that follows the mechanism's name, such as ``is not causal: changing ...``. None if all outputs that
+        ``is_known`` marks stayed the same, up to rounding.
     """
     size = before.nan_to_num(0, 0, 0).abs().max().clamp(min=torch.finfo(before.dtype).tiny)
     # An output that was not finite before is a fault of another kind; one that is not finite after is a change.
@@ -102,10 +106,10 @@ def describe_leak(
 
 
 def cuts_of(length: int) -> list[int]:
-    """List the positions (from 0) from which on sequences are altered.
+    """List the positions, counted from 0, at which a check of causality begins to alter the inputs.
 
-    They are one third of the length, 1, the last position, and the first two ends of blocks of each size in ``BLOCKS``,
-    each with the position after it.
+    They are a third of the length, 1, the last position, and starts of blocks. For each block size in ``BLOCKS``, these
+    are the first positions of the second and third blocks, each followed by the next position.
 
     >>> cuts_of(40)
     [13, 1, 39, 16, 17, 32, 33]
@@ -118,7 +122,11 @@ def cuts_of(length: int) -> list[int]:
 
 
 def alterations(batch_size: int, length: int) -> Int[Tensor, " batch"]:
-    """Choose the position from which each sequence is altered; every second gets ``length``: unaltered."""
+    """Choose, for each sequence of a batch, the first position at which its input is altered.
+
+    The first, third, fifth sequence and so on get the positions of :func:`cuts_of` in turn. All others get ``length``,
+    so they stay unaltered.
+    """
     cuts = torch.tensor(cuts_of(length))
     number = torch.arange(batch_size)
     return torch.where(number % 2 == 0, cuts[number // 2 % len(cuts)], length)

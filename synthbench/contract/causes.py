@@ -1,7 +1,7 @@
-"""Find the likely cause of a failed check: why outputs depend on later inputs (a leak), or why two calls differ.
+"""Find the likely cause of a failed check: why outputs depend on later inputs (a leak), or why equal calls differ.
 
-A leak is found by replacing the second half of a sequence and comparing the outputs of the first half. If no known
-cause fits, no cause is named.
+To find a leak, the second half of a sequence is replaced. Then the outputs of the first half are compared with those
+before. If no known cause fits, no cause is named.
 """
 
 import random
@@ -55,7 +55,7 @@ def cause_of_leak(mechanism: Mechanism, setting: Setting = DOUBLE) -> str | None
 
 @contextmanager
 def draws_noted() -> Iterator[set[str]]:
-    """Collect the names of the global random generators from which code in the ``with`` block draws."""
+    """Collect the names of the global random generators from which the ``with`` block draws, when the block ends."""
     noted: set[str] = set()
     before = _states()
     try:
@@ -65,7 +65,9 @@ def draws_noted() -> Iterator[set[str]]:
 
 
 def cause_of_difference(drawn: set[str], dropouts: Sequence[str] = ()) -> str:
-    """Explain why two equal calls give different results, as a clause with a semicolon; empty if no cause is known.
+    """Explain why two equal calls give different results; the text is empty if no cause is known.
+
+    The text ends with a semicolon and a blank, so that an error message can continue after it.
 
     Args:
         drawn: Names of the global random generators from which the calls drew.
@@ -77,7 +79,7 @@ def cause_of_difference(drawn: set[str], dropouts: Sequence[str] = ()) -> str:
 
 
 def dropouts_of(module: nn.Module) -> list[str]:
-    """List the dropout layers of a module with their probabilities: ``module.drop (Dropout, p=0.1)``."""
+    """List the layers of a module that drop values at random, as in ``module.drop (Dropout, p=0.1)``."""
     dropouts = []
     for path, layer in module.named_modules():
         rate = getattr(layer, "p" if "Dropout" in type(layer).__name__ else "dropout", 0)
@@ -104,7 +106,10 @@ def _cause(mechanism: Mechanism, x: Tensor, future: Tensor, tolerance: float) ->
 
 
 def _reach(mechanism: Mechanism, x: Tensor, future: Tensor, tolerance: float) -> int | None:
-    """Count the later positions that an output depends on; None if the count is 0, large, or varies."""
+    """Count the later positions on which an output depends, measured at two places of the sequence.
+
+    The result is None if the two counts differ, are 0, or are at least a third of the length.
+    """
     reaches = set()
     for cut in (x.shape[1] // 3, x.shape[1] // 2):
         leaking = (_leak(mechanism, x, future, cut) > tolerance).nonzero()
@@ -114,7 +119,7 @@ def _reach(mechanism: Mechanism, x: Tensor, future: Tensor, tolerance: float) ->
 
 
 def _is_idempotent(mechanism: Mechanism, x: Tensor, tolerance: float) -> bool:
-    """Test if past outputs stay the same when all later positions repeat one past token, for any choice of this token.
+    """Test if the outputs of a sequence's first half stay the same whichever of its tokens fills the second half.
 
     This is true for a maximum or minimum over all positions, but not for a sum or a mean.
     """
@@ -125,7 +130,10 @@ def _is_idempotent(mechanism: Mechanism, x: Tensor, tolerance: float) -> bool:
 
 
 def _leak(mechanism: Mechanism, x: Tensor, future: Tensor, cut: int | None = None) -> Tensor:
-    """Replace the inputs from ``cut`` on; measure each earlier output's change, relative to the largest output."""
+    """Replace the inputs from position ``cut`` on by those of ``future``; measure how earlier outputs change.
+
+    Changes are relative to the largest output. Without ``cut``, the second half is replaced.
+    """
     cut = x.shape[1] // 2 if cut is None else cut
     past = mechanism(x)[:, :cut]
     after = mechanism(torch.cat([x[:, :cut], future[:, cut:]], 1))[:, :cut]

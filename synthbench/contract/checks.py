@@ -10,7 +10,7 @@ State = Literal["passed", "warning", "FAILED", "not tried"]
 
 
 class CheckWarning(Exception):  # noqa: N818 - it is no error: the component is trained and ranked
-    """A remark for the author, raised by a check that passes."""
+    """A remark for the author of a component, raised by a check that the component passes."""
 
 
 class Check(NamedTuple):
@@ -51,7 +51,7 @@ def require_all(checks: Iterable[Check]) -> None:
 def make_all(checks: Iterable[Check]) -> Iterator[CheckResult]:
     """Run one check after the other, even after a failure, and yield their results.
 
-    If a check with ``is_needed`` fails, the rest is marked as not tried.
+    If a check fails that the later ones need (``is_needed``), the later ones are not run; their state is ``not tried``.
     """
     is_pointless = False
     for check in checks:

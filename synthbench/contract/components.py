@@ -1,4 +1,4 @@
-"""Check components of plugins in a separate process, where they may hang, exit or crash without harm.
+"""Check components of plugins (users' own code) in a separate process, where they may hang or crash without harm.
 
 A component (a task, mechanism, position encoding or block) is loaded and built, then all its checks run. The results
 are kept in the results folder under a hash of the component's code and options, so that each version of it is checked
@@ -84,11 +84,12 @@ class Component:
 def check_foreign(
     components: Sequence[Component], isolated: IsolatedProcess, cache: Path | None = None, devices: Devices = ("cpu",)
 ) -> dict[Component, list[CheckResult]]:
-    """Run all checks of some components from plugins; return the results by component.
+    """Run all checks of components from plugins, or read earlier results; return each component's results.
 
     Args:
         components: Components that are not built in.
-        isolated: Process to check them in. Components defined in a notebook or script are checked in this process.
+        isolated: Separate process that runs the checks. Components defined in a notebook or script are checked in this
+            process instead.
         cache: Folder with earlier results, which is only read; None if there is none.
         devices: Devices in order of preference; a mechanism is checked on the first device on which it runs.
     """
@@ -96,7 +97,10 @@ def check_foreign(
 
 
 def record(checks: Mapping[Component, list[CheckResult]], cache: Path, devices: Devices = ("cpu",)) -> None:
-    """Save the results of checks, one file per component, for calls of :func:`check_foreign` with the same devices."""
+    """Save the results of checks in the folder ``cache``, one file per component.
+
+    Later, :func:`check_foreign` reads a file if it is called with the same devices and the component is unchanged.
+    """
     cache.mkdir(parents=True, exist_ok=True)
     for component, results in checks.items():
         path = cache / f"{_key(component, devices)}.json"
@@ -115,7 +119,7 @@ def examine(component: Component, devices: Devices = ("cpu",)) -> list[CheckResu
 
 
 def built(component: Component) -> str:
-    """Build a component once and return the hash of its source."""
+    """Test that a component can be built, and return the hash of its source code."""
     _checks(component)
     return code_hash(component.unit)
 
@@ -174,7 +178,10 @@ def _checks(component: Component, devices: Devices = ("cpu",)) -> list[Check]:
 
 
 def _placed(check: Check, unit: type[Any]) -> Check:
-    """Make a check whose error message also names the line of code that failed, or else the first line of the class."""
+    """Return the check, with error messages that also name a line of the author's code.
+
+    This is the line that raised the exception or, if there is none, the first line of the class.
+    """
 
     def make() -> None:
         try:
@@ -221,7 +228,7 @@ def _checks_of_kind(component: Component, unit: type[Any], devices: Devices) -> 
 
 
 def _check_ceiling(task: Task, length: int) -> None:
-    """Train a small model; raise an error if it scores above the task's ceiling."""
+    """Train a small model; raise an error if it scores above the task's ceiling (the best possible score)."""
     stated = task.ceiling(length)
     if stated.value >= (0 if task.measure == "bits" else 1):
         return
@@ -250,7 +257,7 @@ def _model(
     seed: int = 0,
     setting: Setting = DOUBLE,
 ) -> SequenceModel:
-    """Build a small model, with parameters moved away from special values such as 0."""
+    """Build a small model, and move its parameters away from special values such as 0."""
     fields = {**of_mechanisms.SHAPE, **arguments}
     settings = ModelSettings(
         block=block,
@@ -287,7 +294,7 @@ def _check_tokens(
 
 
 def _check_convolution(block: str) -> None:
-    """Raise an error if a block has a convolution but calls its mechanism without it."""
+    """Raise an error if a block creates a short convolution but does not use it."""
     model = _model("softmax", {}, block, "learned", length=LENGTHS[0])
     torch.autograd.backward(model(_tokens(3, LENGTHS[0])).square().sum())
     if any(name.endswith("convolution.weight") and value.grad is None for name, value in model.named_parameters()):

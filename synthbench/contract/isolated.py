@@ -27,8 +27,8 @@ TIMEOUT_S = 300.0
 class IsolatedProcess:
     """One or more separate processes that run the code of plugins.
 
-    An attempt is one call of a function in such a process: :meth:`attempt`. The processes start with :meth:`start`, or
-    else at the first attempt.
+    An attempt is one call of a function in such a process, made by :meth:`attempt`. The method :meth:`start` starts the
+    processes; without it, they start at the first attempt.
 
     Args:
         plugins: Files and modules of plugins to load before each attempt.
@@ -48,7 +48,7 @@ class IsolatedProcess:
         )
 
     def __enter__(self) -> "IsolatedProcess":  # noqa: PYI034 - beartype cannot check Self here
-        """Return this object; its process has not started yet."""
+        """Return this object; its processes have not started yet."""
         self._ended.enter_context(orphans_ended())
         return self
 
@@ -59,7 +59,7 @@ class IsolatedProcess:
         self._ended.close()
 
     def start(self) -> None:
-        """Start the processes, which import the checks while this process goes on.
+        """Start the processes and return at once; they import the code of the checks in the background.
 
         Raises:
             UsageError: If the processes could not import the running script.
@@ -68,27 +68,27 @@ class IsolatedProcess:
         self._pool.schedule(os.getpid)  # any call starts them
 
     def try_plugins(self) -> None:
-        """Load the plugins in the process one by one, so that errors name the plugin that hangs or exits."""
+        """Load the plugins one by one in a separate process, so that an error names the plugin that hangs or exits."""
         for number, plugin in enumerate(self.plugins, start=1):
             self._call(f"plugin {plugin!r}", self.plugins[:number], plugins.load, [])
 
     def attempt(self, what: str, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function in the process and return its result.
+        """Call a function in one of the separate processes and return its result.
 
         Args:
-            what: Name of the component for messages: ``mechanism 'x'``.
-            function: Function of an importable module.
+            what: Name of the checked component in messages, such as ``mechanism 'x'``.
+            function: Function of a module that the process can import.
             arguments: Arguments of the function; they and the result must be picklable.
 
         Raises:
             UsageError: If the process could not import the running script.
-            SynthbenchError: If the function raises one.
+            SynthbenchError: If the function raises such an error.
             ContractError: If the call takes too long, its process dies, or the function raises anything else.
         """
         return self._call(what, self.plugins, function, *arguments)
 
     def _call(self, what: str, loaded: Sequence[str], function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function in the process after loading some plugins."""
+        """Call a function in one of the separate processes, after loading the plugins ``loaded`` there."""
         require_guarded_main()
         future = self._pool.schedule(_loaded, args=[loaded, function, *arguments], timeout=self._timeout_s)
         try:

@@ -1,6 +1,7 @@
-"""Checks that every mechanism must pass, built-in or plugin: causality, and what training and saving rely on.
+"""Checks that every mechanism must pass, whether it is built in or comes from a plugin.
 
-Causality is tested by replacing the end of a sequence with noise and looking for changed outputs before the cut:
+They test causality, and properties that training and saving need, such as finite gradients. To test causality, the end
+of a sequence is replaced with noise, and earlier outputs must not change. This is done
 
 * in float64, so that rounding does not look like a leak (an output that depends on later inputs);
 * with noise up to a thousand times the input's size, since a maximum or a small constant can hide a leak at scale 1;
@@ -65,7 +66,7 @@ OF_A_GPU = ("cuda", "gpu", "triton", "cpu", "nvidia", "driver")
 
 @dataclass(frozen=True)
 class Probe:
-    """A mechanism that is checked, with the device and precision of the check."""
+    """A mechanism to check, with the device and precision of its checks."""
 
     unit: type[Mechanism]
     arguments: Mapping[str, Any]
@@ -77,12 +78,12 @@ class Probe:
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """The mechanism in evaluation mode, in the setting's precision."""
+        """The mechanism in evaluation mode, on the device and in the precision of the checks."""
         return self.build()
 
     @property
     def name(self) -> str:
-        """The mechanism's name in messages."""
+        """The mechanism's name in messages, as in ``mechanism 'x'``."""
         return f"mechanism {getattr(self.unit, 'name', self.unit.__name__)!r}"
 
     def build(self, seed: int = 0, **around: Any) -> Mechanism:
@@ -98,7 +99,8 @@ class Probe:
     def noting_draws(self, seed: int) -> tuple[Mechanism, bytes]:
         """Build the mechanism; return it with the state that PyTorch's global generator has after initialisation.
 
-        :class:`Mechanism` seeds the global generator from the mechanism's own generator.
+        :class:`Mechanism` seeds the global generator from the mechanism's own generator. If two seeds lead to the same
+        state, the mechanism has therefore seeded the global generator again.
         """
         states, unit = [], self.unit
 
@@ -110,7 +112,7 @@ class Probe:
         return self._built(noting, seed, {}), b"".join(states)
 
     def noise(self, *shape: int, seed: int) -> Tensor:
-        """Draw inputs, [*shape, model_dim]."""
+        """Draw random inputs of the mechanism, [*shape, model_dim]."""
         return self.setting.noise(self.mechanism, *shape, seed=seed)
 
     def single(self, **around: Any) -> Mechanism:
@@ -118,7 +120,7 @@ class Probe:
         return in_precision(self.build(**around), torch.float32)
 
     def forward(self, x: Tensor, mechanism: Mechanism | None = None) -> Tensor:
-        """Call the mechanism, or the given instance of the same class.
+        """Compute the outputs for ``x``, by ``mechanism`` if given, or else by the mechanism of this probe.
 
         Raises:
             ContractError: If the call raises an exception or does not return a tensor.
@@ -148,11 +150,11 @@ class Probe:
             ) from problem
 
     def lengths(self, lengths: Iterable[int]) -> list[int]:
-        """List the given lengths, with ``max_length`` in place of longer ones; sorted and without duplicates."""
+        """Sort the given lengths and drop duplicates; the mechanism's ``max_length`` replaces longer ones."""
         return sorted({min(length, self.mechanism.max_length) for length in lengths})
 
     def input(self) -> Tensor:
-        """Draw two sequences of 33 tokens, or of ``max_length`` if that is shorter."""
+        """Draw random inputs: two sequences of 33 tokens, or of ``max_length`` tokens if these are fewer."""
         return self.noise(2, self.lengths((33,))[0], seed=0)
 
     def _built(self, unit: type[Mechanism], seed: int, around: Mapping[str, Any]) -> Mechanism:
@@ -193,13 +195,13 @@ def _require_float32_parameters(name: str, built: Mechanism) -> None:
 def lazy_probe(
     unit: type[Mechanism], arguments: Mapping[str, Any], devices: Sequence[str] = ("cpu",)
 ) -> Callable[[], Probe]:
-    """Make a function that finds, at its first call, the first device and precision in which a mechanism runs.
+    """Make a function that returns a :class:`Probe` on the first device and in the first precision that work.
 
-    On each device, float64 is tried before float32.
+    These are found at the function's first call. On each device, float64 is tried before float32.
 
     Args:
         unit: The mechanism's class, registered or not.
-        arguments: The mechanism's options; model sizes given here replace the small defaults.
+        arguments: The mechanism's options, and any model sizes (``model_dim``) to use in place of the small defaults.
         devices: Devices in order of preference.
 
     Raises:
@@ -222,7 +224,7 @@ def lazy_probe(
 
 
 def _refusal(probe: Probe) -> str:
-    """Return the reason why a newly built mechanism does not run in a setting; empty if it runs."""
+    """Return the reason why the mechanism does not run in the device and precision of a probe; empty if it runs."""
     mechanism = probe.build()
     refusal = ""
     for length in probe.lengths((33, 64)):  # some take only whole blocks, which the first check reports
@@ -243,7 +245,10 @@ def _refusal(probe: Probe) -> str:
 
 @torch.no_grad()
 def _is_smooth(mechanism: Mechanism, x: Tensor) -> bool:
-    """Test if doubling a tiny change of the input doubles the change of the output, as it does in float64."""
+    """Test if doubling a tiny change of the input doubles the change of the output.
+
+    This fails if the mechanism computes in a precision lower than float64, since the change is then rounded away.
+    """
     step = 1e-10 * torch.ones_like(x)
     with without_compilation():
         start, again, once, twice = (mechanism(x + times * step) for times in (0, 0, 1, 2))
@@ -253,7 +258,7 @@ def _is_smooth(mechanism: Mechanism, x: Tensor) -> bool:
 
 
 def checks_of(probe: Callable[[], Probe]) -> list[Check]:
-    """List the checks of a mechanism in order; ``probe`` comes from :func:`lazy_probe`."""
+    """List the checks of a mechanism in order; ``probe`` is a function made by :func:`lazy_probe`."""
 
     def check(
         name: str, meaning: str, make: Callable[[Probe], None], *, is_needed: bool = False, is_compiled: bool = False
@@ -304,7 +309,7 @@ def check_mechanism(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None
 
     Args:
         unit: The mechanism's class, registered or not.
-        arguments: The mechanism's options; model sizes given here replace the small defaults.
+        arguments: The mechanism's options, and any model sizes (``model_dim``) to use in place of the small defaults.
 
     Raises:
         ContractError: If a check fails; the message says what is wrong, where and by how much.
@@ -395,7 +400,10 @@ def _check_determinism(probe: Probe) -> None:
 
 
 def _plain_values(mechanism: Mechanism) -> dict[str, str]:
-    """Return the numbers and texts that the mechanism and its submodules hold, as text, by attribute path."""
+    """Return the numbers and texts among the attributes of the mechanism and its submodules.
+
+    Keys are paths such as ``layer.scale``, and numbers are written as text.
+    """
     return {
         f"{path}.{name}".removeprefix("."): repr(value)
         for path, module in mechanism.named_modules()
@@ -494,8 +502,9 @@ def _check_backward(probe: Probe) -> None:
 
 
 def _as_trained(probe: Probe, shapes: Iterable[Shape]) -> Iterator[tuple[Mechanism, Tensor, tuple[bool, ...]]]:
-    """Yield, for each shape, the mechanism in float32, a batch, and the modes to check (True: training).
+    """Yield, for each shape, the mechanism in float32, random inputs, and the modes to check.
 
+    A mode is True for training, False for evaluation.
     A mechanism that compiles code gets only the first two shapes.
     """
     before, num_checked = _num_compiled(), 0
@@ -574,7 +583,7 @@ def _check_gradients(probe: Probe) -> None:
 
 
 def _remark_on_unused(probe: Probe) -> None:
-    """Warn of parameters on which no output depends, at all lengths or only at short ones.
+    """Look for parameters on which no output depends, either at all tested lengths or only at short ones.
 
     Raises:
         CheckWarning: If there are such parameters.
@@ -603,7 +612,7 @@ def _require_finite(probe: Probe, what: str, values: Tensor, scale: float) -> No
 
 
 def _check_derivative(probe: Probe) -> None:
-    """Compare gradients with finite differences, each tensor along a random direction.
+    """Compare the gradients of the input and of each parameter with finite differences along random directions.
 
     Raises:
         CheckWarning: If they differ. This is not an error, since a straight-through estimator or a detached normaliser
@@ -644,7 +653,7 @@ def _slope_ratio(loss: Callable[[], Tensor], values: Tensor, gradient: Tensor, s
         loss: Function that computes a number from the current ``values``.
         values: Tensor that is varied and then restored.
         gradient: The claimed gradient of the loss with respect to ``values``.
-        step: Step of the differences, relative to the size of the values.
+        step: Step of the differences, relative to the root mean square of the values.
     """
     generator = torch.Generator().manual_seed(values.numel())
     direction = torch.randn(values.shape, generator=generator, dtype=torch.float64).to(values)
@@ -709,7 +718,7 @@ def _tensors(mechanism: Mechanism) -> dict[str, Tensor]:
 
 
 def _change(before: Tensor, after: Tensor) -> float:
-    """Divide the largest difference by the largest value of ``before``; the result is NaN if a tensor has NaN."""
+    """Divide the largest difference of two tensors by the largest size in ``before``; NaN if one has a NaN."""
     return float((before - after).abs().max() / _size(before))
 
 

@@ -22,7 +22,7 @@ SMALLEST_CHANGE = 1e-6
 
 
 class Moved(Rotation):
-    """A rotation whose positions begin at ``later`` instead of 0."""
+    """A rotation of queries and keys by their positions, which begin at ``later`` instead of 0."""
 
     def __init__(self, rotation: Rotation, later: int) -> None:
         """Wrap a rotation and add ``later`` to its positions."""
@@ -39,16 +39,16 @@ class Moved(Rotation):
 def change_when_moved(
     unit: type[Mechanism], arguments: Mapping[str, Any], positions: str | None = None
 ) -> tuple[float, float]:
-    """Measure the largest change of any output if all tokens move by 7 positions, and by 100, in float64.
+    """Measure the largest change of any output when all tokens stand 7 positions later, and when 100 later.
 
-    Changes are relative to the largest output. They are mere rounding errors if the mechanism sees only distances
-    between tokens.
+    Both changes are computed in float64, relative to the largest output. They are mere rounding errors if the mechanism
+    sees only distances between tokens.
 
     Args:
         unit: The mechanism's class, registered or not.
-        arguments: The mechanism's options; model sizes given here replace the small defaults.
-        positions: Name of a position encoding that rotates, or ``none``. Default: the choice of the mechanism's
-            authors.
+        arguments: The mechanism's options, and any model sizes (``model_dim``) to use in place of the small defaults.
+        positions: Name of a position encoding that rotates queries and keys, or ``none``. Default: the encoding that
+            the mechanism's authors chose.
 
     Raises:
         UsageError: If an argument is not allowed.

@@ -1,4 +1,4 @@
-"""The device and precision in which a mechanism is checked, and its tolerances for rounding."""
+"""The device and precision in which a mechanism is checked, and the rounding errors that are allowed there."""
 
 from typing import NamedTuple
 
@@ -22,16 +22,16 @@ class Setting(NamedTuple):
 
     @property
     def last_bits(self) -> float:
-        """Tolerance between two calls on the same input, since memory addresses can change the last bits of sums."""
+        """Largest relative difference allowed between equal calls; memory addresses can change last bits of sums."""
         return 1e-12 if self.dtype == torch.float64 else 1e-5
 
     @property
     def scales(self) -> tuple[float, ...]:
-        """Scales of the noise that replaces later inputs; smaller in float32, where large inputs round coarsely."""
+        """Standard deviations of the noise that replaces later inputs; smaller in float32, which rounds coarsely."""
         return (1.0, 10.0, 1e3) if self.dtype == torch.float64 else (1.0, 10.0)
 
     def noise(self, mechanism: Mechanism, *shape: int, seed: int) -> Tensor:
-        """Draw inputs of a mechanism, [*shape, model_dim]; the numbers are the same on every device."""
+        """Draw random inputs of a mechanism, [*shape, model_dim]; they are the same on every device."""
         generator = torch.Generator().manual_seed(seed)
         drawn = torch.randn(*shape, mechanism.model_dim, generator=generator, dtype=torch.float64)
         return drawn.to(self.device, self.dtype)

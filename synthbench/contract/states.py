@@ -1,4 +1,7 @@
-"""Count the numbers that a mechanism keeps of past inputs, in its streaming form (token by token) or by derivatives."""
+"""Count the numbers that a mechanism keeps of past inputs.
+
+They are counted in its streaming form (token by token), or from derivatives of outputs with respect to past inputs.
+"""
 
 from typing import cast
 
@@ -31,16 +34,17 @@ AGREEMENT = 1e-9
 
 
 def numbers_carried(mechanism: Mechanism, past: int, most: int, setting: Setting = DOUBLE) -> int:
-    """Count the numbers through which later outputs depend on past inputs, up to ``most``.
+    """Count, from derivatives, the numbers that a mechanism keeps of past inputs; the count ends at ``most``.
 
     If a mechanism keeps n numbers of the past inputs, later outputs depend on these inputs only through the n numbers.
-    The derivatives of later outputs with respect to the past inputs then span at most n dimensions. The derivatives are
-    computed for random weighted sums of the outputs. A decay can hide numbers, so the count is a lower bound.
+    The derivatives of later outputs with respect to the past inputs then span at most n dimensions. These
+    dimensions are counted for ``most`` random weighted sums of the outputs. A decay can hide numbers, so the count is a
+    lower bound.
 
     Args:
         mechanism: A mechanism that can read ``2 * past`` tokens.
         past: Number of past tokens; as many later tokens follow.
-        most: Number of directions to try, and so the limit of the count.
+        most: Number of weighted sums, and so the largest possible count.
         setting: The mechanism's device and precision.
     """
     x = setting.noise(mechanism, 1, 2 * past, seed=past)
@@ -79,7 +83,7 @@ def streamed(mechanism: Mechanism, x: Tensor) -> tuple[Tensor, list[int] | None]
 
 @torch.no_grad()
 def check_stream(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
-    """Check that a mechanism's streaming form computes the same as ``forward`` and keeps as many numbers as stated.
+    """Check that a mechanism gives the same outputs token by token, and then keeps as many numbers as stated.
 
     Raises:
         ContractError: If an output differs from that of ``forward``, or more or fewer numbers are kept than
@@ -115,7 +119,9 @@ def parts_of(mechanism: Mechanism) -> list[Mechanism]:
 
 
 def check_state(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
-    """Check that a mechanism keeps no more numbers than it states, if its state is small enough to measure.
+    """Check that a mechanism keeps no more numbers of past inputs than ``state_elements`` states.
+
+    A state that is too large to measure is not checked.
 
     Raises:
         ContractError: If later outputs depend on more past numbers than ``state_elements`` states.

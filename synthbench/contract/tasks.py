@@ -1,6 +1,6 @@
 """Checks that every task must pass, built-in or plugin; they need only NumPy.
 
-Each check raises a :class:`ContractError` that says what is wrong, where and by how much.
+A failed check raises a :class:`ContractError` that says what is wrong, where and by how much.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ def checks_of(task: Task, length: int | None = None) -> list[Check]:
     """List the checks of a task at one length, in order.
 
     Args:
-        task: An instance of the task's class; a check of its options tries other values.
+        task: Task with the options to check; only the check of options tries other values too.
         length: Tokens in a sequence; the task's published length if None.
 
     Raises:
@@ -75,7 +75,7 @@ def check_task(task: Task, length: int | None = None) -> None:
     """Run all checks of a task at one length.
 
     Args:
-        task: An instance of the task's class; a check of its options tries other values.
+        task: Task with the options to check; only the check of options tries other values too.
         length: Tokens in a sequence; the task's published length if None.
 
     Raises:
@@ -122,7 +122,7 @@ def check_scored(task: Task, length: int) -> None:
 
 
 def check_aliasing(task: Task, length: int) -> None:
-    """Inputs, targets and later batches must not share memory."""
+    """Inputs and targets must not share memory with each other or with later batches."""
     first, second = _sample(task, length, SMALL_BATCH), _sample(task, length, SMALL_BATCH)
     if np.shares_memory(first.inputs, first.targets):
         raise _broken(task, length, "inputs and targets share memory; return a copy of one of them")
@@ -152,7 +152,7 @@ def check_global_generator(task: Task, length: int) -> None:
 
 
 def check_splits(task: Task, length: int) -> None:
-    """Splits must share name, options, vocabulary and coordinates; if the task divides data, sequences must differ."""
+    """Splits must agree in name, options, vocabulary and coordinates; in finite data, their sequences must differ."""
     drawn: dict[Split, Batch] = {}
     for split in SPLITS:
         of_split = task.of_split(split)
@@ -176,7 +176,7 @@ def check_splits(task: Task, length: int) -> None:
 
 
 def check_kinds(task: Task, length: int) -> None:
-    """Masks of kinds of positions must have the inputs' shape, and no position's kind may depend on later tokens."""
+    """Each kind of position must be a mask of the inputs' shape, and must not depend on later tokens."""
     inputs = _sample(task, length, SMALL_BATCH).inputs
     half = length // 2
     other = np.concatenate([inputs[:, :half], np.roll(inputs[:, half:], 1, axis=0)], axis=1)
@@ -191,7 +191,7 @@ def check_kinds(task: Task, length: int) -> None:
 
 
 def check_lengths(task: Task) -> None:
-    """Sampling must work at the shortest length."""
+    """Sampling must work at the task's shortest length."""
     shortest = task.min_length
     try:
         task.sample(_generator(0), 2, shortest)
@@ -222,7 +222,10 @@ def check_bounds(task: Task, length: int) -> None:
 
 
 def check_floor(task: Task, length: int) -> None:
-    """The most frequent target at each position, found on one sample, must not beat the floor on another sample."""
+    """Predicting the most frequent target at each position, found on one sample, must not beat the floor on another.
+
+    In a task scored in bits per token, the predictions are the frequencies of the tokens instead.
+    """
     num_sequences = max(256, min(8192, NUM_TOKENS // length))
     floor = task.floor(length)
     if task.measure == "bits":
@@ -245,7 +248,7 @@ def check_floor(task: Task, length: int) -> None:
 
 
 def _score_of_frequencies(task: Task, length: int, num_sequences: int) -> Bound:
-    """Score the token frequencies of the training split as predictions on the test split, in minus bits per token."""
+    """Predict test targets by the token frequencies of the training split; score in negated bits per token."""
     fit, fresh = (
         _sample(task.of_split(split), length, num_sequences, seed=seed).targets
         for seed, split in ((0, SPLITS[0]), (1, SPLITS[-1]))
@@ -259,10 +262,10 @@ def _score_of_frequencies(task: Task, length: int, num_sequences: int) -> Bound:
 
 
 def check_options(task: Task, length: int) -> None:
-    """Every option must have a value that changes the batch or the coordinates of its tokens.
+    """Every option must have a value that changes the task's batches or the coordinates of their tokens.
 
-    An option that depends on another option may change a level's batch instead. Free texts, such as the location of
-    data and its hash, are not checked: there is no other value to try.
+    If an option matters only with certain values of other options, it may change a batch of some level instead. Options
+    with free text, such as the location of data and its hash, are not checked: there is no other value to try.
     """
     for name, option in options_of(type(task)).items():
         if option.type is str and not option.choices:
@@ -279,7 +282,7 @@ def check_options(task: Task, length: int) -> None:
 
 
 def _tried_in_vain(task: Task, length: int, name: str, option: Option) -> list[Value] | None:
-    """List the values of an option that changed nothing; None if any value changed something."""
+    """Try other values of an option; list them if none changed the batch or coordinates, or else return None."""
     reference, coordinates = _sample(task, length, SMALL_BATCH), task.coordinates(length)
     tried = []
     for value in _other_values(option, getattr(task, name)):
@@ -298,7 +301,10 @@ def _tried_in_vain(task: Task, length: int, name: str, option: Option) -> list[V
 
 
 def check_levels(task: Task) -> None:
-    """Every level needs more load than the level below, equal token ids, new targets, and room above its baseline."""
+    """Each level needs more load than the one below, equal token ids, new targets, and a ceiling far above its baseline.
+
+    New targets stand at positions from the level's ``first_new`` on. The baseline is the best score of a shortcut rule.
+    """
     for is_extended in (False, *([True] if task.extended_levels else [])):
         levels = _levels(task, is_extended=is_extended)
         _check_levels(levels)
@@ -309,7 +315,7 @@ def check_levels(task: Task) -> None:
 
 
 def _check_levels(levels: Sequence[Level]) -> None:
-    """Check a few sequences of each level, and compare each level with the level below."""
+    """Check a few sequences of each level, and compare each level with the next easier one."""
     below: Level | None = None
     for level in levels:
         check_ids(level.task, level.length)
@@ -326,7 +332,7 @@ def _check_levels(levels: Sequence[Level]) -> None:
 
 
 def _check_room(levels: Sequence[Level]) -> None:
-    """Check that the baseline of each level leaves room below the ceiling."""
+    """Check that the ceiling of each level lies far enough above its shortcut baseline."""
     for level in levels:
         bounds = level_bounds(level)
         if bounds.ceiling - bounds.base < LEAST_GAP - ROUNDING:
@@ -338,7 +344,7 @@ def _check_room(levels: Sequence[Level]) -> None:
 
 
 def _check_rules(levels: Sequence[Level]) -> None:
-    """Raise an error if a simple rule that is not in the baseline solves the first, middle or last level."""
+    """Raise an error if a rule that the baseline omits reaches too much skill on the first, middle or last level."""
     searched = [level for level in levels if level.length <= MOST_SEARCHED]
     for place in sorted({0, len(searched) // 2, len(searched) - 1} if searched else ()):
         found = search_level(searched[place], scale=QUICK)
@@ -353,7 +359,10 @@ def _check_rules(levels: Sequence[Level]) -> None:
 
 
 def _check_no_shortcuts(task: Task, levels: Sequence[Level]) -> None:
-    """Check that each pattern in ``no_shortcuts`` matches a rule, and that at least half of all rules match none."""
+    """Check the task's ``no_shortcuts``, patterns of rules that are no shortcuts: each must match a rule.
+
+    At least half of all rules must match none of them.
+    """
     if not levels or not task.no_shortcuts:
         return
     names = rule_names(min(levels[-1].length, MOST_SEARCHED))
@@ -374,7 +383,7 @@ def _levels(task: Task, *, is_extended: bool = False) -> list[Level]:
 
 
 def _check_step(below: Level, level: Level) -> None:
-    """Compare a level with the level below in load, length, vocabulary and coordinates."""
+    """Compare a level with the next easier level, ``below``, in load, length, vocabulary and coordinates."""
     if level.load <= below.load:
         raise _broken_level(level, f"stands above that of load {below.load}; allowed: increasing loads")
     if level.length < below.length:
@@ -391,7 +400,7 @@ def _broken_level(level: Level, what: str) -> ContractError:
 
 
 def best_constants(targets: Int[np.ndarray, "batch length"], vocab_size: int) -> Int[np.ndarray, " length"]:
-    """Find the most frequent target at each position; 0 where nothing is scored."""
+    """Find the most frequent target at each position; the result is 0 at positions without a scored target."""
     positions = np.broadcast_to(np.arange(targets.shape[1]), targets.shape)
     is_scored = targets != IGNORE
     bins = positions[is_scored] * vocab_size + targets[is_scored]
@@ -430,7 +439,7 @@ def _global_state() -> tuple[bytes, int]:
 
 
 def _other_values(option: Option, value: Value) -> Iterator[Value]:
-    """Yield other values in the option's range, nearest first."""
+    """Yield other allowed values of an option; if it is a number, values near ``value`` come first."""
     candidates: list[Value] = []
     if option.choices:
         candidates = list(option.choices)

@@ -139,7 +139,7 @@ def step(
     guard: Guard,
     delta: float,
 ) -> tuple[Float[Tensor, "*batch features columns"], Float[Tensor, "*batch value_dim"]]:
-    """Process one token, whose features have factors [..., m_i]; return the new state and the token's output."""
+    """Add one token to the state; return the new state and the token's output. Factors are [..., width]."""
     key, query = reduce(outer, key_factors), reduce(outer, query_factors)
     state = state + key.unsqueeze(-1) * with_ones(v).unsqueeze(-2)
     return state, normalise((query.unsqueeze(-1) * state).sum(-2), guard, delta).to(v.dtype)
@@ -179,7 +179,10 @@ def with_ones(v: Tensor) -> Tensor:
 
 
 def kernel(query_factors: Sequence[Tensor], key_factors: Sequence[Tensor]) -> Tensor:
-    """Compute the kernel of all pairs, [..., queries, keys], as the product over factors of their inner products."""
+    """Compute the kernel of all pairs of a query and a key, [..., queries, keys].
+
+    The kernel is a product with one term per factor of the features: the inner product of the two factors.
+    """
     grams = [query @ key.mT for query, key in zip(query_factors, key_factors, strict=True)]
     return reduce(torch.mul, grams)
 
@@ -213,12 +216,15 @@ def _without_none(last: Tensor, first: Tensor | None) -> Factors:
 
 
 def expand(scales: Tensor | None, values: Tensor) -> Tensor:
-    """Concatenate copies of the values, each multiplied by one feature in ``scales``; if None, return the values."""
+    """Concatenate copies of the values, one per feature in ``scales`` and multiplied by it.
+
+    If ``scales`` is None, return the values unchanged.
+    """
     return values if scales is None else outer(scales, values)
 
 
 def contract(scales: Tensor | None, wide: Tensor) -> Tensor:
-    """Sum the copies in the output of :func:`expand`, each multiplied by the query's feature in ``scales``."""
+    """Sum the copies that :func:`expand` concatenated, each multiplied by the query's feature in ``scales``."""
     if scales is None:
         return wide
     copies: Tensor = wide.unflatten(-1, (scales.shape[-1], wide.shape[-1] // scales.shape[-1]))

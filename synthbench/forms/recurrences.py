@@ -144,7 +144,7 @@ def _next(
 ) -> Tensor:
     """Update the matrix in ``state`` by the steps of one query, and return the output of the query.
 
-    ``taken_out`` contains the read keys and the write keys of a delta rule.
+    ``taken_out`` contains the read keys and the write keys of a delta rule; it is None for a mere decay.
     """
     dtype, (q, key, v) = v.dtype, map(widened, (q, key, v))
     matrix = state.tensors.get("matrix")
@@ -294,9 +294,9 @@ def _corrected_states(
 def _products(
     rows: list[Tensor], columns: list[Tensor], elapsed: Tensor, until: Tensor, fastest: float
 ) -> list[list[Tensor]]:
-    """Compute products of each row with each column, times the decays between their positions; 0 for later columns.
+    """Compute the inner product of each row with each column, times the decay between their positions.
 
-    If there are n times as many columns as rows, row i has the position of column n (i + 1) - 1, both counted from 0.
+    The result is 0 where the column comes later than the row. If there are n times as many columns as rows, row i has the position of column n (i + 1) - 1, both counted from 0.
     Decays per channel are computed by blocks that double in size, as in :func:`_within_by_channel`. If all decays are
     slow enough, they are instead measured from the middle of the chunk.
 
@@ -308,7 +308,7 @@ def _products(
         fastest: Upper limit of the negated log decay of one step.
 
     Returns:
-        One list per tensor of ``rows``, with one product per tensor of ``columns``.
+        One list per tensor in ``rows``, with one matrix [..., rows, columns] per tensor in ``columns``.
     """
     num_rows, num_columns = rows[0].shape[-2], columns[0].shape[-2]
     if until.shape[-1] == 1:
@@ -415,9 +415,9 @@ def _pairs(q: Tensor, k: Tensor, v: Tensor, elapsed: Tensor) -> Tensor:
 
 
 def _carry(decay: Tensor, update: Tensor, state: Tensor | None, *, goes_on: bool) -> tuple[Tensor, Tensor | None]:
-    """Return the state before each chunk, and the state after the last chunk (None unless the sequence goes on).
+    """Return the state before each chunk, and the state after the last chunk.
 
-    Each chunk multiplies the state by its ``decay`` and adds its ``update``.
+    The latter is None unless ``goes_on`` says that the sequence goes on after these chunks. Each chunk multiplies the state by its ``decay`` and adds its ``update``.
     """
     updates = update.unbind(-3)
     states = [torch.zeros_like(updates[0]) if state is None else state]

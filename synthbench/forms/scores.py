@@ -47,7 +47,7 @@ def fused(q: Queries, k: KeyRows, v: ValueRows, *, is_causal: bool, scale: float
 
 
 def is_short(q: Tensor, k: Tensor) -> bool:
-    """Return whether the scores are few enough to hold all in memory at once."""
+    """Return whether the scores are so few that all can be in memory at once."""
     return q.shape[-2] <= BLOCK or k.shape[-2] <= DENSE_MAX_LENGTH
 
 
@@ -105,7 +105,10 @@ def weights(scores: PairScores, normaliser: Normaliser, *, power: float = 1.0) -
 
 
 def _mix(scores: Tensor, normaliser: Normaliser, v: Tensor, power: float) -> Tensor:
-    """Multiply :func:`weights` by the values; except for softmax, the division comes last, since this is faster."""
+    """Multiply :func:`weights` by the values.
+
+    Except for softmax, the weighted sums of values are divided by the sum of weights at the end, since this is faster.
+    """
     if normaliser == "softmax":
         return weights(scores, normaliser) @ v
     masked = scores.tril(scores.shape[-1] - scores.shape[-2])

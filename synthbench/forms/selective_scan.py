@@ -131,7 +131,10 @@ def scan(
     update: Float[Tensor, "*batch length channels states"],
     state: Float[Tensor, "*batch channels states"],
 ) -> Float[Tensor, "*batch length channels states"]:
-    """Compute all states h_t = decay_t h_{t-1} + update_t from the initial ``state``, in two loops of √length steps."""
+    """Compute all states h_t = decay_t h_{t-1} + update_t from the initial ``state``, in two loops of √length steps.
+
+    The first loop goes through the tokens of all chunks at once, and the second combines the chunks.
+    """
     length = update.shape[-3]
     size = math.ceil(math.sqrt(length))
     num_chunks = math.ceil(length / size)

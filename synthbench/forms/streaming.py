@@ -184,7 +184,11 @@ class _Workspace:
         self.wide = values.new_empty(len(values), size, self.a * columns)
 
     def of(self, chunk: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return two Gram matrices, and the copies as [.., length, a x columns] and as [.., length, a, columns]."""
+        """Return memory for two Gram matrices, and for the scaled copies of the values in ``chunk``.
+
+        The memory for the copies is returned in two shapes: [heads, length, a x columns] and [heads, length, a,
+        columns].
+        """
         length = chunk.shape[1]
         gram_a, gram_b = self.grams[:, :, :length, :length]
         wide = self.wide[:, :length]

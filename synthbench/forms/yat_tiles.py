@@ -181,7 +181,10 @@ class _Workspace:
         self.buffers = like.new_empty(count, math.prod(tiling(like.device)))
 
     def filled(self, sides: Sides, smallest: float, heads: slice, rows: slice, columns: slice) -> list[Tensor]:
-        """View every buffer as one tile, [heads, queries, keys]; the first gets inner products, the second gaps."""
+        """View every buffer as one tile, [heads, queries, keys], and fill the first two.
+
+        The first gets the inner products of queries and keys, the second the gaps (denominators of the kernel).
+        """
         q, k = sides.q[heads, rows], sides.k[heads, columns]
         shape = len(q), q.shape[1], k.shape[1]
         inner, gaps, *others = (buffer[: math.prod(shape)].view(shape) for buffer in self.buffers)
@@ -212,7 +215,10 @@ def _query_tiles(q: Tensor) -> Iterator[tuple[slice, slice]]:
 
 
 def _key_tiles(rows: slice, q: Tensor, k: Tensor) -> Iterator[tuple[slice, int | None]]:
-    """Yield slices of keys up to the last query in ``rows``, each with the last visible diagonal; None: no mask."""
+    """Yield slices of keys, up to the last query in ``rows``, each with a diagonal of the tile.
+
+    Above this diagonal, keys come after the query and must be masked. It is None if the tile needs no mask.
+    """
     size, earlier = tiling(q.device).keys, k.shape[1] - q.shape[1]
     end = rows.stop + earlier
     for start in range(0, end, size):
