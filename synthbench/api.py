@@ -103,7 +103,8 @@ def run(
         synthbench.run(module=MyLayer, suite="core", tasks="@memory", mechanisms=["softmax", "gla"])
 
     Args:
-        request: Request to start from; every other argument that differs from its default replaces the request's value.
+        request: Request to start from, an object with the arguments below except ``module``. Every other argument that
+            differs from its default replaces the request's value.
         module: A layer of your own, run in addition to ``mechanisms``: see :func:`mechanism_of`.
         suite: A suite's name or file.
         tasks: Task names, categories (``@memory``) or patterns (``s*``), as on the command line.
@@ -120,7 +121,7 @@ def run(
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
         steps: Number of training steps, fewer than the suite's; reports omit such runs. None: the suite's number.
         limit: Number of test sequences, fewer than the suite's; reports omit such runs. None: the suite's number.
-        results: Folder of the store.
+        results: Folder of the store of results.
         executor: Program that distributes the runs: ``auto``, or another value of ``synthbench run --executor``.
         address: Address of a running Ray cluster, or ``local`` to try out the slurm executor.
         workers: Number of worker processes; one per core if None. A layer defined in this notebook or script is run by
@@ -132,13 +133,13 @@ def run(
         rerun: Finished runs to repeat: ``none``, ``failed`` or ``all``.
         predictions: Folder for each trained model's predictions on the test sequences. None: they are not written.
         deterministic: True to use only deterministic algorithms.
-        shard: Part of the plan to run, as in ``2/3``, the second of three parts. None: the whole plan.
+        shard: Part of the requested runs to carry out, as in ``2/3``, the second of three parts. None: all of them.
         only: Pairs of task and mechanism names to run. None: every task with every mechanism.
         plugins: Plugin files and Python modules that register further components.
 
     Returns:
-        A report. ``rows`` is a data frame with the rows of the planned runs. ``failed`` lists the rows without a score
-        that this call wrote. ``ok`` is True if every planned run has a row with a score.
+        A report. ``rows`` is a data frame with the stored rows of all requested runs. ``failed`` lists the outcomes of
+        runs that this call made and that have no score. ``ok`` is True if every requested run has a row with a score.
 
     Raises:
         UnknownName: If an argument names a component, suite or option that does not exist.
@@ -150,7 +151,7 @@ def run(
 
 
 def plan(request: Request | None = None, /, **options: Any) -> Plan:
-    """Return the plan that :func:`run` would carry out if called with the same arguments.
+    """Return the plan of :func:`run` for the same arguments: how it would distribute the runs that have no row yet.
 
     Raises:
         UnknownName: If an argument names a component, suite or option that does not exist.
@@ -184,12 +185,12 @@ def quick(
     Args:
         mechanism: Name of one mechanism, with options as in ``slay:R=3,P=8``, or a plugin file that registers one.
         module: A layer of your own, in place of ``mechanism``: see :func:`mechanism_of`.
-        against: Mechanism to use as the reference; ``results`` or the packaged rows must hold its runs of these tasks.
-            Default: the best of the suite's mechanisms. If ``mechanism`` has a state of fixed size, the reference is
-            the best mechanism with a fixed state that is no larger, if there is one.
+        against: Mechanism to use as the reference. Its runs of these tasks must be in ``results`` or come with
+            synthbench. Default: the best of the suite's mechanisms. If ``mechanism`` has a state of fixed size, only
+            mechanisms with a fixed state that is no larger are considered, or else the one with the smallest.
         suite: Name or file of a suite with a ladder, in which each task is trained on several levels of difficulty.
-        results: Folder of the store.
-        ledger: File that records the comparisons; the p value needed for ``keep`` depends on earlier ones. None:
+        results: Folder of the store of results.
+        ledger: File that records the comparisons; the p value needed for ``keep`` depends on earlier comparisons. None:
             ``quick.jsonl`` in ``results``.
         minutes: Approximate limit on training time, in minutes; fewer tasks are run if all tasks would take longer.
             None: no limit.
@@ -201,7 +202,7 @@ def quick(
     Returns:
         The verdict. It holds the scores by task and category, the ``combined_score`` and ``rank`` expected over all
         tasks of the suite, and the ``decision``: ``keep``, ``discard`` or ``undecided``. ``print`` shows the verdict as
-        the command does.
+        the command ``synthbench quick`` does.
 
     Raises:
         UnknownName: If the mechanism, the reference or the suite does not exist.
@@ -428,7 +429,10 @@ def _folder(given: str | Path | None) -> Path | None:
 
 
 def _seen(rows: pd.DataFrame, suite: str | None) -> tuple[pd.DataFrame, str]:
-    """Return the rows that a suite's reports show, with fitting rows of other suites, and the suite's name."""
+    """Return the rows that a suite's reports show, and the suite's name.
+
+    Rows of other suites are included if they have the suite's protocol.
+    """
     if missing := [name for name in RUNS.names if name not in rows]:
         raise UsageError(f"the rows lack the column {missing[0]!r}; load them with all columns")
     suites = suites_in(rows) if suite is None else [suite]

@@ -1,4 +1,4 @@
-"""A first verdict on a mechanism: the code of ``synthbench quick``, for people and for programs that search.
+"""A first verdict on a mechanism: the code of ``synthbench quick``, for people and for automatic searches.
 
 A mechanism is checked and trained on three tasks. If it is not clearly worse than a reference mechanism on these, it is
 trained on the other tasks. The final comparison with the reference is called a query. A mechanism that beats the
@@ -75,11 +75,11 @@ Decision = Literal["keep", "discard", "undecided"]
 
 
 def p_better(differences: PerTask, categories: Sequence[str]) -> float:
-    """Return the one-sided p value for a mechanism beating the reference, with tasks treated as a random sample.
+    """Return the one-sided p value of a mechanism being better than a reference; tasks count as a random sample.
 
-    The test is a t test of the mean difference, in which all categories have equal weight. Its variance is a weighted
-    average of the variance of the differences and the square of ``NOISE``, the standard deviation between two runs of
-    one mechanism. Unlike in a sign-flip test on few tasks, p has no lower limit.
+    The test is a t test of the mean difference, in which all categories have equal weight. The variance of a difference
+    is a weighted average of the measured variance and the square of ``NOISE``. ``NOISE`` is the standard deviation of
+    the difference between two runs of one mechanism. Unlike in a sign-flip test on few tasks, p has no lower limit.
 
     Args:
         differences: Score of the mechanism minus score of the reference, one per task; scores are in [0, 1].
@@ -120,11 +120,11 @@ def level_of(query: int, num_kept: int) -> float:
 
 
 def decide(better: float, worse: float, level: float) -> Decision:
-    """Decide on a mechanism from its p values of being better and of being worse than the reference.
+    """Decide on a mechanism from two p values: ``better`` and ``worse`` than the reference.
 
-    A mechanism is kept if ``better`` is at most ``level``, but only after it wins on a fresh seed too. For each
-    mechanism, the probability of a false discard, after the first tasks or after all, is at most ``SIGNIFICANCE``.
-    There is no correction for many mechanisms, since each false discard loses only one mechanism.
+    The result is ``keep`` if ``better`` is at most ``level``; the mechanism must then also win on a fresh seed. For
+    each mechanism, the probability of a false discard, after the first tasks or after all tasks, is at most
+    ``SIGNIFICANCE``. There is no correction for many mechanisms, since each false discard loses only one mechanism.
     """
     if better <= level:
         return "keep"
@@ -140,7 +140,7 @@ class Prediction(NamedTuple):
     dof: int
 
     def rank_among(self, full: Float[np.ndarray, " mechanisms"]) -> Rank:
-        """Return the rank among mechanisms with the mean scores ``full``, 1 for the best, with its 90 % interval."""
+        """Return the rank among mechanisms with the mean scores ``full``, and its 90 % interval; 1 is the best rank."""
         if math.isnan(self.error):
             return Rank(1 + int((full > self.value).sum()), 1, 1 + len(full))
         reach = float(stdtrit(self.dof, (1 + RANK_CONFIDENCE) / 2)) * self.error + TOLERANCE
@@ -154,8 +154,9 @@ def predict(
     """Predict a mechanism's mean score in the full suite from ``score``, its mean on some tasks with one seed.
 
     For known mechanisms, ``quick`` holds the mean scores on these tasks, and ``full`` the mean scores in the full
-    suite. The average change from ``quick`` to ``full`` is added to ``score``. The ``error`` is measured by predicting
-    the change of each known mechanism from the mechanisms of other families. ``families`` names each one's family.
+    suite. The average change from ``quick`` to ``full`` is added to ``score``. The ``error`` is the root mean
+    square error when the change of each known mechanism is predicted from the mechanisms of other families.
+    ``families`` names the family of each known mechanism.
 
     >>> expected = predict(0.5, np.array([0.2, 0.4, 0.6]), np.array([0.22, 0.4, 0.61]), ["a", "b", "c"])
     >>> round(expected.value, 3), round(expected.error, 3), expected.dof
@@ -205,7 +206,7 @@ class Entry(BaseModel):
 
 
 class Ledger:
-    """File with the queries (comparisons of a mechanism with a reference) of a search, one JSON object per line.
+    """File with the queries (comparisons of a mechanism with a reference) of one search, a JSON object per line.
 
     Several commands may use one file at the same time. If a query has several lines, only the last one is used.
     """
@@ -244,10 +245,11 @@ class Ledger:
         p_values: tuple[float, float],
         is_hopeless: bool,
     ) -> Entry:
-        """Decide a new query (a comparison) from its p values of being better and worse, and add it to the file.
+        """Decide a new query (a comparison) and add it to the file.
 
-        The decision ``keep`` is written as ``undecided`` until it is confirmed. If the file already has a query with
-        the same hash ``asked``, that query is returned unchanged.
+        The p values are of the mechanism being better than the reference, and worse. ``is_hopeless`` makes the decision
+        ``discard``. The decision ``keep`` is written as ``undecided`` until it is confirmed. If the file already has a
+        query with the same hash ``asked``, that query is returned unchanged.
         """
         with self._appending() as file:
             known = self.entries()
@@ -300,13 +302,13 @@ _COLUMNS = ("run_id", "mech_family", "state_size", "step_ms_median", "wall_s", "
 
 
 def runs_of(request: Request, stores: Sequence[Path]) -> pd.DataFrame:
-    """Read the stored results (rows) of the runs that a request asks for; they are found by run id.
+    """Read the stored results (rows) of the runs that a request asks for, found by their run ids.
 
-    Rows that were made for other suites with the same training protocol are found too.
+    Rows that were made for other suites with the same training protocol are found too. Runs on the request's device are
+    listed before runs on a CPU.
 
     Args:
-        request: Says which components, seeds and learning rates to run. In the result, runs on its device come before
-            runs on a CPU.
+        request: Names the components, seeds, learning rates and the device of the runs.
         stores: Folders of stores; if several stores have a run, the row of the first such store is used.
 
     Returns:
@@ -339,7 +341,7 @@ def runs_of(request: Request, stores: Sequence[Path]) -> pd.DataFrame:
 
 
 class Baselines:
-    """Scores of the mechanisms with stored runs; a new mechanism is compared with these and ranked among them."""
+    """Scores of mechanisms whose runs are stored, with which a new mechanism is compared and ranked."""
 
     def __init__(self, runs: pd.DataFrame, suite: Suite, tasks: Sequence[str], rate: float) -> None:
         """Average the scores of runs.
@@ -373,7 +375,7 @@ class Baselines:
         self._first = first[ranked]
 
     def best_of_class(self, state: int, *, is_fixed: bool) -> str | None:
-        """Return the best mechanism of the same class as a new mechanism; None if no mechanism is ranked.
+        """Return the best ranked mechanism with the same kind of state as a new mechanism; None if none is ranked.
 
         The ranked mechanisms are the suite's mechanisms that have all runs needed here, without controls (mechanisms
         that do not learn to mix tokens).
@@ -390,7 +392,7 @@ class Baselines:
         return str(self.full[facts.index].idxmax()) if len(facts) else None
 
     def p_values(self, mine: "pd.Series[float]", others: "pd.Series[float]") -> tuple[float, float]:
-        """Return the one-sided p values for ``mine`` being better and worse than ``others``, given scores by task."""
+        """Return two one-sided p values: of ``mine`` (scores by task) being better than ``others``, and worse."""
         differences, categories = (mine - others[mine.index]).to_numpy(), self._categories_of(mine)
         return p_better(differences, categories), p_better(-differences, categories)
 
@@ -408,7 +410,7 @@ class Baselines:
             yield TaskScore(task, self._categories[task], float(scores[task]), error, beside)
 
     def profile(self, scores: "pd.Series[float]", reference: str | None) -> Iterator["Part"]:
-        """Yield mean scores of mechanism, reference and best mechanism, by category, then over all categories."""
+        """Yield mean scores of the mechanism, its reference and the best mechanism, by category, then over all."""
         categories = self._categories_of(scores)
         for name in [*dict.fromkeys(categories), "mean"]:
             of_part = scores[[name in (category, "mean") for category in categories]]
@@ -459,7 +461,7 @@ class TaskScore:
 
 @dataclass(frozen=True)
 class Part:
-    """Mean scores of a mechanism and its reference over the tasks of a category, or over all categories."""
+    """Mean scores of a mechanism, its reference and the best mechanism in one task category, or in all categories."""
 
     category: str
     num_tasks: int
@@ -536,11 +538,12 @@ class FirstVerdict:
 
 
 def request_of(mechanism: str, suite: str, **how: Any) -> Request:
-    """Build the request for a first verdict: the first seed and learning rate of a suite, on its ``quick`` tasks.
+    """Build the request for a first verdict: the ``quick`` tasks of a suite, with its first seed and learning rate.
 
     Args:
         mechanism: One mechanism, with options as in ``slay:R=3,P=8``.
-        suite: A suite with a ladder, in which each task is trained on several levels of difficulty.
+        suite: A suite with a ladder, in which each task is trained on several levels of difficulty. If it lists no
+            ``quick`` tasks, the request has all its tasks.
         how: Further fields of the request, such as ``device``.
 
     Raises:
@@ -580,7 +583,7 @@ def quick(
         mechanism: Name with options, or a plugin file that registers one mechanism.
         against: Mechanism to use as the reference. None: see :meth:`Baselines.best_of_class`.
         suite: A suite with a ladder, in which each task is trained on several levels of difficulty.
-        results: Folder of the store.
+        results: Folder of the store of results.
         ledger: File that records the comparisons. None: ``quick.jsonl`` in ``results``.
         minutes: Approximate limit on training time, in minutes; fewer tasks are run if all tasks would take longer.
             None: no limit.
@@ -608,7 +611,7 @@ def quick(
 
 @dataclass(frozen=True)
 class _Query:
-    """The steps of a first verdict: check a mechanism, train it, compare it with a reference, and confirm a success."""
+    """The steps of a first verdict: check a mechanism, train it, compare it with a reference, and confirm a win."""
 
     request: Request
     ledger: Ledger
@@ -617,7 +620,7 @@ class _Query:
     note: Callable[[str], None]
 
     def verdict(self, against: str | None) -> FirstVerdict:
-        """Check, train and compare the mechanism; the reference is ``against``, or if None the best of its class."""
+        """Check, train and compare the mechanism; see :func:`quick` for the reference, ``against``."""
         began, request, suite = time.monotonic(), self.request, load_suite(self.request.suite)
         is_packaged = has_packaged_rows(request)
         if not is_packaged:
@@ -698,7 +701,7 @@ class _Query:
         return baselines.p_values(_scores(runs), baselines.means[reference])[1] <= HOPELESS
 
     def _run(self, **changes: Any) -> pd.DataFrame:
-        """Change fields of the request, make its runs that have no row yet, and return the rows of all its runs."""
+        """Change fields of the request, train those of its runs that have no row yet, and return all its rows."""
         if self.run(replace(self.request, **changes)).is_interrupted:
             raise KeyboardInterrupt
         return self._rows(self.request.results, **changes)
@@ -707,7 +710,7 @@ class _Query:
         return runs_of(replace(self.request, **changes), (store,))
 
     def _task_s(self, done: pd.DataFrame) -> float:
-        """Estimate the seconds per task from the finished rows, so that a restarted command gets the same estimate."""
+        """Estimate the seconds a task takes, from finished rows, so that a restarted command estimates the same."""
         cores = self.request.workers or os.cpu_count() or 1
         at_once = 1 if self.request.executor == "inline" else min(cores, NUM_FIRST)
         return float((done["wall_s"] / done["ensemble_size"]).mean()) / at_once
@@ -748,7 +751,7 @@ class _Query:
         return replace(verdict, is_hopeless=is_hopeless, ledger=str(self.ledger.path), **answer)
 
     def _confirmed(self, entry: Entry, own: pd.DataFrame, baselines: Baselines, *, is_packaged: bool) -> Entry:
-        """Compare mechanism and reference again on a fresh seed, if there is time; return the query with the result.
+        """Run mechanism and reference on a fresh seed, if there is time; return the query with the new decision.
 
         A search for mechanisms sees the results with the suite's seeds and adapts to them. Packaged mechanisms do not
         come from a search, so they are not run again.
@@ -856,7 +859,7 @@ def facts_of(verdict: FirstVerdict) -> dict[str, Any]:
 
 
 def facts_of_error(problem: SynthbenchError) -> dict[str, Any]:
-    """Return the error that stopped a first verdict as a JSON object with some of the keys of :func:`facts_of`."""
+    """Return an error that stopped a first verdict, as a JSON object with some of the keys of :func:`facts_of`."""
     kind = type(problem).__name__.removesuffix("Error").lower()
     error = {"kind": "check" if isinstance(problem, ContractError) else kind, "message": str(problem)}
     return {"schema_version": SCHEMA_VERSION, "combined_score": None, "decision": None, "error": error}

@@ -95,18 +95,18 @@ class Mixer(nn.Module, ABC):
         """Compute ``forward`` for one next token ``x`` per sequence, [..., model_dim]; return output and new state."""
 
     def enter_phase(self, phase: int) -> None:
-        """Enter phase 1 to 4 of a curriculum that adds geometries one by one; do nothing with only one geometry."""
+        """Enter phase 1 to 4 of a curriculum that adds geometries to an attention; by default, do nothing."""
 
     @property
     def has_phases(self) -> bool:
-        """True if the mixer is one mechanism with several geometries, which a curriculum can add in turn."""
+        """True if the mixer is one mechanism that attends by several geometries, which a curriculum adds in turn."""
         return False
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - for those that have some
         """Return numbers that describe what the layer has learned, by name, for the run's row of results.
 
-        The numbers may depend on ``x``, a sample of the layer's inputs. The last axis of every value is the heads. All
-        axes are flattened, except a first axis for runs that train together.
+        The numbers may depend on ``x``, a sample of the layer's inputs. The last axis of every value is the heads. The
+        caller flattens all axes, except a first axis for runs that train together.
         """
         return {}
 

@@ -1,4 +1,4 @@
-"""Options of components (``slay:R=3,P=8``), and selection by lists, globs, ``@category``, ``all`` and ``!name``.
+"""Options of components (``slay:R=3,P=8``), and their selection by lists, globs, ``@category``, ``all``, ``!name``.
 
 A component, such as a task or a mechanism, is a dataclass. Its fields made by :func:`option` are its options. The
 functions here check, print and parse the options of any component, and select components by name.
@@ -95,14 +95,15 @@ def _options_of(unit: type) -> Mapping[str, Option]:
 
 
 def arguments_of(unit: object) -> dict[str, Value]:
-    """Return the option values of an instance, by name, as selected by :func:`with_defaults`."""
+    """Return the values of an instance's options by name, without those that :func:`with_defaults` omits."""
     return with_defaults(type(unit), {name: getattr(unit, name) for name in options_of(type(unit))})
 
 
 def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
     """Return the value of every option of a class by name: the given argument, or else the default.
 
-    Options with ``is_location`` (the path of a file or folder) and options whose value is their ``absent`` are omitted.
+    Two kinds of options are omitted: those with ``is_location`` (the path of a file or folder), and those at their
+    ``absent`` value, which changes no result.
     """
     values = {name: (arguments.get(name, declared.default), declared) for name, declared in options_of(unit).items()}
     return {
@@ -113,7 +114,10 @@ def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
 
 
 def absent_values(unit: type) -> dict[str, Value]:
-    """Return, by name, each ``absent`` value that differs from the default; rows without the option have this value."""
+    """Return, by option name, each ``absent`` value (which changes no result) that differs from the default.
+
+    A stored row without such an option was made with its ``absent`` value.
+    """
     return {
         name: declared.absent
         for name, declared in options_of(unit).items()
@@ -122,7 +126,10 @@ def absent_values(unit: type) -> dict[str, Value]:
 
 
 def term_of(unit: type, arguments: dict[str, Value], *, is_complete: bool = False) -> str:
-    """Write a component with arguments, as in ``aether:norm=pre``; values equal to defaults only if ``is_complete``."""
+    """Write a component with arguments, as in ``aether:norm=pre``.
+
+    Arguments equal to the defaults are written only if ``is_complete``.
+    """
     options = options_of(unit)
     given = {name: value for name, value in arguments.items() if is_complete or value != options[name].default}
     texts = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in given.items()]
@@ -325,7 +332,7 @@ Selection = dict[str, dict[str, str]]
 
 
 def require_current(suite: str) -> None:
-    """Refuse a former name of a suite.
+    """Raise an error if ``suite`` is a former name of a suite.
 
     Raises:
         UsageError: If the suite has another name now, or its tasks belong to a study; the message names the
@@ -404,7 +411,10 @@ def split_terms(expression: str) -> list[str]:
 
 
 def registered(term: str, resolve_name: Callable[[str], str]) -> str:
-    """Replace the name in ``name:option=value`` by the registered name; keep ``all``, ``@group`` and globs."""
+    """Replace the name in ``name:option=value``, in any spelling, by the registered name.
+
+    ``all``, ``@group`` and globs stay as they are.
+    """
     sign = "!" * term.startswith("!")
     name, colon, options = term.removeprefix("!").partition(":")
     return (

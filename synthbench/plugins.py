@@ -90,7 +90,7 @@ def is_enabled() -> bool:
 
 
 def offers(group: str) -> dict[str, Offer]:
-    """Return the components that installed packages declare in one group, by name, in alphabetical order."""
+    """Return the components that installed packages declare in a group such as ``mechanisms``, by name, sorted."""
     return _offers(group) if is_enabled() else {}
 
 
@@ -175,7 +175,7 @@ def no_file(kind: str, name: str) -> UsageError:
 
 
 def settings_in(path: Path) -> dict[str, Any]:
-    """Read the settings of a folder from its ``synthbench.toml``.
+    """Read a folder's settings file, ``synthbench.toml``.
 
     Raises:
         UsageError: If the file cannot be read.
@@ -219,7 +219,7 @@ def named(given: Sequence[str] | None) -> list[str]:
 
 
 def file_of(target: str) -> list[str]:
-    """Return a list of the target of ``synthbench check`` if it is a plugin file; an empty list if it is a name.
+    """List the plugin file that ``target``, of ``synthbench check``, names; empty if it names a component.
 
     Raises:
         UsageError: If the file does not exist.
@@ -258,7 +258,7 @@ def needed_for(modules: Collection[str], plugins: Sequence[str]) -> list[str]:
     """List the ``plugins`` that must be loaded for the components defined in ``modules``.
 
     If a module belongs to no plugin, all plugins are listed. Modules of an installed package need no plugin,
-    since they are imported on request.
+    since they are imported when a component is used.
     """
     of_module = {
         module: [plugin for plugin in plugins if f"{module}.".startswith(f"{module_of(plugin)}.")]
@@ -364,7 +364,7 @@ def raised_at(problem: BaseException, unit: type) -> str:
 
 
 def last_line(problem: BaseException, files: set[str]) -> str:
-    """Return the innermost line of an exception's traceback in some files, as ``my_idea.py:12``; empty if none."""
+    """Return the innermost traceback line that lies in one of ``files``, as in ``my_idea.py:12``; empty if none."""
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(problem.__traceback__)]
     inside = [f"{Path(file).name}:{line}" for file, line in frames if file in files]
     return inside[-1] if inside else ""

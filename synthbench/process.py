@@ -133,7 +133,7 @@ def end_children() -> None:
 
 @contextlib.contextmanager
 def orphans_ended() -> Iterator[str]:
-    """End, after the block, all processes that worker processes of the block left behind when they were killed.
+    """End, after the block, all processes that its worker processes left behind when these workers were killed.
 
     Yields a token that is in the environment of these workers and of the processes that they start.
     """
@@ -307,10 +307,10 @@ WORKSPACES = (":4096:8", ":16:8")
 
 
 def reserve_workspace(device: "torch.device") -> None:
-    """Set the environment variable ``WORKSPACE`` of cuBLAS to an allowed value; do nothing on a CPU.
+    """Give the environment variable of cuBLAS, ``WORKSPACE``, a value for reproducible sums; do nothing on a CPU.
 
     Raises:
-        UsageError: If CUDA has already started and the variable has no allowed value.
+        UsageError: If CUDA has already started and the variable has no such value.
     """
     import torch
 
@@ -330,7 +330,7 @@ def deterministic_algorithms(device: "torch.device") -> Iterator[None]:
     """Restrict PyTorch to deterministic algorithms inside the block; an operation that has none raises an error.
 
     Raises:
-        UsageError: If CUDA has already started without an allowed value of ``WORKSPACE``.
+        UsageError: If CUDA has already started without a value of ``WORKSPACE`` for reproducible sums.
     """
     import torch
 

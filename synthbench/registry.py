@@ -155,7 +155,7 @@ class Registry(Mapping[str, type[T]]):
         return label if isinstance(label, str) else name
 
     def broken(self) -> dict[str, str]:
-        """Return the fault of each unusable component, by name; this imports all packages that declare components."""
+        """Return the error message of each unusable component, by name; all packages that declare any are imported."""
         self._load()
         faults = {}
         for name, offer in self._offers().items():
@@ -242,7 +242,7 @@ def code_hash(unit: type[Any]) -> str:
 
 
 def set_code_hash(unit: type[Any], value: str) -> None:
-    """Set the result of :func:`code_hash` for a class whose source cannot be found."""
+    """Set the result of :func:`code_hash` for a class that its own source does not determine."""
     _HASHES[unit] = value
 
 
@@ -268,7 +268,7 @@ def _sources(unit: type[Any]) -> list[str]:
 
 
 def _source(classes: list[type], *, is_own: bool) -> str:
-    """Return the text that :func:`code_hash` covers for one module, the module of ``classes``."""
+    """Return the text that :func:`code_hash` hashes for the module in which ``classes`` are defined."""
     module = sys.modules.get(classes[0].__module__)
     if not is_own and INSTALLED & {*Path(getattr(module, "__file__", None) or "").parts}:
         return repr((origin_of(classes[0]),))  # a string alone would be taken for a docstring
@@ -344,7 +344,7 @@ def version_of(unit: type[Any]) -> str:
 
 
 def _is_reloaded(known: type[Any], unit: type[Any]) -> bool:
-    """Tell whether ``unit`` comes from running the file or notebook cell of ``known`` again."""
+    """Tell whether ``unit`` is a new version of ``known``, made by running its file or notebook cell again."""
     if (known.__module__, _full_name(known)) != (unit.__module__, _full_name(unit)):
         return False
     module = sys.modules.get(unit.__module__)

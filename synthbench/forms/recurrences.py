@@ -296,9 +296,10 @@ def _products(
 ) -> list[list[Tensor]]:
     """Compute the inner product of each row with each column, times the decay between their positions.
 
-    The result is 0 where the column comes later than the row. If there are n times as many columns as rows, row i has the position of column n (i + 1) - 1, both counted from 0.
-    Decays per channel are computed by blocks that double in size, as in :func:`_within_by_channel`. If all decays are
-    slow enough, they are instead measured from the middle of the chunk.
+    The result is 0 where the column comes later than the row. If there are n times as many columns as rows, row i has
+    the position of column n (i + 1) - 1, both counted from 0. Decays per channel are computed by blocks that double in
+    size, as in :func:`_within_by_channel`. If all decays are slow enough, they are instead measured from the middle of
+    the chunk.
 
     Args:
         rows: Left factors, such as queries, each [..., rows, key_dim].
@@ -417,7 +418,8 @@ def _pairs(q: Tensor, k: Tensor, v: Tensor, elapsed: Tensor) -> Tensor:
 def _carry(decay: Tensor, update: Tensor, state: Tensor | None, *, goes_on: bool) -> tuple[Tensor, Tensor | None]:
     """Return the state before each chunk, and the state after the last chunk.
 
-    The latter is None unless ``goes_on`` says that the sequence goes on after these chunks. Each chunk multiplies the state by its ``decay`` and adds its ``update``.
+    The latter is None unless ``goes_on`` says that the sequence goes on after these chunks. Each chunk multiplies the
+    state by its ``decay`` and adds its ``update``.
     """
     updates = update.unbind(-3)
     states = [torch.zeros_like(updates[0]) if state is None else state]
