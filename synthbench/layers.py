@@ -99,7 +99,7 @@ class Mixer(nn.Module, ABC):
 
     @property
     def has_phases(self) -> bool:
-        """True if the mixer is one mechanism that attends by several geometries, which a curriculum adds in turn."""
+        """True if the mixer is one mechanism with several geometries of attention, which a curriculum adds in turn."""
         return False
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - for those that have some

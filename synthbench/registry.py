@@ -242,7 +242,7 @@ def code_hash(unit: type[Any]) -> str:
 
 
 def set_code_hash(unit: type[Any], value: str) -> None:
-    """Set the result of :func:`code_hash` for a class that its own source does not determine."""
+    """Set the result of :func:`code_hash` for a class whose behaviour depends on more than its own source."""
     _HASHES[unit] = value
 
 

@@ -1,7 +1,7 @@
 """Find the likely cause of a failed check: why outputs depend on later inputs (a leak), or why equal calls differ.
 
-To find a leak, the second half of a sequence is replaced. Then the outputs of the first half are compared with those
-before. If no known cause fits, no cause is named.
+To find a leak, the second half of a sequence is replaced. Then the new outputs of the first half are compared with
+the old ones. If no known cause fits, no cause is named.
 """
 
 import random
@@ -55,7 +55,7 @@ def cause_of_leak(mechanism: Mechanism, setting: Setting = DOUBLE) -> str | None
 
 @contextmanager
 def draws_noted() -> Iterator[set[str]]:
-    """Collect the names of the global random generators from which the ``with`` block draws, when the block ends."""
+    """Collect the names of the global random generators that the ``with`` block uses; they are known when it ends."""
     noted: set[str] = set()
     before = _states()
     try:

@@ -224,7 +224,7 @@ def lazy_probe(
 
 
 def _refusal(probe: Probe) -> str:
-    """Return the reason why the mechanism does not run in the device and precision of a probe; empty if it runs."""
+    """Return the reason why a mechanism does not run on its probe's device in the probe's precision; empty if it runs."""
     mechanism = probe.build()
     refusal = ""
     for length in probe.lengths((33, 64)):  # some take only whole blocks, which the first check reports
@@ -402,7 +402,7 @@ def _check_determinism(probe: Probe) -> None:
 def _plain_values(mechanism: Mechanism) -> dict[str, str]:
     """Return the numbers and texts among the attributes of the mechanism and its submodules.
 
-    Keys are paths such as ``layer.scale``, and numbers are written as text.
+    Keys are attribute paths such as ``layer.scale``; numbers are converted to text.
     """
     return {
         f"{path}.{name}".removeprefix("."): repr(value)

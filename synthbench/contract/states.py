@@ -83,7 +83,7 @@ def streamed(mechanism: Mechanism, x: Tensor) -> tuple[Tensor, list[int] | None]
 
 @torch.no_grad()
 def check_stream(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
-    """Check that a mechanism gives the same outputs token by token, and then keeps as many numbers as stated.
+    """Check that, token by token, a mechanism gives the outputs of ``forward`` and keeps as many numbers as stated.
 
     Raises:
         ContractError: If an output differs from that of ``forward``, or more or fewer numbers are kept than

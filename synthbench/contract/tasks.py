@@ -301,7 +301,7 @@ def _tried_in_vain(task: Task, length: int, name: str, option: Option) -> list[V
 
 
 def check_levels(task: Task) -> None:
-    """Each level needs more load than the one below, its token ids, new targets, and a ceiling far above the baseline.
+    """Levels must increase in load, have equal token ids, add new targets, and have a ceiling far above their baseline.
 
     New targets stand at positions from the level's ``first_new`` on. The baseline is the best score of a shortcut rule.
     """
