@@ -224,7 +224,7 @@ def lazy_probe(
 
 
 def _refusal(probe: Probe) -> str:
-    """Return the reason why a mechanism does not run on its probe's device in the probe's precision; empty if it runs."""
+    """Return the reason why a mechanism fails on the device and in the precision of its probe; empty if it runs."""
     mechanism = probe.build()
     refusal = ""
     for length in probe.lengths((33, 64)):  # some take only whole blocks, which the first check reports
