@@ -1,4 +1,4 @@
-"""The Aether block: Yat products instead of an MLP with an activation, and no norm."""
+"""The Aether block: an MLP of Yat units, which need no activation function, and by default no norm."""
 
 from typing import ClassVar, Literal
 
@@ -15,16 +15,17 @@ from synthbench.options import option
 class Aether(Block):
     r"""``y = x + mix(x)``, then ``y + linear(yat(y))``: no norm, no activation, no dropout.
 
-    Here, ``mix`` is the mechanism, and ``yat`` is a layer of Yat units: unit i computes
-    :math:`s (w_i \cdot y + b_i)^2 / (\|w_i - y\|^2 + \epsilon)`. In the paper, the mechanism is attention with the Yat
-    kernel; here, it can be any mechanism. The option ``norm`` adds LayerNorm, either to the input of each part
-    (``pre``) or after each sum (``post``). The paper tries LayerNorm in an ablation, where training diverged.
+    Here, ``yat`` is a layer of Yat units: unit i, with weights :math:`w_i` and bias :math:`b_i`, computes :math:`s (w_i
+    \cdot y + b_i)^2 / (\|w_i - y\|^2 + \epsilon)`. There is no dropout. In the paper cited below, the mechanism is
+    attention with the Yat kernel; here, it can be any mechanism. The option ``norm`` adds LayerNorm, either before the
+    mechanism and before the Yat layer (``pre``) or after each sum (``post``). The paper tries LayerNorm in an ablation,
+    where training diverged.
 
     Source: Bouhsine (2026), figure 4 and sections 2.1, 2.3 and 3.6. The Yat units, as in section 2.1, and the linear
     layer have biases; the paper's language model has no biases (table 7). The paper does not state epsilon.
 
     In the authors' package ``nmn``, epsilon is 1e-5, and the factor s is a learned number alpha that begins at 1. Here,
-    as in section 2.3, s is (n / log(1 + n))^alpha, with n the number of units.
+    as in section 2.3 of the paper, s is (n / log(1 + n))^alpha for n units, with a learned alpha that begins at 1.
     """
 
     name: ClassVar = "aether"
@@ -35,7 +36,7 @@ class Aether(Block):
     norm: Literal["none", "pre", "post"] = option("none", "where LayerNorm stands, if anywhere")
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the Yat units, then the linear layer."""
+        """Draw the weights of the Yat units and the linear layer, in this order."""
         num_units = self.expansion * self.model_dim
         self.yat = YatProduct(self.model_dim, num_units, bias=True, epsilon=self.epsilon, generator=generator)
         self.linear = Linear(num_units, self.model_dim, bias=True, generator=generator)

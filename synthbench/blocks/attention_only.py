@@ -1,4 +1,4 @@
-"""The mechanism with a residual connection, and nothing else."""
+"""The block that adds a residual connection to the mechanism, and nothing else."""
 
 from typing import ClassVar
 
@@ -10,9 +10,7 @@ from synthbench.forms.shapes import Tokens
 
 @block
 class AttentionOnly(Block):
-    """``x + mix(x)``: no normalisation, no MLP, no dropout.
-
-    Here, ``mix`` is the mechanism.
+    """A residual connection alone: ``x + mix(x)``, with the mechanism ``mix``; no normalisation, no MLP, no dropout.
 
     Source: Luna, Bouhsine & Choromanski (2026), table 8: the paper's model for synthetic tasks, as in their code.
     """

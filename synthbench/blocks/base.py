@@ -29,19 +29,20 @@ class Block(FieldModule):
     """One layer of the model: a mechanism and the parts around it.
 
     The fields made by :func:`synthbench.options.option` are its hyper-parameters. The parts around the mechanism are
-    made of layers that can train several runs together: :class:`synthbench.layers.RunLayer`. The method :meth:`around`
-    defines the block's computation for all positions, for the last position alone, and token by token.
+    made of layers of the class :class:`synthbench.layers.RunLayer`, which can train several models together. The method
+    :meth:`around` defines the block's computation for all positions, for the last position alone, and token by token.
 
     Every block can have a short causal convolution, a filter of ``conv`` taps for each channel. With ``conv_on=input``,
-    the mechanism's input is ``x + conv(x)``, as with a Canon-A layer without an activation (Allen-Zhu, 2025). With
+    the mechanism's input is ``x + conv(x)``, as in a Canon-A layer without an activation (Allen-Zhu, 2025). With
     ``conv_on=qkv``, queries, keys and values each pass through the convolution and SiLU, ``silu(conv(q))``, as in
     DeltaNet (Yang et al., 2024) and later layers.
 
     With ``gate``, the mechanism's output is multiplied by a sigmoid of a projection of the mechanism's input. Qiu et
-    al. (2025) find that a gate before the mechanism's output projection helps most. The gate here comes after that
-    projection, so that it fits any mechanism.
+    al. (2025) find that a gate before the mechanism's output projection helps most. Here, the gate comes after that
+    projection, so that it fits every mechanism.
 
-    ``layers`` is the number of blocks in a model. Only :class:`synthbench.training.cell.Cell` uses it.
+    The option ``layers`` is the number of blocks in a model. A block ignores it;
+    :class:`synthbench.training.cell.Cell`, which builds the model, uses it.
     """
 
     kind: ClassVar = "block"
@@ -63,8 +64,8 @@ class Block(FieldModule):
         """Check the hyper-parameters, then draw the parts around the mechanism, the convolution and the gate.
 
         Raises:
-            UsageError: If a hyper-parameter lies outside its range, or ``conv_on`` is ``qkv`` for ``conv=0`` or for a
-                mechanism without queries, keys and values.
+            UsageError: If a hyper-parameter lies outside its range, or if ``conv_on`` is ``qkv`` although ``conv`` is 0
+                or the mechanism has no queries, keys and values.
         """
         check(self)
         self.initialise(generator)
@@ -92,8 +93,8 @@ class Block(FieldModule):
     def around(self, x: Tokens, mix: Mix) -> Tensor:
         """Apply the block to ``x``, with the function ``mix`` in place of its mechanism.
 
-        The output has as many rows as the result of ``mix``: all positions, or the last one alone. Each row is computed
-        in the same way in both cases: see :func:`last_rows`.
+        The output has as many rows as the result of ``mix``: one for every position, or one for the last position
+        alone. The last row is the same in both cases.
         """
 
     def forward(self, x: Tokens) -> Tokens:
@@ -107,7 +108,10 @@ class Block(FieldModule):
     def stream_step(
         self, x: Float[Tensor, "*leading batch model_dim"], state: State
     ) -> tuple[Float[Tensor, "*leading batch model_dim"], State]:
-        """Process one token of every sequence; return the output of ``forward`` at this token, and the new state."""
+        """Process the next token of every sequence; return the output of ``forward`` at this token, and the new state.
+
+        The given state, which the earlier tokens left, is not changed.
+        """
         after = state.copied()
 
         def mix(x: Tensor) -> Tensor:
@@ -120,7 +124,7 @@ class Block(FieldModule):
         return self.around(x.unsqueeze(-2), mix).squeeze(-2), after
 
     def _mixed(self, mix: Mix, x: Tensor) -> Tensor:
-        """Apply the mechanism, as ``mix``, to its input ``x``, and the gate if the block has one."""
+        """Apply the mechanism, given as the function ``mix``, to ``x``, then the gate if the block has one."""
         mixed = mix(x)
         return mixed if self.output_gate is None else mixed * self.output_gate(last_rows(x, mixed)).sigmoid()
 
@@ -130,12 +134,15 @@ class Block(FieldModule):
 
 
 def last_rows(x: Float[Tensor, "*leading length model_dim"], mixed: Tensor) -> Tensor:
-    """Return the rows of a block's input to which ``mixed`` is added: all rows, or only the last."""
+    """Return the rows of a block's input ``x`` to which ``mixed``, the mechanism's output, is added.
+
+    These are all rows, or only the last row if ``mixed`` has fewer rows than ``x``.
+    """
     return x if mixed.shape[-2] == x.shape[-2] else x[..., -1:, :]
 
 
 def conv_elements(conv: int, conv_on: str, model_dim: int) -> int:
-    """Count the numbers that a block's convolution of ``conv`` taps keeps from one token to the next."""
+    """Count the past inputs, in numbers, that a block's convolution of ``conv`` taps keeps for the next token."""
     return max(0, conv - 1) * model_dim * (3 if conv_on == "qkv" else 1)
 
 
@@ -149,7 +156,8 @@ def block(unit: type[T]) -> type[T]:
     Its fields made by :func:`synthbench.options.option` are its hyper-parameters.
 
     Raises:
-        UsageError: If the name is malformed or taken, or an option has the same name as an option that all blocks have.
+        UsageError: If the class's ``name`` is malformed or taken, or if one of its options has the name of an option
+            that all blocks have.
     """
     if taken := sorted(options_of(Block).keys() & inspect.get_annotations(unit).keys()):
         raise UsageError(

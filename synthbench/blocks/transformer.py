@@ -14,9 +14,9 @@ from synthbench.options import option
 
 @block
 class Transformer(Block):
-    """``y = x + mix(norm(x))``, then ``y + mlp(norm(y))``: two LayerNorms, one hidden layer with GELU, no dropout.
+    """The block of a transformer: ``y = x + mix(norm(x))``, then ``y + mlp(norm(y))``, with the mechanism ``mix``.
 
-    Here, ``mix`` is the mechanism.
+    Each norm is a LayerNorm of its own. The MLP has one hidden layer with GELU. There is no dropout.
 
     Source: Vaswani et al. (2017), section 3, with norms placed as in Xiong et al. (2020). Unlike in that paper, no norm
     follows the last block: the model's linear output layer reads the block's output directly.
@@ -28,7 +28,7 @@ class Transformer(Block):
     expansion: int = option(4, "hidden units of the MLP for each channel", low=1, high=16)
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Create the norms, and draw the MLP."""
+        """Create the norms, and draw the initial weights of the MLP."""
         hidden = self.expansion * self.model_dim
         self.mixer_norm = LayerNorm(self.model_dim)
         self.mlp_norm = LayerNorm(self.model_dim)

@@ -23,8 +23,9 @@ class Hybrid(Mechanism):
     """A pattern of mechanisms, one per layer, repeated over the layers.
 
     The mechanisms are called parts. In a model, each layer has one part: see :meth:`layers_of`. An instance of this
-    class applies all parts in sequence, so that a test of the instance covers every part. Its hyper-parameters are the
-    parts' hyper-parameters, each prefixed with its part's name, such as ``slay_R`` for ``R`` of ``slay``.
+    class, by contrast, applies all parts in sequence, so that tests of the instance cover every part. Its
+    hyper-parameters are the parts' hyper-parameters, each prefixed with its part's name, such as ``slay_R`` for ``R``
+    of ``slay``.
 
     Source: Lieber et al. (2024), section 3, for the pattern; each part has its own source.
     """
@@ -34,11 +35,11 @@ class Hybrid(Mechanism):
     parts: ClassVar[tuple[type[Mechanism], ...]]
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
-        """Build the parts."""
+        """Build the mechanisms of the pattern."""
         Mechanism.__post_init__(self, generator)  # skips Attention's: the parts have their own projections
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Build all parts, one after the other, with initial values drawn from ``generator``."""
+        """Build all mechanisms of the pattern, in its order, with initial values drawn from ``generator``."""
         values = {name: getattr(self, name) for name in (*SIZES, *options_of(type(self)))}
         self.layers = nn.ModuleList(
             unit(**options, generator=generator) for unit, options in self.layers_of(values, len(self.parts))
@@ -46,10 +47,10 @@ class Hybrid(Mechanism):
 
     @classmethod
     def layers_of(cls, values: dict[str, Any], num_layers: int) -> list[Layer]:
-        """Return the class of the part and its arguments for every layer of a model.
+        """Return, for every layer of a model, the class of its mechanism and the arguments of that class.
 
         Raises:
-            UsageError: If the model has fewer layers than the pattern.
+            UsageError: If the model has fewer layers than the pattern has mechanisms.
         """
         if num_layers < len(cls.parts):
             raise UsageError(
@@ -65,30 +66,30 @@ class Hybrid(Mechanism):
         return layers
 
     def forward(self, x: Tokens) -> Tokens:
-        """Apply the parts one after the other."""
+        """Apply the mechanisms of the pattern one after the other."""
         for layer in self.layers:
             x = layer(x)
         return x
 
     def advance(self, x: Token, state: State) -> Token:
-        """Process the next token with the states of all parts."""
+        """Compute the output at the next token, and update the states of all mechanisms of the pattern in place."""
         x = x.squeeze(-2)
         for n, layer in enumerate(self.layers):
             x, state.parts[str(n)] = cast("Mechanism", layer).stream_step(x, state.part(str(n)))
         return x.unsqueeze(-2)
 
     def state_elements(self, length: int) -> int:
-        """Average the state sizes of the parts, rounded up."""
+        """Return the mean state size (numbers kept for the next token) of the pattern's mechanisms, rounded up."""
         return mean_state([cast("Mechanism", layer).state_elements(length) for layer in self.layers])
 
 
 def hybrid(name: str) -> type[Hybrid]:
-    """Return the hybrid class for a pattern such as ``gla+softmax``.
+    """Return the class of the hybrid that a pattern of mechanism names, such as ``gla+softmax``, describes.
 
     Raises:
-        UnknownName: If a part does not exist.
-        UsageError: If the pattern has only one distinct mechanism, parts come from two plugins, or an option of a part
-            would have an invalid or duplicate name.
+        UnknownName: If the pattern contains a name that no mechanism has.
+        UsageError: If all mechanisms of the pattern are the same, if they come from two plugins, or if an option would
+            get an invalid or duplicate name in the hybrid.
     """
     parts = tuple(MECHANISMS[part] for part in name.split("+"))
     if len(set(parts)) == 1:

@@ -1,4 +1,4 @@
-"""Functions that read the constructor of a plain ``nn.Module``, and seed the random values that it draws."""
+"""Functions that read the constructor of an ``nn.Module`` used as a mechanism, and seed the values that it draws."""
 
 import inspect
 import math
@@ -63,7 +63,7 @@ FRAMES = frozenset({"synthbench", "jaxtyping", "beartype"})
 
 
 class Construction(NamedTuple):
-    """Arguments with which a module's constructor is called."""
+    """The arguments of a module's constructor: those that the model sets, and those that become hyper-parameters."""
 
     fields: Mapping[str, str]
     """Name of the mechanism's field that is passed to each constructor parameter."""
@@ -72,16 +72,18 @@ class Construction(NamedTuple):
 
 
 def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construction:
-    """Divide a constructor's parameters into those that the model sets, such as its width, and hyper-parameters.
+    """Find the parameters of a constructor that the model sets, such as its width, and those that are hyper-parameters.
 
-    A hyper-parameter has a boolean, a number or a string as its default. Other parameters keep their defaults.
+    A parameter is a hyper-parameter if its default is a boolean, a number or a string. All other parameters keep their
+    defaults.
 
     Args:
         module: Class whose constructor takes keyword arguments.
         taken: Names that hyper-parameters must not have.
 
     Raises:
-        UsageError: If the constructor has a required parameter that is in neither ``SUPPLIED`` nor ``IF_REQUIRED``.
+        UsageError: If the constructor has a required parameter that is in neither ``SUPPLIED`` nor ``IF_REQUIRED``, the
+            names for which the model has values.
     """
     fields, options = {}, {}
     owner = _constructor_of(module)
@@ -101,7 +103,7 @@ def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construc
 
 
 def class_built_by(function: Callable[..., nn.Module]) -> type[nn.Module]:
-    """Make a class whose constructor has the parameters of a function and returns the function's result.
+    """Make a class whose constructor takes the parameters of ``function`` and returns the module that it builds.
 
     Raises:
         UsageError: If the parameters of the function cannot be determined.
@@ -129,7 +131,10 @@ def class_built_by(function: Callable[..., nn.Module]) -> type[nn.Module]:
 
 
 def read_by(function: Callable[..., nn.Module]) -> dict[str, Any]:
-    """Return the booleans, numbers and strings that a function uses from outside, or a ``partial`` binds, by name."""
+    """Return the booleans, numbers and strings that a function reads from enclosing scopes, with their names as keys.
+
+    For a ``partial``, the result also has the keyword arguments that it binds.
+    """
     if isinstance(function, partial):
         return {**read_by(function.func), **function.keywords}
     if not inspect.isfunction(function):
@@ -141,9 +146,9 @@ def read_by(function: Callable[..., nn.Module]) -> dict[str, Any]:
 
 
 def declared_facts(module: type[nn.Module]) -> dict[str, str | int]:
-    """Return a module's name, label and other facts, as its class variables declare them, or by default.
+    """Return the name, label and other facts about a module that its class variables declare, or default values.
 
-    The default name of the class ``GatedMean`` is ``gated_mean``.
+    For example, the name of the class ``GatedMean`` is ``gated_mean`` by default.
     """
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", module.__name__)
     facts: dict[str, str | int] = {
@@ -159,7 +164,7 @@ def declared_facts(module: type[nn.Module]) -> dict[str, str | int]:
 
 
 def calling_module() -> str:
-    """Return the name of the innermost calling Python module outside synthbench."""
+    """Return the name of the Python module outside synthbench that made the present call."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "synthbench").partition(".")[0] in FRAMES:
         frame = frame.f_back
@@ -168,10 +173,11 @@ def calling_module() -> str:
 
 @contextmanager
 def drawing_from(generator: torch.Generator | None) -> Iterator[None]:
-    """Seed the process-wide CPU generator, from which ordinary PyTorch layers draw, with a seed from ``generator``.
+    """Seed PyTorch's process-wide CPU generator from ``generator`` for the duration of a ``with`` block.
 
-    The process-wide generator is restored afterwards. If nothing was drawn from it, ``generator`` does not advance.
-    Otherwise, ``generator`` advances, so that the next layer draws other values.
+    Ordinary PyTorch layers draw their initial weights from the process-wide generator. After the block, its state is
+    restored. If the block drew nothing from it, ``generator`` does not advance. Otherwise, ``generator`` advances, so
+    that the next layer draws other values.
     """
     if generator is None:
         yield
@@ -202,7 +208,7 @@ def _next_seed(generator: torch.Generator) -> int:
 
 
 def _constructor_of(module: type[nn.Module]) -> type:
-    """Find the first class, from ``module`` up to its bases, whose constructor is not just ``*args, **kwargs``."""
+    """Find the first class, ``module`` or one of its bases, whose constructor is not just ``*args, **kwargs``."""
     for owner in module.__mro__:
         if {"__init__", "__signature__"} & vars(owner).keys():
             parameters = inspect.signature(owner).parameters.values()
@@ -219,7 +225,7 @@ def _hints(constructor: Any) -> dict[str, Any]:
 
 
 def _option(module: type[nn.Module], default: Any, hint: Any) -> tuple[Any, Any] | None:
-    """Return the annotation and the option for a parameter.
+    """Return the type and the option field of the hyper-parameter that a constructor parameter becomes.
 
     The result is None if the parameter's default is not a finite value of the annotated type.
     """
@@ -237,14 +243,17 @@ def _fits(default: Any, kind: Any) -> bool:
 
 
 def _is_fact(name: str, fact: Any) -> bool:
-    """Return whether a class variable has a valid value; an unrelated variable may have the same name."""
+    """Return whether the value of a class variable can be the mechanism's ``name``, ``label``, ``version`` or the like.
+
+    A class may use such a variable name for something else.
+    """
     if name == "version":
         return isinstance(fact, int) and not isinstance(fact, bool) and fact >= 1
     return isinstance(fact, str) and fact.strip() != "" and fact.isprintable()
 
 
 def refusal(module: type[nn.Module], reason: str, problem: TypeError | None = None) -> str:
-    """Return a message that says why a module cannot be built, in what file and line, and what is supplied to it."""
+    """Return an error message that says why and where a module cannot be built, and what is supplied to it."""
     place = (raised_at(problem, module) if problem else "") or place_of(module)
     return (
         f"{module.__name__}{f' ({place})' if place else ''} cannot be built as a mechanism: {reason}; "

@@ -31,7 +31,7 @@ def unused_parameters(mixer: Mixer, x: Tensor) -> list[str]:
     """List the names of the trained parameters on which no output depends.
 
     Args:
-        mixer: A mechanism, without an axis for several runs; its parameters are changed slightly.
+        mixer: A mechanism for a single run, that is, without a run axis. Its parameters are changed slightly, in place.
         x: Inputs, [batch, length, width].
     """
     perturb(mixer)

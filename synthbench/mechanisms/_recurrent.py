@@ -1,4 +1,4 @@
-"""Base classes of attention whose state is a matrix, and initial values of gates as in several papers."""
+"""Base classes of attention whose state is one matrix per head, and initial values of gates."""
 
 import math
 from dataclasses import dataclass
@@ -17,7 +17,10 @@ from synthbench.options import option
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class RecurrentAttention(Attention):
-    """Attention with gates or rates computed from the tokens; by default, a head's state is a key x value matrix."""
+    """Attention with gates or rates computed from the tokens.
+
+    By default, the state of a head is a matrix with one row per key channel and one column per value channel.
+    """
 
     family: ClassVar = "linear-recurrent"
     own_positions: ClassVar[Literal["none", "rope"]] = "none"
@@ -28,7 +31,7 @@ class RecurrentAttention(Attention):
         return cut
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
-        """Return heads x key width x value width, the same for every length."""
+        """Return the size of the state, heads x key width x value width, which does not depend on the length."""
         return self.model_dim * self.head_dim
 
 
@@ -61,15 +64,15 @@ class SiluAttention(RecurrentAttention):
         return Linear(self.model_dim, self.model_dim, bias=False, generator=generator)
 
     def activated(self, gates: Tensor) -> Tensor:
-        """Apply the activation of the output gates."""
+        """Apply SiLU, the activation of the output gates."""
         return silu(gates)
 
     def draw_decay(
         self, generator: torch.Generator | None, *, width: int = 1, lowest: float = 0.0, undecayed: bool
     ) -> None:
-        """Draw a rate, uniformly from [lowest, 16], and ``width`` biases per head for :meth:`log_decay`.
+        """Draw, for each head, a rate from the uniform distribution on [``lowest``, 16], and ``width`` biases.
 
-        If ``undecayed`` is True, weight decay does not apply to them.
+        The method :meth:`log_decay` uses them. If ``undecayed`` is True, weight decay does not apply to them.
         """
         log_rates = torch.empty(self.num_heads, 1, 1).uniform_(lowest, 16, generator=generator).log()
         biases = log_uniform_steps(self.num_heads, 1, width, generator=generator)
@@ -77,15 +80,15 @@ class SiluAttention(RecurrentAttention):
         self.log_rate, self.gate_bias = kind(log_rates), kind(biases)
 
     def log_decay(self, x: Float[Tensor, "*batch heads length width"]) -> Float[Tensor, "*batch heads length width"]:
-        """Compute the logarithm of Mamba's decay, exp(-rate softplus(x + bias))."""
+        """Compute the logarithm of a decay factor as in Mamba, exp(-rate softplus(x + bias))."""
         return -self.log_rate.exp() * softplus(x + self.gate_bias)
 
     def output_gates(self, x: Tokens) -> ValueHeads | None:
-        """Compute the output gates from the tokens; None if the layer has no output gate."""
+        """Compute the output gates from the tokens; return None if the layer has no output gate."""
         return None if self.out_gate is None else self.by_head(self.activated(self.out_gate(x)))
 
     def normed(self, out: ValueHeads, gates: ValueHeads | None) -> ValueHeads:
-        """Normalise each head's output, and multiply it by the gates unless they are None."""
+        """Divide each head's output by its root mean square; multiply it by the output gates unless they are None."""
         normal = rms_norm(out, out.shape[-1:], eps=self.epsilon) if self.norm is None else self.norm(out)
         return normal if gates is None else normal * gates
 
@@ -94,11 +97,11 @@ class SiluAttention(RecurrentAttention):
         return super().split_heads(silu(fused))
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers in every head's matrix and in the convolutions' past inputs."""
+        """Count the numbers in every head's state matrix and in the past inputs that the convolutions keep."""
         return super().state_elements(length) + kept_by_convolution(self.conv, 3 * self.model_dim, length)
 
 
 def log_uniform_steps(*shape: int, generator: torch.Generator | None) -> Tensor:
-    """Draw biases whose softplus is log-uniform in [0.001, 0.1]."""
+    """Draw biases whose softplus is log-uniform in [0.001, 0.1], as Mamba's steps are."""
     step = torch.empty(shape).uniform_(math.log(1e-3), math.log(1e-1), generator=generator).exp()
     return step + (-torch.expm1(-step)).log()

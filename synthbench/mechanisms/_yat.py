@@ -13,15 +13,15 @@ from synthbench.options import option
 
 
 def yat_kernel(q: Queries, k: Keys, epsilon: float) -> PairScores:
-    """Compute (q·k)² / (‖q - k‖² + epsilon) for every pair.
+    """Compute the Yat kernel (q·k)² / (‖q - k‖² + epsilon) for every pair of a query q and a key k.
 
     The squared distance is computed from inner products, which is cheap but can give a result below zero where q ≈ k.
     Such a result is replaced by zero, so that the kernel stays finite. The code behind the tables of the papers on the
     Yat kernel lacks this guard.
 
     For a given q, the kernel is largest at k = (1 + epsilon/‖q‖²) q, where it equals ‖q‖⁴/epsilon + ‖q‖². Bouhsine
-    (2026), proposition 11, gives ‖q‖⁴/epsilon instead, the value at k = q. The gradient agrees with theorem 5 of that
-    paper; proposition 12 has a wrong sign.
+    (2026), proposition 11, gives ‖q‖⁴/epsilon instead, the value at k = q. The gradient of the kernel agrees with
+    theorem 5 of that paper; proposition 12 there has a wrong sign.
     """
     inner = q @ k.mT
     norms = q.square().sum(-1).unsqueeze(-1) + k.square().sum(-1).unsqueeze(-2)
@@ -30,7 +30,10 @@ def yat_kernel(q: Queries, k: Keys, epsilon: float) -> PairScores:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class YatAttention(ScoreAttention):
-    """Attention with a kernel that is never negative; its values are normalised by softmax, sum or softermax."""
+    """Attention with a kernel that is never negative.
+
+    Softmax, division by the sum, or softermax (division of powers by their sum) turns the kernel's values into weights.
+    """
 
     # `mechanism` makes dataclasses of the classes, which ruff cannot see: an option is a field, not a shared default.
     normaliser: Normaliser = option("softmax", "what makes weights of the kernel's values")  # noqa: RUF009
@@ -38,7 +41,7 @@ class YatAttention(ScoreAttention):
     power: float = option(1.0, "exponent of the values; softermax only, 1 is sum", low=0.25, high=16)
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
-        """Refuse a scale or a power that would have no effect.
+        """Check that ``scale`` and ``power`` have an effect with the chosen normaliser.
 
         Raises:
             UsageError: If ``scale`` or ``power`` is not 1 and the normaliser does not use it.
@@ -57,7 +60,7 @@ class YatAttention(ScoreAttention):
 
     @property
     def softermax_power(self) -> float:
-        """Exponent of the normaliser ``softermax``: the hyper-parameter ``power``."""
+        """Exponent to which the normaliser ``softermax`` raises the kernel's values: the hyper-parameter ``power``."""
         return self.power
 
     @abstractmethod
@@ -65,6 +68,6 @@ class YatAttention(ScoreAttention):
         """Compute the kernel for every pair of a query and a key; no value is negative."""
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute the kernel for every pair, times ``scale``."""
+        """Compute the kernel for every pair of a query and a key, times ``scale``."""
         kernel = self.kernel(q, k)
         return kernel if self.scale == 1 else self.scale * kernel

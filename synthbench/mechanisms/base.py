@@ -11,8 +11,8 @@ class                         you implement                     you inherit
 
 A plain causal ``nn.Module`` can be a mechanism too: :func:`mechanism` registers it unchanged.
 
-Write the code for a single run, that is, one seed and learning rate. If the code works on trailing axes only and
-broadcasts over leading axes, many runs train as one program. Otherwise, runs train one after another.
+Write the code for a single run, that is, a model trained with one seed and learning rate. If the code works on trailing
+axes only and broadcasts over leading axes, many runs train as one program. Otherwise, runs train one after another.
 """
 
 import inspect
@@ -58,7 +58,7 @@ U = TypeVar("U", bound=nn.Module)
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Mechanism(FieldModule, Mixer):
-    """A causal map from sequence to sequence: the part of a block (one layer of the model) that mixes positions.
+    """A causal map from sequence to sequence: the part of a model's layer that mixes positions.
 
     The fields made by :func:`synthbench.options.option` are its hyper-parameters. ``model_dim``, ``num_heads``,
     ``max_length`` and ``bias`` describe the surrounding model.
@@ -132,9 +132,9 @@ class Mechanism(FieldModule, Mixer):
     def stream_step(
         self, x: Float[Tensor, "*batch model_dim"], state: State
     ) -> tuple[Float[Tensor, "*batch model_dim"], State]:
-        """Process one token of every sequence; return the output of ``forward`` at this token, and the new state.
+        """Process the next token of every sequence; return the output of ``forward`` at this token, and the new state.
 
-        The given state is not changed.
+        The given state, which the earlier tokens left, is not changed.
 
         >>> from synthbench.mechanisms.gla import Gla
         >>> mechanism = Gla(model_dim=8, num_heads=2)
@@ -165,10 +165,12 @@ class Mechanism(FieldModule, Mixer):
 
     @classmethod
     def layers_of(cls, values: dict[str, Any], num_layers: int) -> "list[Layer]":
-        """Return class and arguments, except ``generator``, of the mechanism in each layer; by default, all are equal.
+        """Return the class and the arguments of the mechanism in each layer; by default, all layers are equal.
+
+        The arguments lack ``generator``.
 
         Args:
-            values: Arguments by name.
+            values: Arguments of the mechanism, with their names as keys.
             num_layers: Number of layers of the model.
         """
         return [(cls, values)] * num_layers
@@ -216,7 +218,7 @@ class Attention(Mechanism):
 
     @property
     def turned_widths(self) -> tuple[int, ...]:
-        """Widths of the vectors that a position encoding rotates; by default, only the head width of q and k."""
+        """Widths of the vectors that a position encoding rotates; by default, one width, that of q and k in a head."""
         return (self.head_dim,)
 
     def turn_by(self, rotations: Sequence[Rotation]) -> None:
@@ -235,11 +237,11 @@ class Attention(Mechanism):
         return ()
 
     def forward(self, x: Tokens) -> Tokens:
-        """Compute queries, keys, values, and any gates and rates; attend; project the result."""
+        """Compute queries, keys, values, and any gates and rates, then attend and project the result."""
         return self.merge_heads(self.attended(x))
 
     def attended(self, x: Tokens, state: State | None = None) -> ValueHeads:
-        """Compute the heads' outputs.
+        """Compute the outputs of all heads, before they are concatenated and projected.
 
         If a state is given, ``x`` holds only the next token, and ``attend`` must accept a state.
         """
@@ -255,7 +257,7 @@ class Attention(Mechanism):
         return self.merge_heads(self.attend(q[..., -1:, :], k, v, *self.controls(x)))
 
     def advance(self, x: Token, state: State) -> Token:
-        """Process the next token.
+        """Compute the output at the next token, and update ``state`` in place.
 
         If ``attend`` accepts a state, it receives the state. Otherwise, the state keeps all keys and values if
         ``takes_last_queries`` is True and :meth:`controls` computes no gates or rates; else, it keeps all inputs.
@@ -335,7 +337,7 @@ class ScoreAttention(Attention):
 
     @property
     def softermax_power(self) -> float:
-        """Exponent of the normaliser ``softermax``; the other normalisers ignore it."""
+        """Exponent to which the normaliser ``softermax`` raises the scores; the other normalisers ignore it."""
         return 1.0
 
     @abstractmethod
@@ -343,7 +345,7 @@ class ScoreAttention(Attention):
         """Score every query against every key; the caller applies the causal mask."""
 
     def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
-        """Attend with all pairs at once or, for long sequences, by tiles, by blocks or with a GPU kernel."""
+        """Attend by the method that suits the length and the device; all methods compute the same function."""
         kernel = self.gpu_kernel(q, k, v) if kernels.saves_launches(q) else None
         return self.attend_by_torch(q, k, v) if kernel is None else kernel(q, k, v)
 
@@ -379,14 +381,17 @@ class FeatureAttention(Attention):
 
     @abstractmethod
     def features(self, x: KeyRows, side: Side) -> Tensor | tuple[Tensor, ...]:
-        """Map queries or keys to features, [..., length, m], or to factors; their tensor product gives the features."""
+        """Map queries or keys to features, [..., length, m], or to factors whose tensor product gives the features."""
 
     def position_features(
         self,
         positions: Float[Tensor, " length"],  # noqa: ARG002 - for subclasses with such features
         side: Side,  # noqa: ARG002 - the same
     ) -> Tensor | None:
-        """Compute another factor of the features, [length, m], from the positions alone; by default, return None."""
+        """Compute another factor of the features, [length, m], from the positions alone.
+
+        By default, there is no such factor, and the result is None.
+        """
         return None
 
     def factors(self, x: KeyRows, side: Side, first_position: int = 0) -> linear.Factors:
@@ -448,13 +453,16 @@ class FeatureAttention(Attention):
         return any(not name.startswith(self._projections) for name, _ in self.named_parameters())
 
     def _bound(self) -> "FeatureAttention":
-        """Copy this mechanism with its present buffers, for a backward pass after the buffers have been replaced."""
+        """Copy this mechanism with its present buffers.
+
+        A backward pass through the copy uses these buffers even if those of the mechanism have been replaced.
+        """
         bound = copy(self)
         vars(bound)["_buffers"] = dict(vars(self)["_buffers"])
         return bound
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
-        """Return heads x features x (value width + 1 for the denominator), the same for every length."""
+        """Return heads x features x (value width + 1 for the denominator), whatever the length of the sequence."""
         with torch.no_grad():
             factors = self.factors(self.qkv.weight.new_zeros(self.num_heads, 1, self.head_dim), "key")
         return self.num_heads * linear.rank(factors) * (self.head_dim + 1)
@@ -468,7 +476,7 @@ class ModuleMechanism(Mechanism):
     construction: ClassVar[_module.Construction]
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Build the module with the sizes and hyper-parameters that its constructor asks for by name.
+        """Build the wrapped module with the sizes and hyper-parameters that the parameters of its constructor name.
 
         Raises:
             ContractError: If the constructor raises a TypeError, for example for a missing argument.
@@ -481,7 +489,7 @@ class ModuleMechanism(Mechanism):
             raise ContractError(_module.refusal(self.module_class, f"TypeError: {problem}", problem)) from problem
 
     def forward(self, x: Tokens) -> Tokens:
-        """Call the module."""
+        """Call the wrapped module."""
         mixed: Tensor = self.module(x)
         return mixed
 
@@ -492,14 +500,14 @@ class ModuleMechanism(Mechanism):
 
     @property
     def counts_state(self) -> bool:
-        """True if the module has its own ``state_elements``; else its state size is only an upper bound."""
+        """True if the wrapped module has a ``state_elements``; if not, the stated state size is only an upper bound."""
         return callable(getattr(self.module, "state_elements", None))
 
 
 def stock_part(meaning: str) -> Any:
-    """Declare a boolean option, by default True, for a part of the layer as its authors build it.
+    """Declare a boolean option, by default True, that adds a part of the published layer, such as a gate.
 
-    Result rows older than the option were made without this part.
+    Stored results that are older than the option count as made without this part.
     """
     return option(default=True, meaning=meaning, absent=False)
 
@@ -525,7 +533,7 @@ def convolved(
 
 
 def kept_by_convolution(width: int, channels: int, length: int) -> int:
-    """Count the numbers that a convolution of ``width`` taps keeps after ``length`` tokens, for the next token."""
+    """Count the past inputs, in numbers, that a causal convolution of ``width`` taps keeps after ``length`` tokens."""
     return min(length, max(width - 1, 0)) * channels
 
 
@@ -541,8 +549,9 @@ class Mechanisms(Registry[Mechanism]):
         """Return the class called ``name`` or, for a pattern such as ``gla+softmax``, the hybrid.
 
         Raises:
-            UnknownName: If no mechanism has this name, or the name of a part; the message suggests the nearest names.
-            UsageError: If no hybrid can be made of the parts, for example because all are the same mechanism.
+            UnknownName: If no mechanism has this name or, for a pattern, one of its names; the message suggests the
+                nearest names.
+            UsageError: If no hybrid can be made of the pattern's mechanisms, for example because all are the same.
         """
         if "+" not in name:
             return super().__getitem__(name)
@@ -572,11 +581,13 @@ MECHANISMS = Mechanisms("mechanism", room="synthbench.mechanisms")
 
 
 def options_of(name: str, listed: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Select the options of one mechanism or, for a hybrid, its parts' options, renamed by :func:`part_option`.
+    """Select the options of one mechanism or of a hybrid (a pattern of mechanisms, called parts).
+
+    In a hybrid, the parts' options are renamed by :func:`part_option`.
 
     Args:
-        name: Name of a mechanism, or of a hybrid: a pattern such as ``gla+softmax``.
-        listed: Options of several mechanisms by the mechanism's name, as a benchmark suite lists them.
+        name: Name of a mechanism, or a pattern such as ``gla+softmax``.
+        listed: Options of several mechanisms, as a benchmark suite lists them; the mechanisms' names are the keys.
     """
     if "+" not in name:
         return {**listed.get(name, {})}
@@ -586,14 +597,15 @@ def options_of(name: str, listed: Mapping[str, Mapping[str, Any]]) -> dict[str, 
 
 
 def condition_options(unit: type[Mechanism], condition: str) -> dict[str, Value]:
-    """Return the options that a condition sets to other values than the mechanism's defaults.
+    """Return the options to which a condition gives other values than the mechanism's defaults.
 
-    A condition is a variant of all mechanisms: the layers as their authors build them (``stock``), or only the
-    recurrences or attention scores (``bare``).
+    A condition is a variant of all mechanisms. In the condition ``stock``, layers are as their authors build them. In
+    the condition ``bare``, they are reduced to their recurrences or attention scores.
 
     Args:
         unit: Class of the mechanism.
-        condition: One of :data:`synthbench.suites.config.CONDITIONS`, or :data:`synthbench.suites.config.BEFORE`.
+        condition: One of :data:`synthbench.suites.config.CONDITIONS`, or :data:`synthbench.suites.config.BEFORE` (the
+            condition of older suites, whose layers lack some parts).
     """
     if condition == "stock":
         return {}
@@ -601,7 +613,7 @@ def condition_options(unit: type[Mechanism], condition: str) -> dict[str, Value]
 
 
 def mean_state(states: Sequence[int]) -> int:
-    """Return the mean of the layers' state sizes, rounded up."""
+    """Return the mean of the layers' state sizes (numbers that a layer keeps for the next token), rounded up."""
     return -(-sum(states) // len(states))
 
 
@@ -643,12 +655,13 @@ def mechanism(
 
     Args:
         unit: The class to register; if None, a decorator is returned.
-        name: Registered name; if None, the class's ``name``. A plain module without one gets its class name in snake
-            case.
-        label: Name in tables; if None, the class's ``label``. A plain module without one gets its class name.
-        family: Group of related mechanisms; if None, the class's ``family`` or, for a plain module without one,
-            ``other``.
-        source: Key of the paper; if None, the class's ``source`` or, for a plain module without one, ``unpublished``.
+        name: Registered name; if None, the class's ``name``. A plain module whose class has none gets its class name in
+            snake case.
+        label: Name in tables; if None, the class's ``label``. A plain module whose class has none gets its class name.
+        family: Group of related mechanisms; if None, the class's ``family`` or, for a plain module whose class has
+            none, ``other``.
+        source: Key of the paper in :mod:`synthbench.sources`; if None, the class's ``source`` or, for a plain module
+            whose class has none, ``unpublished``.
 
     Raises:
         UsageError: If ``unit`` is not a subclass of ``nn.Module``, the name is malformed or taken, or a plain module's

@@ -19,13 +19,14 @@ from synthbench.options import option
 class Based(FeatureAttention):
     r"""The kernel :math:`1 + z + z^2 / 2`, with :math:`z = q \cdot k / \sqrt{d}`: the exponential to second order.
 
-    The features of a query or key x are :math:`[1, x d^{-1/4}, vec(x x^\top) / \sqrt{2 d}]`. The kernel is never below
-    1/2, so the denominator grows with the length. The bare layer has this kernel in every head and nothing else. A
-    rotary position encoding, if chosen, rotates all its heads.
+    The kernel is the exponential of z to second order. The features of a query or key x are
+    :math:`[1, x d^{-1/4}, vec(x x^\top) / \sqrt{2 d}]`. The kernel is never below 1/2, so the denominator, its sum over
+    the keys, grows with the length.
 
-    In the stock layer, the second half of the heads use softmax of z over the last ``window`` tokens instead, and a
-    position encoding rotates only these heads. Before all heads, a gated convolution replaces each token x by
-    :math:`conv(x) \odot (x W + b) + x`.
+    In the stock layer, as its authors build it, the first half of the heads have this kernel. The second half use
+    softmax of z over the last ``window`` tokens, and a position encoding rotates only these heads. Before all heads, a
+    gated convolution replaces each token x by :math:`conv(x) \odot (x W + b) + x`. In the bare layer, every head has
+    the kernel, and there is no convolution. A rotary position encoding, if chosen, rotates all heads of the bare layer.
 
     State: ``(1 + d + d^2) * (value_dim + 1)`` numbers for each head with the kernel above; the last ``window - 1`` keys
     and values for each head with a window; and the last ``conv - 1`` tokens.
@@ -51,7 +52,7 @@ class Based(FeatureAttention):
     conv: int = option(3, "tokens that the gated convolution ahead sees, 0 for none", low=0, high=64, absent=0)
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the gated convolution.
+        """Draw the weights of the gated convolution.
 
         Raises:
             UsageError: If there is a window but only one head.
@@ -76,7 +77,7 @@ class Based(FeatureAttention):
     def heads(
         self, x: Tokens, state: State | None = None, fused: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Apply the gated convolution, then project to queries, keys and values."""
+        """Apply the gated convolution to the tokens, then project them to queries, keys and values."""
         if self.conv:
             x = convolved(self.ahead, x, state, kept="tokens") * self.gate(x) + x
         return super().heads(x, state, fused)

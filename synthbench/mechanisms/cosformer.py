@@ -15,10 +15,11 @@ from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
 
 @mechanism
 class Cosformer(FeatureAttention):
-    r"""ReLU features reweighted by distance: :math:`relu(q_i) \cdot relu(k_j) \cos(\pi (i - j) / 2T)`.
+    r"""Linear attention with the kernel :math:`relu(q_i) \cdot relu(k_j) \cos(\pi (i - j) / 2T)` for positions i and j.
 
-    Here, T is ``max_length``. The cosine is the inner product of two vectors (cos, sin), one computed from position i,
-    the other from j. So each feature is multiplied by a factor that depends on the token's position only.
+    Here, T is ``max_length``, the largest length of a sequence. The cosine is the inner product of two vectors (cos,
+    sin), one computed from position i, the other from j. So each feature is multiplied by a factor that depends on the
+    token's position only.
 
     State: ``2 * key_dim * (value_dim + 1)`` numbers per head.
 
@@ -41,10 +42,10 @@ class Cosformer(FeatureAttention):
         positions: Float[Tensor, " length"],
         side: Side,  # noqa: ARG002 - both sides alike
     ) -> Float[Tensor, "length 2"]:
-        """Compute cosine and sine of each position's angle, which grows from 0 to a quarter turn at ``max_length``.
+        """Compute cosine and sine of each position's angle, which grows from 0 at position 0 to π/2 at ``max_length``.
 
         Raises:
-            UsageError: If there are more than ``max_length`` positions, since weights would become negative.
+            UsageError: If there are more than ``max_length`` positions, since attention weights would become negative.
         """
         if len(positions) > self.max_length:
             raise UsageError(f"length is {len(positions)}; cosformer was built for max_length={self.max_length}")

@@ -1,4 +1,4 @@
-"""DeltaNet: linear attention that replaces the value stored for a key."""
+"""DeltaNet: linear attention in which a new value replaces the value stored for its key."""
 
 from types import MappingProxyType
 from typing import ClassVar, Literal
@@ -19,10 +19,11 @@ from synthbench.options import option
 
 @mechanism
 class Deltanet(SiluAttention):
-    r"""A memory from keys to values that corrects the value stored at a key instead of adding to it.
+    r"""Linear attention that replaces the value stored for a key, instead of adding to it.
 
     First, q, k and v pass through a causal convolution of ``conv`` taps per channel and SiLU; q and k are then scaled
-    to length 1. With :math:`\beta_t = \sigma(x_t W_\beta)`, one per head, the memory :math:`S_t` is updated and read by
+    to length 1. With :math:`\beta_t = \sigma(x_t W_\beta)`, one per head, the memory :math:`S_t` (a matrix from keys to
+    values) is updated and read by
 
     .. math:: S_t = S_{t-1} - \beta_t k_t (S_{t-1}^T k_t - v_t)^T, \qquad out_t = norm(S_t^T q_t)
 
@@ -32,7 +33,7 @@ class Deltanet(SiluAttention):
 
     A step multiplies the state by :math:`I - \beta_t k_t k_t^T`, whose eigenvalues are 1 and :math:`1 - \beta_t`. The
     eigenvalue :math:`1 - \beta_t` lies between 0 and 1. With ``eigenvalues=signed``, beta is doubled, so this
-    eigenvalue lies between -1 and 1. Only with signed eigenvalues can a layer count modulo two.
+    eigenvalue lies between -1 and 1. Only with signed eigenvalues can one layer count modulo two.
 
     State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs q, k and v at the last ``conv - 1``
     tokens.
@@ -62,12 +63,12 @@ class Deltanet(SiluAttention):
     )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projection to beta, then the convolution, the norm and the output gate."""
+        """Draw the projection to beta, the rate of replacement, then the convolution, the norm and the output gate."""
         self.rate = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
         super().initialise(generator)
 
     def controls(self, x: Tokens) -> tuple[Tensor | None, ...]:
-        """Compute beta and the output gates."""
+        """Compute beta, the rate at which a token replaces a stored value, and the output gates."""
         return self.beta(x), self.output_gates(x)
 
     def beta(self, x: Tokens) -> Float[Tensor, "*batch heads length 1"]:
@@ -89,7 +90,7 @@ class Deltanet(SiluAttention):
         *,
         state: State | None = None,
     ) -> ValueHeads:
-        """Attend with the given beta; if None, beta is 1, so every token replaces the value stored for its key."""
+        """Attend with the rates ``beta``; if None, they are 1, so every token replaces the value stored for its key."""
         if beta is None:
             beta = torch.ones_like(k[..., :1])
         out = delta(unit_vectors(q), unit_vectors(k), v, beta, state=state)

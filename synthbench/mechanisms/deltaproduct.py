@@ -1,4 +1,4 @@
-"""DeltaProduct: several steps of the delta rule per token."""
+"""DeltaProduct: several steps of the delta rule (replace the value stored for a key) per token."""
 
 from types import MappingProxyType
 from typing import ClassVar, Literal
@@ -20,11 +20,12 @@ from synthbench.options import option
 
 @mechanism
 class Deltaproduct(SiluAttention):
-    r"""The delta rule in ``steps`` steps per token, each with a key, a value and a rate of its own.
+    r"""The delta rule applied ``steps`` times per token, each time with another key, value and rate.
 
-    First, q and the k and v of all steps pass through a causal convolution of ``conv`` taps per channel and SiLU. Then
-    q and the k of all steps are scaled to length 1. In each head, with n = ``steps``,
-    :math:`\beta_{t,j} = 2 \sigma(x_t W_{\beta,j})` and :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`,
+    The delta rule replaces the value stored for a key. First, the query q and the keys k and values v of all steps pass
+    through a causal convolution of ``conv`` taps per channel and SiLU. Then q and all k are scaled to length 1. In each
+    head, with n = ``steps``, :math:`\beta_{t,j} = 2 \sigma(x_t W_{\beta,j})` and
+    :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`,
 
     .. math::
         S_{t,0} = \alpha_t S_{t-1}, \qquad
@@ -78,11 +79,11 @@ class Deltaproduct(SiluAttention):
         )
 
     def advance(self, x: Token, state: State) -> Token:
-        """Process the next token."""
+        """Compute the output at the next token, and update ``state`` in place."""
         return self.merge_heads(self.attend(*self.heads(x, state), *self.controls(x, state), state=state))
 
     def controls(self, x: Tokens, state: State | None = None) -> tuple[Tensor | None, ...]:
-        """Compute rates, logarithms of the gates, output gates, and keys and values of the steps after the first.
+        """Compute rates, logarithms of the decay gates, output gates, and keys and values of all steps after the first.
 
         The rates are [..., heads, length, steps]. If a state is given, ``x`` holds only the next token.
         """
@@ -111,7 +112,10 @@ class Deltaproduct(SiluAttention):
         *,
         state: State | None = None,
     ) -> ValueHeads:
-        """Attend with the given rates, gates and further steps; the default is one step with beta 1 and no decay."""
+        """Attend with the given rates, gates and further steps.
+
+        By default, each token takes one step of rate 1, and the state does not decay.
+        """
         beta = torch.ones_like(k[..., :1]) if beta is None else beta
         log_gate = torch.zeros_like(beta[..., :1]) if log_gate is None else log_gate
         keys, values = k.unsqueeze(-2), v.unsqueeze(-2)
@@ -126,6 +130,6 @@ class Deltaproduct(SiluAttention):
         return self.normed(out, output_gates)
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers in every head's matrix and in the convolutions' past inputs."""
+        """Count the numbers in every head's state matrix and in the past inputs that the convolutions keep."""
         others = kept_by_convolution(self.conv, 2 * (self.steps - 1) * self.model_dim, length)
         return super().state_elements(length) + others

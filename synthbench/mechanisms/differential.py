@@ -21,10 +21,11 @@ LIMIT = 0.8
 
 @mechanism
 class Differential(Attention):
-    r"""The difference of two softmax attentions with separate keys and shared values.
+    r"""The difference of two softmax attentions with separate queries and keys, and shared values.
 
-    With :math:`q^1, q^2` and :math:`k^1, k^2` of width d, values of width 2d, and vectors :math:`\lambda` of width d
-    that all heads share,
+    With :math:`q^1, q^2` and :math:`k^1, k^2` of width d, values of width 2d, and four learned vectors
+    :math:`\lambda_{q1}`, :math:`\lambda_{k1}`, :math:`\lambda_{q2}` and :math:`\lambda_{k2}` of width d that all heads
+    share,
 
     .. math::
         out_t = (1 - \lambda_0) \, norm\Big( \sum_s \Big[ softmax_s\Big( \frac{q^1_t \cdot k^1_s}{\sqrt d} \Big) -
@@ -61,10 +62,11 @@ class Differential(Attention):
     )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the vectors of lambda.
+        """Draw the four vectors from which lambda, the weight of the second softmax, is computed.
 
         Raises:
-            UsageError: If the number of heads is odd with ``layout=authors``, or their width with ``layout=split``.
+            UsageError: If the number of heads is odd with ``layout=authors``, or the head width is odd with
+                ``layout=split``.
         """
         width = self.head_dim
         if self.layout == "split":
@@ -83,7 +85,10 @@ class Differential(Attention):
 
     @classmethod
     def layers_of(cls, values: dict[str, Any], num_layers: int) -> list[Layer]:
-        """Return the class and the arguments of each layer, with the lambda_0 of its depth if ``layout=authors``."""
+        """Return the class and the arguments of each layer.
+
+        With ``layout=authors``, the argument ``initial`` is lambda_0 at the depth of the layer.
+        """
         if values.get("layout", cls.layout) == "split":
             return super().layers_of(values, num_layers)
         below = LIMIT - values.get("initial", cls.initial)

@@ -20,7 +20,7 @@ from synthbench.options import option
 
 @mechanism
 class Forgetting(RecurrentAttention):
-    r"""Softmax attention in which the forget gates of all tokens after a key lower the key's score.
+    r"""Softmax attention in which the forget gate of every later token lowers a key's score.
 
     With :math:`f_t = \sigma(x_t w + b)`, one per head,
 
@@ -65,7 +65,10 @@ class Forgetting(RecurrentAttention):
     def prepared(
         self, q: KeyHeads, k: KeyHeads, v: ValueHeads, x: Tokens, state: State | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Mix keys and values with the previous token's, then normalise queries and keys, if ``pro`` is set."""
+        """Mix keys and values with those of the previous token, then normalise queries and keys.
+
+        Without the option ``pro``, all stay unchanged.
+        """
         if not self.pro:
             return q, k, v
         back_k, back_v = self.by_head(self.shift(x).sigmoid()).chunk(2, dim=-1)
@@ -106,13 +109,16 @@ class Forgetting(RecurrentAttention):
         return rms_norm(out, out.shape[-1:], eps=1e-6) * self.out_gain * output_gates
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers in keys, values, a sum per token and head and, with ``pro``, the latest key and value."""
+        """Count the numbers in all keys and values, a sum of log gates per token and head, and what ``pro`` adds.
+
+        With ``pro``, the latest key and value before the mixing are kept, too.
+        """
         kept = kept_by_convolution(2, 2 * self.model_dim, length) if self.pro else 0
         return length * (2 * self.model_dim + self.num_heads) + kept
 
 
 def shifted(x: KeyHeads, back: Float[Tensor, "*batch heads length 1"], state: State | None, kept: str) -> KeyHeads:
-    """Mix every row with the previous row, whose weight is ``back``; the row before the first is zero.
+    """Mix every row with the previous row, whose weight is ``back``; the row before the first row is zero.
 
     If a state is given, ``x`` holds only the next row, and the state stores the previous row under the name ``kept``.
     """

@@ -1,4 +1,4 @@
-"""Gated DeltaNet: the delta rule with a forget gate."""
+"""Gated DeltaNet: the delta rule (replace the value stored for a key) with a forget gate."""
 
 from types import MappingProxyType
 from typing import ClassVar, Literal
@@ -19,7 +19,7 @@ from synthbench.options import option
 
 @mechanism
 class GatedDeltanet(SiluAttention):
-    r"""The delta rule with a memory that also decays as a whole, by a gate computed from the token.
+    r"""DeltaNet with a memory that also decays as a whole, by a forget gate computed from the token.
 
     First, q, k and v pass through a causal convolution of ``conv`` taps per channel and SiLU; q and k are then scaled
     to length 1. With :math:`\beta_t = \sigma(x_t W_\beta)` and :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`,
@@ -62,7 +62,7 @@ class GatedDeltanet(SiluAttention):
         super().initialise(generator)
 
     def controls(self, x: Tokens) -> tuple[Tensor | None, ...]:
-        """Compute beta, the logarithms of the forget gates, and the output gates."""
+        """Compute beta (the rate of replacement), the logarithms of the forget gates, and the output gates."""
         beta = self.by_head(self.rate(x)).sigmoid()
         gates = self.log_decay(self.by_head(self.read_gates(x)))
         return (beta if self.eigenvalues == "zero-one" else 2 * beta), gates, self.output_gates(x)
@@ -83,7 +83,7 @@ class GatedDeltanet(SiluAttention):
         *,
         state: State | None = None,
     ) -> ValueHeads:
-        """Attend with the given beta and gates; without them, beta is 1 and nothing is forgotten."""
+        """Attend with the given rates beta and gates; without them, beta is 1 and nothing is forgotten."""
         beta = torch.ones_like(k[..., :1]) if beta is None else beta
         log_gates = torch.zeros_like(beta) if log_gates is None else log_gates
         k = unit_vectors(k)

@@ -50,7 +50,7 @@ class Gla(RecurrentAttention):
     output_gate: bool = stock_part("whether a swish gate multiplies the outputs, whose norm then has a gain")
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the two factors of the gates' projection, then the output gate."""
+        """Draw the two factors of the projection to the forget gates, then the projection to the output gates."""
         self.gate_in = Linear(self.model_dim, self.gate_rank, bias=False, generator=generator)
         self.gate_out = Linear(self.gate_rank, self.model_dim, bias=True, generator=generator)
         if self.output_gate:

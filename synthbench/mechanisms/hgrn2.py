@@ -19,7 +19,7 @@ from synthbench.options import option
 
 @mechanism
 class Hgrn2(RecurrentAttention):
-    r"""Gated linear attention whose key is one minus its gate.
+    r"""Gated linear attention in which every key is one minus the forget gate.
 
     Let o_t, f_t and i_t be the projections of a token that replace q, k and v. The option ``lower`` sets the lower
     bound :math:`\gamma` of the gates. Then
@@ -61,7 +61,7 @@ class Hgrn2(RecurrentAttention):
             self.gain = RmsNorm(self.model_dim)
 
     def attend(self, q: KeyHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> ValueHeads:
-        """Attend with gates computed from ``k``."""
+        """Attend with forget gates and keys computed from ``k``."""
         log_gates = logsigmoid(k)
         if self.lower:
             log_gates = torch.logaddexp(log_gates + math.log1p(-self.lower), k.new_tensor(math.log(self.lower)))

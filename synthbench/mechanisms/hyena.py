@@ -25,7 +25,7 @@ in the authors' code."""
 
 @mechanism
 class Hyena(Mechanism):
-    r"""The Hyena operator of order 2: gate, convolve with a filter as long as the sequence, gate.
+    r"""The Hyena operator of order 2: a convolution as long as the sequence, between two gates.
 
     The projections u, a and v of a token pass through a causal convolution of ``conv`` taps per channel. With L =
     ``max_length`` and r = t / (L - 1),
@@ -40,18 +40,19 @@ class Hyena(Mechanism):
     delta and learned weight D; ``num_heads`` is ignored.
 
     The stock layer, as in the authors' code (safari, models/sequence/hyena.py), has the short convolution with a bias,
-    biases in the projections, and no weight decay of FFN. The bare layer has no short convolution. The benchmark suite
-    decides whether the bare layer's projections have biases, and weight decay applies to all its parameters.
+    biases in the projections, and FFN is exempt from weight decay. The bare layer has no short convolution. The
+    benchmark suite decides whether the projections of the bare layer have biases. Weight decay applies to all
+    parameters of the bare layer.
 
     State: the gated values z of all tokens and the last ``conv - 1`` inputs of the short convolution. Fewer numbers
     would suffice only if the filters were approximated.
 
     Source: Poli et al. (2023), definition 3.1 with N = 2 and section 3.3. FFN, its inputs, delta and the normal initial
-    values of D are as in the authors' code. The decay reaches 0.01 after 1.5 times the length of the longest sequence
-    in the first channel, and after 0.3 times that length in the last. As in their code, filters are defined over the
-    longest sequence, and a shorter sequence uses their beginning. For recall tasks, the authors give FFN 5 inputs and
-    initial frequencies of 10. Here, FFN has 3 inputs and initial frequencies of 1, the defaults of their code. They
-    also train FFN's inputs, at a learning rate of 1e-5; here, the inputs are fixed.
+    values of D are as in the authors' code. In the first channel, the decay reaches 0.01 after 1.5 times
+    ``max_length``; in the last channel, after 0.3 times. As in their code, filters have the length ``max_length``, and
+    a shorter sequence uses their beginning. For recall tasks, the authors give FFN 5 inputs and initial frequencies of
+    10. Here, FFN has 3 inputs and initial frequencies of 1, the defaults of their code. The authors also train FFN's
+    inputs, at a learning rate of 1e-5; here, the inputs are fixed.
     """
 
     name: ClassVar = "hyena"
@@ -101,7 +102,7 @@ class Hyena(Mechanism):
         return self.forward(x, state)
 
     def forward(self, x: Tokens, state: State | None = None) -> Tokens:
-        """Project, gate, convolve, gate, project back; if a state is given, ``x`` holds only the next token."""
+        """Compute the outputs at all positions or, if a state is given, at the next token, which ``x`` then holds."""
         fused: Tensor = self.project_in(x)
         if self.own_convolution is not None:
             fused = convolved(self.own_convolution, fused, state)

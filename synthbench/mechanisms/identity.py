@@ -15,7 +15,7 @@ from synthbench.mechanisms.base import Mechanism, mechanism
 class Identity(Mechanism):
     """Two projections of each token alone: a reference mechanism that uses no other token.
 
-    Its score on a task is the task's empirical floor: a higher score requires information from earlier tokens.
+    Its score on a task is the empirical floor of the task: only a mechanism that uses earlier tokens can score higher.
     ``num_heads`` is ignored.
 
     State: none.

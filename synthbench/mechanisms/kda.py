@@ -1,4 +1,4 @@
-"""Kimi delta attention: the delta rule with a forget gate per channel."""
+"""Kimi delta attention: the delta rule (replace the value stored for a key) with a forget gate per channel."""
 
 from typing import ClassVar
 
@@ -58,7 +58,7 @@ class Kda(GatedDeltanet):
         )
 
     def activated(self, gates: Tensor) -> Tensor:
-        """Apply the activation of the output gates."""
+        """Apply the sigmoid, the activation of the output gates."""
         return gates.sigmoid()
 
     def read_gates(self, x: Tokens) -> Float[Tensor, "*batch length gates"]:
