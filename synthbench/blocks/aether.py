@@ -13,7 +13,7 @@ from synthbench.options import option
 
 @block
 class Aether(Block):
-    r"""``y = x + mix(x)``, then ``y + linear(yat(y))``: no norm, no activation, no dropout.
+    r"""A block without norm and activation: ``y = x + mix(x)``, then ``y + linear(yat(y))``, for the mechanism ``mix``.
 
     Here, ``yat`` is a layer of Yat units: unit i, with weights :math:`w_i` and bias :math:`b_i`, computes :math:`s (w_i
     \cdot y + b_i)^2 / (\|w_i - y\|^2 + \epsilon)`. There is no dropout. In the paper cited below, the mechanism is

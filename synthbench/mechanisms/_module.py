@@ -195,7 +195,7 @@ def drawing_from(generator: torch.Generator | None) -> Iterator[None]:
 
 @contextmanager
 def without_compilation() -> Iterator[None]:
-    """Run the code inside without compilation, which ``torch.compile`` would repeat per shape, precision and mode."""
+    """Run a ``with`` block without ``torch.compile``, which would compile anew for each shape, precision and mode."""
     if "torch._dynamo" not in sys.modules:  # nothing is compiled, and its import takes a second
         yield
         return

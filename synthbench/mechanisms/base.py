@@ -494,7 +494,10 @@ class ModuleMechanism(Mechanism):
         return mixed
 
     def state_elements(self, length: int) -> int:
-        """Call the module's own ``state_elements`` if it exists; else return an upper bound, the size of all inputs."""
+        """Call ``state_elements`` of the wrapped module if it exists.
+
+        If not, return an upper bound, the size of all inputs.
+        """
         own = getattr(self.module, "state_elements", None)
         return int(own(length)) if callable(own) else length * self.model_dim
 
@@ -560,11 +563,16 @@ class Mechanisms(Registry[Mechanism]):
         return hybrid(name)
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether ``name`` is a mechanism's name or a pattern of such names; import no plugin's package."""
+        """Tell whether ``name`` is a mechanism's name or a pattern of such names.
+
+        This imports no plugin's package.
+        """
         return isinstance(name, str) and all(super(Mechanisms, self).__contains__(part) for part in name.split("+"))
 
     def resolve(self, name: str) -> str:
-        """Find the registered name for a name or label, or for a pattern of these; import no plugin's package.
+        """Find the registered name for a name or label, or for a pattern of these.
+
+        This imports no plugin's package.
 
         Raises:
             UsageError: If a name or label matches several mechanisms.
@@ -573,7 +581,10 @@ class Mechanisms(Registry[Mechanism]):
         return found if found in self or "+" not in name else "+".join(map(self.resolve, name.split("+")))
 
     def is_built_in(self, name: str) -> bool:
-        """Tell whether a mechanism, or each part of a pattern, comes with synthbench; import no plugin's package."""
+        """Tell whether a mechanism, or each mechanism of a pattern, comes with synthbench.
+
+        This imports no plugin's package.
+        """
         return all(super(Mechanisms, self).is_built_in(part) for part in name.split("+"))
 
 

@@ -58,7 +58,7 @@ class Deltaproduct(SiluAttention):
     undecayed: bool = stock_part("whether weight decay leaves the gate's rate A and bias alone")
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projections to rates, and to keys and values of the steps after the first; then the other parts.
+        """Draw the projections to the rates, and to the keys and values of all steps after the first; then other parts.
 
         The other parts are the decay gate, the convolutions, the norm and the output gate.
         """

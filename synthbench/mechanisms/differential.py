@@ -116,7 +116,7 @@ class Differential(Attention):
         return answers
 
     def _pairs(self, x: KeyHeads) -> Tensor:
-        """Return the inputs of the first and the second softmax of every head, [2, ..., heads, length, channels]."""
+        """Split queries, keys or values into those of the two softmaxes, [2, ..., heads, length, channels]."""
         if self.layout == "split":
             halves: Tensor = x.unflatten(-1, (2, -1)).movedim(-2, 0)
             return halves

@@ -98,7 +98,7 @@ class Hyena(Mechanism):
         return filters
 
     def advance(self, x: Token, state: State) -> Token:
-        """Process the next token with the gated values so far and the short convolution's last inputs."""
+        """Compute the output at the next token, and update ``state`` in place."""
         return self.forward(x, state)
 
     def forward(self, x: Tokens, state: State | None = None) -> Tokens:

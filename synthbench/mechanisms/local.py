@@ -50,9 +50,9 @@ class Local(ScoreAttention):
     window: int = option(16, "tokens that a query sees, its own among them", low=1)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute scaled inner products, or -inf for keys before the window.
+        """Compute scaled inner products of queries and keys, or -inf for keys before the window of the query.
 
-        The last query and the last key have the same position.
+        The queries may be those of the last positions only: the last query has the position of the last key.
         """
         return window_scores(q, k, self.window)
 
@@ -66,9 +66,9 @@ class Local(ScoreAttention):
 
 
 def window_scores(q: Queries, k: Keys, window: int) -> PairScores:
-    """Compute scaled inner products, or -inf for keys before the window.
+    """Compute scaled inner products of queries and keys, or -inf for keys before the window of the query.
 
-    The last query and the last key have the same position.
+    The queries may be those of the last positions only: the last query has the position of the last key.
     """
     queries, keys = q.shape[-2], k.shape[-2]
     too_old = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries - window)
@@ -76,7 +76,7 @@ def window_scores(q: Queries, k: Keys, window: int) -> PairScores:
 
 
 def attend_to_window(q: QueryHeads, k: KeyHeads, v: ValueHeads, window: int, state: State | None = None) -> AnswerHeads:
-    """Attend to the last ``window`` tokens by softmax; the last query and the last key have the same position."""
+    """Attend to the last ``window`` tokens by softmax; the last query has the position of the last key."""
     if state is not None:
         k, v = (state.append(name, x, most=window - 1) for name, x in (("keys", k), ("values", v)))
     queries = q.shape[-2]
@@ -88,7 +88,7 @@ def attend_to_window(q: QueryHeads, k: KeyHeads, v: ValueHeads, window: int, sta
 
 
 def banded(q: KeyRows, k: KeyRows, v: ValueRows, window: int) -> ValueRows:
-    """Attend in blocks at least as long as the window, in time and memory linear in the length."""
+    """Attend to the window in blocks of queries at least as long as it, in time and memory linear in the length."""
     length, size = q.shape[-2], max(window, MIN_BLOCK)
     num_blocks = math.ceil(length / size)
     at_end = num_blocks * size - length

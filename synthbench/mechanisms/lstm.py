@@ -64,7 +64,7 @@ class Lstm(Mechanism):
         return hidden.movedim(0, -2).reshape(x.shape)
 
     def advance(self, x: Token, state: State) -> Token:
-        """Process the next token with the previous output h and cell c."""
+        """Compute the output at the next token from the previous output h and cell c, and update both in ``state``."""
         hidden, cell = (state.tensors.get(name, torch.zeros_like(x)) for name in ("hidden", "cell"))
         g, i, f, o = (self.gates(x) + self.recurrent(hidden)).chunk(4, dim=-1)
         cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
@@ -80,8 +80,8 @@ class Lstm(Mechanism):
 class _Recurrence(torch.autograd.Function):
     """The loop over time, from gates [length, runs, sequences, 4 width] to outputs [length, runs, sequences, width].
 
-    Runs are models that train together. The gradient is written by hand, so that everything except the recurrence is
-    computed for all steps at once.
+    Runs are models that train together. The gradient is written by hand: all that needs no other step is computed for
+    all steps at once, outside the loop.
     """
 
     @staticmethod
@@ -118,7 +118,7 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Run backwards over the tokens; the derivatives of all gates are computed beforehand."""
+        """Compute the gradients by a loop from the last token to the first; before it, the derivatives of all gates."""
         gates, cell, squashed, hidden, weight = ctx.saved_tensors
         width = weight.shape[-2]
         g, i, f, o = gates.split(width, dim=-1)

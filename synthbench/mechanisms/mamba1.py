@@ -19,11 +19,11 @@ from synthbench.options import option
 
 @mechanism
 class Mamba1(Mechanism):
-    r"""A state space model with N states per channel; step, input and output vectors are computed from the token.
+    r"""A state space model with N states per channel, whose step, input and output vectors depend on the token.
 
     One projection of the token gives a gate z and values x, each with ``expand * model_dim`` channels. The values pass
-    through a causal convolution of ``conv`` taps per channel and SiLU. A projection of x then gives B and C, of width N
-    and shared by all channels, and delta, of width ``rank``. For channel c and state n,
+    through a causal convolution of ``conv`` taps per channel and SiLU. A projection of x then gives two vectors B and C
+    of width N, shared by all channels, and a vector delta of width ``rank``. For channel c and state n,
 
     .. math::
         h_t = e^{-A_{cn} \Delta_{tc}} h_{t-1} + \Delta_{tc} B_{tn} x_{tc}, \qquad
@@ -33,8 +33,8 @@ class Mamba1(Mechanism):
 
     The stock layer follows the authors' code (mamba, modules/mamba_simple.py). It has a convolution with a bias, no
     bias in the input and output projections, and no weight decay of A, D and b. The bare layer has no convolution. The
-    benchmark suite decides whether these projections have biases in the bare layer, and weight decay applies to all its
-    parameters.
+    benchmark suite decides whether these projections have biases in the bare layer. Weight decay applies to all
+    parameters of the bare layer.
 
     State: ``expand * model_dim * N`` numbers, and the last ``conv - 1`` inputs of the convolution.
 
@@ -79,11 +79,11 @@ class Mamba1(Mechanism):
             exempt_from_decay(self, "step_bias", "log_rate", "skip")
 
     def advance(self, x: Token, state: State) -> Token:
-        """Process the next token with the states of all channels and the convolution's last inputs."""
+        """Compute the output at the next token, and update ``state`` in place."""
         return self.forward(x, state)
 
     def forward(self, x: Tokens, state: State | None = None) -> Tokens:
-        """Project, convolve, run the state space, gate, project back; given a state, ``x`` is only the next token."""
+        """Compute the outputs at all positions or, if a state is given, at the next token, which ``x`` then holds."""
         gate, channels = self.project_in(x).chunk(2, dim=-1)
         if self.own_convolution is not None:
             channels = convolved(self.own_convolution, channels, state)

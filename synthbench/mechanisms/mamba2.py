@@ -21,7 +21,7 @@ from synthbench.options import option
 
 @mechanism
 class Mamba2(Mechanism):
-    r"""A state space model whose step, input and output vectors are computed from the token.
+    r"""A state space model whose step, input and output vectors depend on the token, with one decay rate per head.
 
     One projection of the token gives a gate z, values x for each head, and vectors B and C of width N that all heads
     share. It also gives one number delta per head, from which the step is computed. Vectors x, B and C pass through a
@@ -36,8 +36,8 @@ class Mamba2(Mechanism):
 
     The stock layer, as in the authors' code (mamba, modules/mamba2_simple.py), has a bias in the convolution, no bias
     in the projections, and no weight decay of A, D and b. The bare layer keeps the gate and the norm, but has
-    ``conv_width=1``. The benchmark suite decides whether the bare layer has biases, and weight decay applies to all its
-    parameters.
+    ``conv_width=1``. The benchmark suite decides whether the bare layer has biases. Weight decay applies to all
+    parameters of the bare layer.
 
     State: ``expand * model_dim * N`` numbers, and the last ``conv_width - 1`` inputs of the convolution.
 
@@ -90,7 +90,7 @@ class Mamba2(Mechanism):
             exempt_from_decay(self, "step_bias", "log_rate", "skip")
 
     def forward(self, x: Tokens) -> Tokens:
-        """Project, convolve, run the state space, gate, project back."""
+        """Compute the outputs at all positions."""
         return self._outputs(x, first=0)
 
     def forward_last(self, x: Tokens) -> Token:
@@ -98,11 +98,11 @@ class Mamba2(Mechanism):
         return self._outputs(x, first=x.shape[-2] - 1)
 
     def advance(self, x: Token, state: State) -> Token:
-        """Process the next token with the state of every head and the convolution's last inputs."""
+        """Compute the output at the next token, and update ``state`` in place."""
         return self._outputs(x, first=0, state=state)
 
     def _outputs(self, x: Tensor, *, first: int, state: State | None = None) -> Tensor:
-        """Compute the outputs from position ``first`` on, which is 0 or the last position."""
+        """Compute the outputs from position ``first`` on; ``first`` is 0 or the last position."""
         gate, channels, step = self.project_in(x).split(
             [self.inner_dim, self.inner_dim + 2 * self.N, self.num_heads], dim=-1
         )

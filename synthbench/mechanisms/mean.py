@@ -13,7 +13,7 @@ from synthbench.mechanisms.base import Mechanism, mechanism
 
 @mechanism
 class Mean(Mechanism):
-    r"""The plain average :math:`\frac{1}{t} \sum_{s \le t} v_s` of a projection of the tokens, projected once more.
+    r"""The average :math:`\frac{1}{t} \sum_{s \le t} v_s` of the projected tokens so far, projected once more.
 
     Attention computes this average if all keys are equal. A mechanism that scores no higher than this reference does
     not select tokens by their content. ``num_heads`` is ignored.
@@ -46,7 +46,7 @@ class Mean(Mechanism):
         return projected
 
     def advance(self, x: Token, state: State) -> Token:
-        """Process the next token with the sum of all values so far."""
+        """Compute the output at the next token, and add its value to the sum in ``state``."""
         projected: Tensor = self.out(state.add("sum", self.value(x)) / (state.position + 1))
         return projected
 

@@ -23,8 +23,9 @@ class Mlstm(RecurrentAttention):
     r"""Linear attention with a forget gate, an exponential input gate and a normaliser.
 
     Let :math:`u_t` be the token :math:`x_t` after a causal convolution of ``conv`` taps per channel and SiLU. Then q
-    and k are projections of :math:`u_t`, and v is a projection of :math:`x_t`. With :math:`y_t = [q_t, k_t, v_t]` of
-    all heads, :math:`i_t = \exp(y_t w_i + b_i)` and :math:`f_t = \sigma(y_t w_f + b_f)`, one per head,
+    and k are projections of :math:`u_t`, and v is a projection of :math:`x_t`. Let :math:`y_t = [q_t, k_t, v_t]` be
+    those of all heads. With the gates :math:`i_t = \exp(y_t w_i + b_i)` and :math:`f_t = \sigma(y_t w_f + b_f)`, one
+    per head,
 
     .. math::
         C_t = f_t C_{t-1} + i_t \frac{k_t}{\sqrt d} v_t^T, \qquad n_t = f_t n_{t-1} + i_t \frac{k_t}{\sqrt d}, \qquad
@@ -37,7 +38,7 @@ class Mlstm(RecurrentAttention):
     In the stock layer, as in the authors' code (xlstm, blocks/mlstm/layer.py and cell.py), projections have no bias,
     and weight decay applies only to matrices and convolution taps. The bare layer is the cell of the paper: x replaces
     u and y, the sigmoid replaces SiLU at the output, and there is neither gain nor s. The benchmark suite decides
-    whether its projections have biases, and weight decay applies to all its parameters.
+    whether the projections of the bare layer have biases. Weight decay applies to all parameters of the bare layer.
 
     State: ``key_dim * (value_dim + 1) + 1`` numbers per head for C, n and m, and the last ``conv - 1`` tokens.
 
@@ -98,7 +99,7 @@ class Mlstm(RecurrentAttention):
             exempt_from_decay(self, "gain", "skip", *biases)
 
     def attended(self, x: Tokens, state: State | None = None) -> ValueHeads:
-        """Convolve, project to heads and gates, attend, gate.
+        """Compute the outputs of all heads, before they are concatenated and projected.
 
         If a state is given, ``x`` holds only the next token. The state keeps each head's matrix C, normaliser n and
         maximum m, and the convolution's last inputs.
@@ -135,7 +136,7 @@ class Mlstm(RecurrentAttention):
         *,
         state: State | None = None,
     ) -> ValueHeads:
-        """Attend with the given input and forget gates; if None, they are 1."""
+        """Attend with input and forget gates, given as logarithms; gates that are None are 1."""
         log_input = torch.zeros_like(k[..., :1]) if log_input is None else log_input
         log_forget = torch.zeros_like(k[..., :1]) if log_forget is None else log_forget
         if state is None:
@@ -160,7 +161,10 @@ class Mlstm(RecurrentAttention):
 def running_maximum(
     log_input: Float[Tensor, "*batch length 1"], log_forget: Float[Tensor, "*batch length 1"]
 ) -> Float[Tensor, "*batch length 1"]:
-    """Compute m_t = max(m_{t-1} + log_forget_t, log_input_t, 0) in log2(length) passes of doubling distance."""
+    """Compute m_t = max(m_{t-1} + log_forget_t, log_input_t, 0) for all t, with m_{-1} = 0, by a parallel scan.
+
+    Each of the log2(length) passes looks back twice as far as the pass before.
+    """
     highest, forgotten = log_input.clamp(min=0), log_forget
     distance, length = 1, log_input.shape[-2]
     while distance < length:

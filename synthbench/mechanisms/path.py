@@ -54,18 +54,18 @@ class Path(RecurrentAttention):
     )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projections to directions and rates, and the convolution."""
+        """Draw the projections to directions w and rates beta of the Householder matrices, and the convolution."""
         self.direction_in = Linear(self.model_dim, 32, bias=False, generator=generator)
         self.direction_out = Linear(32, self.model_dim, bias=False, generator=generator)
         self.rate = Linear(self.model_dim, self.num_heads, bias=True, generator=generator)
         self.direction_convolution = ShortConvolution(self.conv, self.model_dim, generator) if self.conv else None
 
     def advance(self, x: Token, state: State) -> Token:
-        """Process the next token."""
+        """Compute the output at the next token, and update ``state`` in place."""
         return self.merge_heads(self.attend(*self.heads(x, state), *self.controls(x, state), state=state))
 
     def controls(self, x: Tokens, state: State | None = None) -> tuple[Tensor, Tensor]:
-        """Compute directions w and rates beta of the Householder matrices; given a state, ``x`` is the next token."""
+        """Compute directions w and rates beta of the Householder matrices; with a state, ``x`` is the next token."""
         direction = self.direction_out(self.direction_in(x))
         if self.direction_convolution is not None:
             direction = silu(convolved(self.direction_convolution, direction, state, kept="convolution of w"))
@@ -93,7 +93,7 @@ class Path(RecurrentAttention):
         return turned_attention(q / math.sqrt(q.shape[-1]), k, v, w, rate).to(dtype)
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers in all keys and values, and the convolution's past inputs."""
+        """Count the numbers in all keys and values, and in the past inputs that the convolution keeps."""
         return 2 * length * self.model_dim + kept_by_convolution(self.conv, self.model_dim, length)
 
 
@@ -102,10 +102,10 @@ def turned_attention(
 ) -> ValueRows:
     r"""Compute softmax attention with scores :math:`q_t^T H_t \dots H_{s+1} k_s` chunk by chunk.
 
-    Here, :math:`H_t = I - \beta_t w_t w_t^T`. Let Q, K and W hold the queries, keys and directions of one chunk as
-    rows, and let B = diag(rate). The product of all H in the chunk is :math:`I - W^T Y` with
-    :math:`Y = (I + tril(B W W^T, -1))^{-1} B W`. The scores within the chunk are :math:`tril(Q K^T) - tril(Q W^T) X`
-    with :math:`X = (I + tril(B W W^T, -1))^{-1} tril(B W K^T, -1)`.
+    Here, :math:`H_t = I - \beta_t w_t w_t^T`, where :math:`\beta_t` is ``rate``. Let Q, K and W hold the queries, keys
+    and directions of one chunk as rows, and let B = diag(rate). The product of all H in the chunk is :math:`I - W^T Y`
+    with :math:`Y = (I + tril(B W W^T, -1))^{-1} B W`. The scores within the chunk are
+    :math:`tril(Q K^T) - tril(Q W^T) X` with :math:`X = (I + tril(B W W^T, -1))^{-1} tril(B W K^T, -1)`.
 
     The scores between chunks are inner products of transformed queries and keys. Queries are multiplied by the matrices
     back to the start of their chunk, which gives :math:`Q - tril(Q W^T) Y`. Keys are multiplied by the matrices up to

@@ -15,9 +15,10 @@ from synthbench.options import option
 
 @mechanism
 class Performer(FeatureAttention):
-    r"""Random ReLU features :math:`\phi(x) = relu(x W)`; each head has a frozen W with entries from N(0, 1/d).
+    r"""Linear attention with features :math:`\phi(x) = relu(x W)`, for a random, frozen W per head.
 
-    The expected kernel is the arc-cosine kernel of order 1; ``performer-exp`` estimates the softmax kernel instead.
+    The entries of W are drawn from N(0, 1/d). The expected kernel is the arc-cosine kernel of order 1;
+    ``performer-exp`` estimates the softmax kernel instead.
 
     State: ``M * (value_dim + 1)`` numbers per head.
 

@@ -19,7 +19,7 @@ from synthbench.mechanisms.base import mechanism, stock_part
 
 @mechanism
 class Retention(RecurrentAttention):
-    r"""Linear attention without a feature map, forgetting at a fixed rate in each head.
+    r"""Linear attention without a feature map, whose state decays at a fixed rate in each head.
 
     With :math:`\gamma_h = 1 - 2^{-5-h}` for the heads h = 0, 1, ..., and :math:`D_{ts} = \gamma_h^{t-s}`,
 
@@ -37,8 +37,8 @@ class Retention(RecurrentAttention):
     Source: Sun et al. (2023), eq. 5 to 8, and "retention score normalization" in section 2.2; torchscale,
     component/multiscale_retention.py. As in that code, the group norm divides each head by the root mean square of its
     channels and has no parameters. The decay takes the place of xPos's scale, so the position encoding is only a
-    rotation. Its angle number i of n, counted from 0, is base^(-i/n) here, as in RoPE, and base^(-i/(n - 1)) in that
-    code. Values are as wide as keys here, but twice as wide in that code.
+    rotation. The frequency of plane i of n, counted from 0, is base^(-i/n) here, as in RoPE, and base^(-i/(n - 1)) in
+    that code. Values are as wide as keys here, but twice as wide in that code.
     """
 
     name: ClassVar = "retention"
@@ -52,7 +52,7 @@ class Retention(RecurrentAttention):
     output_gate: bool = stock_part("whether a swish gate multiplies the outputs")
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the output gate, and rescale all projections as in the authors' code; skip both without the gate."""
+        """Draw the output gate, and rescale all projections as in the authors' code; without the gate, do nothing."""
         if self.output_gate:
             self.gate = Linear(self.model_dim, self.model_dim, bias=False, generator=generator)
             with torch.no_grad():  # uniform in ±1/√width so far; Xavier's bound is √3 times that
@@ -60,7 +60,7 @@ class Retention(RecurrentAttention):
                     layer.weight.mul_(share * math.sqrt(3))
 
     def controls(self, x: Tokens) -> tuple[Tensor | None]:
-        """Compute the output gates; None if the layer has none."""
+        """Compute the output gates; return None for them if the layer has none."""
         return (self.by_head(silu(self.gate(x))) if self.output_gate else None,)
 
     def attend(
@@ -93,7 +93,7 @@ class Retention(RecurrentAttention):
         return out if gate is None else out * gate[..., length - queries :, :]
 
     def rate(self, q: QueryHeads) -> Float[Tensor, "heads 1 1"]:
-        """Compute the logarithm of each head's decay."""
+        """Compute the logarithm of each head's decay factor."""
         heads = torch.arange(q.shape[-3], dtype=q.dtype, device=q.device)
         return torch.log1p(-torch.exp2(-5 - heads)).view(-1, 1, 1)
 

@@ -1,4 +1,4 @@
-"""Attention by random Fourier features."""
+"""Linear attention with the Gaussian kernel, by random Fourier features."""
 
 import math
 from typing import ClassVar
@@ -14,7 +14,7 @@ from synthbench.options import option
 
 @mechanism
 class RFF(FeatureAttention):
-    r"""Random Fourier features of the Gaussian kernel :math:`\exp(-\|q - k\|^2 / 2)`.
+    r"""Linear attention with the Gaussian kernel :math:`\exp(-\|q - k\|^2 / 2)`, by random Fourier features.
 
     The features are :math:`\phi(x) = \sqrt{2 / M} \cos(\Omega^T x + b)`. Each head draws :math:`\Omega \sim N(0, I)`,
     and b uniform in [0, 2π).
@@ -22,8 +22,8 @@ class RFF(FeatureAttention):
     State: ``M * (value_dim + 1)`` numbers per head.
 
     Source: Rahimi & Recht (2007), algorithm 1. Features can be negative, so the denominator can come near zero or
-    change sign. Then only ``delta``, which is added to the denominator or bounds it from below, guards against very
-    large outputs.
+    change sign. Then the only guard against very large outputs is ``delta``, which is added to the denominator or
+    bounds it from below.
     """
 
     name: ClassVar = "rff"

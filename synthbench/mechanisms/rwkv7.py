@@ -1,4 +1,4 @@
-"""RWKV-7: a delta rule with decays and rates per channel, and different keys for removing and adding values."""
+"""RWKV-7: a delta rule with decays and rates per channel, which removes a value at one key and adds one at another."""
 
 import math
 from types import MappingProxyType
@@ -28,11 +28,12 @@ MIX_POWERS = torch.tensor([[0.2], [0.9], [0.7], [0.7], [0.9], [0.2]])
 class Rwkv7(RecurrentAttention):
     r"""A memory with a decay per channel; each token removes the value at one key and adds a value at another key.
 
-    Each :math:`x_t` below stands for a learned mix of a token with the previous token, a different mix for each of r,
-    w, k, v, a and g. The vectors r, k and v are projections of :math:`x_t`, and :math:`w_t = \exp(-e^{-1/2} \sigma(b_w
-    + \tanh(x_t W_1) W_2))`, :math:`a_t = \sigma(b_a + x_t A_1 A_2)` and :math:`g_t = \sigma(x_t G_1) G_2`. Let
-    :math:`\kappa_t` be :math:`\xi \odot k_t` scaled to length 1 in each head, and :math:`\tilde k_t = k_t \odot (1 +
-    (a_t - 1) \odot \alpha)`. Vectors :math:`\xi`, :math:`\alpha` and :math:`\rho` are learned. Then
+    Each :math:`x_t` below stands for a learned mix of a token with the previous token, with another mix for each of r,
+    w, k, v, a and g. The vectors r, k and v are projections of :math:`x_t`, and
+    :math:`w_t = \exp(-e^{-1/2} \sigma(b_w + \tanh(x_t W_1) W_2))`, :math:`a_t = \sigma(b_a + x_t A_1 A_2)` and
+    :math:`g_t = \sigma(x_t G_1) G_2`. Let :math:`\kappa_t` be :math:`\xi \odot k_t` scaled to length 1 in each head,
+    and :math:`\tilde k_t = k_t \odot (1 + (a_t - 1) \odot \alpha)`. Vectors :math:`\xi`, :math:`\alpha` and
+    :math:`\rho` are learned. Then
 
     .. math::
         S_t = (diag(w_t) - (a_t \odot \kappa_t) \kappa_t^T) S_{t-1} + \tilde k_t v_t^T, \qquad
@@ -41,12 +42,12 @@ class Rwkv7(RecurrentAttention):
     where the norm is a layer norm per head with a gain and a shift. The stock layer is the time mixing of a model's
     first layer in the authors' code (RWKV-LM, RWKV-v7/train_temp/src/model.py). No projection has a bias, and weight
     decay applies only to the projections to r, k and v and to the output projection. The bare layer has no mixes, no g,
-    no gain and no shift. The benchmark suite decides whether its projections have biases, and weight decay applies to
-    all its parameters.
+    no gain and no shift. The benchmark suite decides whether the projections of the bare layer have biases. Weight
+    decay applies to all parameters of the bare layer.
 
     State: ``key_dim * value_dim`` numbers per head, and the previous token's vector.
 
-    Source: Peng et al. (2025), section 4; their state is the transpose of S. Initial values are those of the first
+    Source: Peng et al. (2025), section 4, whose state is the transpose of S. Initial values are those of the first
     layer in that code. The mixes, b_w, b_a and xi depend on the channel; alpha is 1.02, rho is -0.04, and G_1 is 0. The
     projections to r and v are uniform in ±0.5/√width, and the projection to k in ±0.05/√width. W_2, A_2 and G_2 are 0.1
     times orthogonal rows in that code, and 0.1 times uniform values here. W_1, A_1 and G_1 have 32 columns by default.
@@ -153,7 +154,7 @@ class Rwkv7(RecurrentAttention):
         *,
         state: State | None = None,
     ) -> ValueHeads:
-        """Attend with the given decays and rates; without them, nothing decays and the rate is 1."""
+        """Attend with the given decays and rates of removal; without them, nothing decays and the rate is 1."""
         log_decay = torch.zeros_like(k) if log_decay is None else log_decay
         rate = torch.ones_like(k) if rate is None else rate
         removed = unit_vectors(k * self.removal)

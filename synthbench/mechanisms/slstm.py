@@ -26,10 +26,11 @@ class Slstm(Mechanism):
         (z, i, f, o) = (x_t, u_t, u_t, x_t) W + h_{t-1} R + b, \quad c_t = \sigma(f) c_{t-1} + e^i \tanh(z), \quad
         n_t = \sigma(f) n_{t-1} + e^i, \quad h_t = \sigma(o) \, c_t / n_t
 
-    where u is the token x after a causal convolution of ``conv`` taps per channel and SiLU. W and R mix only channels
-    of the same head. The state holds c / n and log n, so nothing can overflow and no stabiliser is needed. A new token
-    enters the average c / n with the weight :math:`\sigma(i - \log\sigma(f) - \log n_{t-1})`. The output is h after a
-    layer norm per head, with a gain. The computation is sequential, as in ``lstm``.
+    where u is the token x after a causal convolution of ``conv`` taps per channel and SiLU. Each head has its own
+    matrices W and R, which mix only its channels. The state holds c / n and log n, so nothing can overflow, and the
+    paper's stabiliser is not needed. A new token enters the average c / n with the weight
+    :math:`\sigma(i - \log\sigma(f) - \log n_{t-1})`. The output is h after a layer norm per head, with a gain. The
+    computation is sequential, as in ``lstm``.
 
     In the stock layer, as in the authors' code (xlstm, blocks/slstm/layer.py and cell.py), weight decay applies only to
     W and the convolution taps. The bare layer is the cell of the paper: x replaces u, W is a full matrix, there is no
@@ -88,11 +89,11 @@ class Slstm(Mechanism):
             exempt_from_decay(self, "recurrent", "gates_bias", "gain", "own_convolution.bias", "out.bias")
 
     def forward(self, x: Tokens) -> Tokens:
-        """Convolve, run the recurrence over the tokens, normalise, and project if ``out_projection`` is set."""
+        """Compute the outputs at all positions: convolve, run the recurrence, normalise, project if so chosen."""
         return self._normed(self.hidden(x))
 
     def advance(self, x: Token, state: State) -> Token:
-        """Process the next token with the output h, the cell c / n, log n for the normaliser n, and the last inputs."""
+        """Compute the output at the next token, and update h, c / n, log n and the last inputs in ``state``."""
         gates = self._read(x, state).unflatten(-1, (self.num_heads, -1))
         hidden = state.tensors.get("hidden")
         if hidden is not None:
@@ -107,7 +108,7 @@ class Slstm(Mechanism):
         return self._normed(state.tensors["hidden"].flatten(-2))
 
     def _read(self, x: Tensor, state: State | None = None) -> Tensor:
-        """Compute what the tokens contribute to z and to the gates i, f and o, before the recurrence."""
+        """Compute the part of z and of the gates i, f and o that comes from the tokens and not from the recurrence."""
         fused: Tensor = self.gates(x)
         if self.own_convolution is not None:
             seen = silu(convolved(self.own_convolution, x, state))
@@ -159,7 +160,7 @@ class HeadwiseLinear(RunLayer):
 
 
 class _Recurrence(torch.autograd.Function):
-    """The loop over time, from gates to outputs.
+    """The loop over the tokens, which computes outputs from the gates' inputs.
 
     Gates are [length, runs, heads, sequences, 4 size], and outputs are [length, runs, heads, sequences, size]. Runs are
     models that train together. The gradient is written by hand, as in ``lstm``: derivatives that need no later step are
@@ -168,7 +169,7 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, gates: Tensor, weight: Tensor) -> Tensor:
-        """Run the recurrence over the tokens."""
+        """Compute the outputs by a loop from the first token to the last."""
         size = weight.shape[-2]
         gates = gates.clone(memory_format=torch.contiguous_format)
         averages, shares, hidden = (torch.empty_like(gates[..., :size]) for _ in range(3))
@@ -193,7 +194,7 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Run backwards over the tokens."""
+        """Compute the gradients by a loop from the last token to the first."""
         gates, averages, shares, hidden, weight = ctx.saved_tensors
         z, _, f, o = gates.split(weight.shape[-2], dim=-1)
         z, o, kept = z.tanh(), o.sigmoid(), 1 - shares

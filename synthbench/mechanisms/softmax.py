@@ -14,7 +14,7 @@ class Softmax(ScoreAttention):
 
     State: every key and value so far.
 
-    Source: Vaswani et al. (2017), eq. 1. ``attend`` uses PyTorch's fused operation for the same function.
+    Source: Vaswani et al. (2017), eq. 1. The method ``attend`` computes the same function by PyTorch's fused operation.
     """
 
     name: ClassVar = "softmax"
@@ -24,11 +24,11 @@ class Softmax(ScoreAttention):
     complexity: ClassVar = "T^2 d"
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute scaled inner products."""
+        """Compute the inner products of queries and keys, divided by the root of the head width."""
         return q @ k.mT / math.sqrt(q.shape[-1])
 
     def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
-        """Attend in one fused operation."""
+        """Attend in one fused operation of PyTorch."""
         queries, length = q.shape[-2], k.shape[-2]
         if 1 < queries < length:  # the fused mask places the first query at the first key
             return super().attend(q, k, v)

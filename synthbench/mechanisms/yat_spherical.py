@@ -19,9 +19,9 @@ from synthbench.options import option
 class YatSpherical(YatAttention):
     r"""The Yat kernel of unit vectors, :math:`x^2 / (2 + \epsilon - 2x)` with x = cos(q, k), divided by its sum.
 
-    ``normaliser=softmax`` takes the softmax of ``scale`` times the kernel instead. ``normaliser=softermax`` divides
-    powers of the kernel by their sum, as in ``yat``. The default, ``sum``, needs no scale, since a common factor of all
-    values cancels.
+    With ``normaliser=softmax``, the weights are the softmax of ``scale`` times the kernel. With
+    ``normaliser=softermax``, they are powers of the kernel divided by their sum, as in ``yat``. The default, ``sum``,
+    needs no scale, since a common factor of all values cancels.
 
     State: every key and value so far.
 
@@ -46,5 +46,5 @@ class YatSpherical(YatAttention):
         return x.square() / torch.rsub(x, 2 + self.epsilon, alpha=2).clamp(min=1e-6)
 
     def own_kernel(self, dtype: torch.dtype) -> kernels.Form | None:  # noqa: ARG002 - of every type
-        """Return the GPU kernel, which computes tile by tile; None if ``normaliser`` is not ``sum``."""
+        """Return the GPU kernel for ``normaliser=sum``, which computes tile by tile; None for other normalisers."""
         return partial(kernels.load("_yat_spherical").attend, self.epsilon) if self.normaliser == "sum" else None

@@ -31,7 +31,10 @@ class LearnedRotation(Rotation):
 
     # Not `Self`, which beartype cannot check under jaxtyping's import hook.
     def unmixed(self) -> "LearnedRotation":
-        """Copy the rotation without P, the learned matrix that mixes channels; by default, it has no P to leave out."""
+        """Copy the rotation without P, the learned matrix that mixes channels.
+
+        By default, a rotation has no such matrix, and the copy is equal to it.
+        """
         return deepcopy(self)
 
     @torch.no_grad()
@@ -57,7 +60,7 @@ class LearnedRotation(Rotation):
         return torch.stack(distances).mean(0)
 
     def matrices_at(self, coordinates: Float[Tensor, "*run length axes"]) -> Tensor:
-        """Store the given coordinates, and return the rotation's matrices there: [*run, heads, length, dim, dim]."""
+        """Store the given coordinates, and return the rotation's matrices at them, [*run, heads, length, dim, dim]."""
         self.coordinates = coordinates
         *run, length, _ = coordinates.shape
         basis = torch.eye(self.dim, dtype=coordinates.dtype, device=coordinates.device).view(self.dim, 1, 1, self.dim)
@@ -85,7 +88,7 @@ def require_planes(encoding: PositionEncoding, num_planes: int) -> None:
 
 
 def axial_frequencies(num_planes: int, num_axes: int, base: float) -> Float[Tensor, "num_planes num_axes"]:
-    """Compute the angle of each plane per unit of each coordinate, in float64.
+    """Compute the frequencies, the angle of each plane (pair of channels) per unit of each coordinate, in float64.
 
     The angle of a plane depends on a single axis. The i-th of the n planes of an axis, counted from 0, has the
     frequency base^(-i / n). The first planes belong to the first axis. If the number of planes is not a multiple of the
@@ -117,7 +120,7 @@ def rows_of(
 def combine(
     coordinates: Float[Tensor, "*run length given"], rates: Float[Tensor, "*run heads numbers axes"]
 ) -> Float[Tensor, "*run heads length numbers"]:
-    """Sum coordinates times rates over the axes, for every position and head.
+    """Sum the products of coordinates and rates over the coordinate axes, for every position and head.
 
     No matrix product is used, since TF32 would round large angles too coarsely.
 

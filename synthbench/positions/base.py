@@ -72,7 +72,7 @@ class PositionEncoding(FieldModule, RunLayer):
         return x
 
     def rotation(self, generator: torch.Generator | None) -> Rotation | None:  # noqa: ARG002 - for those that rotate
-        """Make the rotation of one layer, with parameters drawn from ``generator``; None if nothing is rotated.
+        """Make the rotation of one layer, with parameters drawn from ``generator``; return None if nothing is rotated.
 
         Raises:
             UsageError: If queries and keys of this width cannot be rotated.
@@ -80,7 +80,9 @@ class PositionEncoding(FieldModule, RunLayer):
         return None
 
     def rotations(self, widths: Sequence[int], generator: torch.Generator | None) -> list[Rotation]:
-        """Make the rotations of one layer, one for each head width; an empty list if this encoding does not rotate.
+        """Make the rotations of one layer, one for each of ``widths``, the widths of the vectors to rotate.
+
+        The list is empty if this encoding does not rotate.
 
         Raises:
             UsageError: If vectors of one of these widths cannot be rotated.

@@ -29,7 +29,7 @@ Order = Literal["post", "conjugate"]
 
 
 class MixedRotation(LearnedRotation):
-    """Rotates some channels, called active, by position, and mixes all channels of a head by a learned rotation P."""
+    """A rotation of some channels, called active, by position, and of all channels of a head by a learned matrix P."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class MixedRotation(LearnedRotation):
         return self._without_null(turned) * math.sqrt(math.sqrt(self.dim / self.num_active))
 
     def unmixed(self) -> "MixedRotation":
-        """Copy the rotation without P."""
+        """Copy the rotation without P, the learned matrix that mixes all channels."""
         plain = deepcopy(self)
         plain.skew.zero_()
         return plain
@@ -144,7 +144,7 @@ class Espr(PositionEncoding):
     spread: float = option(0.1, "size of S at the start: the standard deviation of its entries times sqrt(d)", low=0)
 
     def rotation(self, generator: torch.Generator | None) -> MixedRotation:
-        """Make the rotation of one layer, with RoPE's frequencies, and with S drawn from ``generator``.
+        """Make the rotation of one layer, with RoPE's frequencies, and a skew-symmetric S drawn from ``generator``.
 
         Raises:
             UsageError: If there are fewer active planes than coordinate axes.

@@ -14,8 +14,8 @@ from synthbench.positions.base import PositionEncoding, position
 class Learned(PositionEncoding):
     """One learned N(0, 1) vector per position, added to the token's embedding.
 
-    The table has only the ``length`` rows that are used. In the published model, the table had 4 096 rows, 88 % of the
-    model's parameters.
+    The table of vectors has only the ``length`` rows that are used. In the published model, the table had 4 096 rows,
+    88 % of the model's parameters.
 
     Source: Vaswani et al. (2017), section 3.5, the learned variant.
     """
@@ -25,9 +25,9 @@ class Learned(PositionEncoding):
     extends: ClassVar = False
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw ``length`` vectors."""
+        """Draw a table of ``length`` vectors, one per position."""
         self.weight = nn.Parameter(torch.empty(self.length, self.model_dim).normal_(generator=generator))
 
     def embed(self, x: Tokens, first: int = 0) -> Tokens:
-        """Add row ``first + t`` of the table to token t."""
+        """Add row ``first + t`` of the table of positions to the embedding of token t."""
         return x + rows_of(self.weight, x.shape[-2], first).unsqueeze(-3)

@@ -1,4 +1,4 @@
-"""No positions at all."""
+"""The encoding that gives a mechanism no positions at all."""
 
 from typing import ClassVar
 

@@ -12,8 +12,8 @@ from synthbench.positions.rope import TabledRotation, rotary
 class Own(PositionEncoding):
     """RoPE for a mechanism whose authors use RoPE, and no positions for other mechanisms.
 
-    Stored result rows have ``rope`` or ``none`` in place of ``own``, whichever the mechanism's authors use. The name
-    ``own`` remains only for hybrids, in which layers have different mechanisms, if these use different encodings.
+    Stored results name the encoding that the mechanism's authors use, ``rope`` or ``none``, in place of ``own``. The
+    name ``own`` remains only for hybrids, in which layers have different mechanisms, if these use different encodings.
 
     Source: each mechanism's paper; angles as in ``rope`` at its default base.
     """
@@ -23,7 +23,7 @@ class Own(PositionEncoding):
     rotates: ClassVar = True
 
     def rotation(self, generator: torch.Generator | None) -> TabledRotation:  # noqa: ARG002 - nothing is drawn
-        """Make the rotation of one layer whose mechanism's authors use RoPE.
+        """Make RoPE's rotation of one layer, for a mechanism whose authors use RoPE.
 
         Raises:
             UsageError: If the head width is odd, or a head has fewer planes than the coordinates have axes.

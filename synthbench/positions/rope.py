@@ -22,10 +22,10 @@ from synthbench.positions.base import PositionEncoding, position
 
 
 class TabledRotation(Rotation):
-    """Rotates every head by the same fixed angles, one per position and plane."""
+    """A rotation of all heads by the same fixed angles, one per position and plane (pair of channels)."""
 
     def __init__(self, angles: Float[Tensor, "length planes"]) -> None:
-        """Store the cosines and sines of the angles, in the precision of the parameters."""
+        """Store cosines and sines of the angles, in the precision of the model's parameters."""
         super().__init__()
         self.cos = nn.Buffer(angles.cos().to(torch.get_default_dtype()), persistent=False)
         self.sin = nn.Buffer(angles.sin().to(torch.get_default_dtype()), persistent=False)
@@ -55,7 +55,7 @@ def rotary(encoding: PositionEncoding, base: float) -> TabledRotation:
 
 @position
 class Rope(PositionEncoding):
-    r"""Pairs of channels rotate in proportion to the position, so that scores depend on offsets only.
+    r"""Rotations of pairs of channels by angles in proportion to the position, so that scores depend on offsets only.
 
     Channels 2i and 2i + 1 of queries and keys, read as a complex number, are multiplied by :math:`\exp(\mathrm{i}\, r\,
     \theta_i)`, where r is the position and :math:`\theta_i = \mathrm{base}^{-2i/d}`.

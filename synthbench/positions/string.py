@@ -25,7 +25,7 @@ from synthbench.positions.base import PositionEncoding, position
 
 
 class BasisRotation(LearnedRotation):
-    """Rotates the planes of a basis by angles linear in the coordinates; each head has its own basis."""
+    """A rotation of the planes of a basis by angles linear in the coordinates; each head has its own basis."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class BasisRotation(LearnedRotation):
         is_learned: bool,
         is_basis_learned: bool,
     ) -> None:
-        """Begin with the given frequencies and, in every head, the standard basis."""
+        """Store the initial frequencies; in every head, the initial basis is the standard basis."""
         super().__init__()
         self.num_heads, self.dim, self.num_active = len(frequencies), dim, 2 * frequencies.shape[1]
         self.is_basis_learned = is_basis_learned

@@ -46,7 +46,10 @@ def to_ball(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
 
 
 def euclidean_distance(x: Queries, y: Keys) -> PairScores:
-    """Compute ‖x - y‖ for every pair; a distance below its rounding error becomes that error, with gradient 0."""
+    """Compute ‖x - y‖ for every pair of points x and y.
+
+    A distance below its rounding error is replaced by that error, with gradient 0.
+    """
     return _operators.distances(x @ y.mT, x.square().sum(-1), y.square().sum(-1), power=1)
 
 
@@ -127,7 +130,10 @@ class Witnesses(nn.Module):
         return unit_vectors(mapped) if geometry == "spherical" else to_ball(mapped)
 
     def distance(self, geometry: str, q: Queries, k: Keys) -> PairScores:
-        """Compute distances in a geometry, squared if ``power`` is 2; the last query has the last key's position."""
+        """Compute the distances between queries and keys in a geometry, squared if ``power`` is 2.
+
+        The last query has the position of the last key.
+        """
         x, y = self.points(geometry, q, "query", k.shape[-2] - q.shape[-2]), self.points(geometry, k, "key")
         if geometry == "euclidean":
             distances = euclidean_distance(x, y)
@@ -136,7 +142,10 @@ class Witnesses(nn.Module):
         return distances if self.power == 1 else distances.square()
 
     def mask(self, geometry: str) -> Tensor:
-        """Return 1 if the geometry is active in this phase of a curriculum, else 0; it broadcasts against scores."""
+        """Return 1 if the geometry is active in this phase of a curriculum, else 0.
+
+        A curriculum adds geometries in turn. The result broadcasts against scores.
+        """
         index = list(self.widths).index(geometry)
         return self.active[..., index : index + 1]
 
@@ -151,9 +160,10 @@ class Witnesses(nn.Module):
         }
 
     def enter_phase(self, phase: int) -> None:
-        """Activate the geometries of a phase of the curriculum; if all of them have width 0, activate all the others.
+        """Activate the geometries of a phase of a curriculum that adds geometries in turn.
 
-        Phase 1 has the sphere only, phase 2 adds Euclidean space, and later phases have all geometries.
+        Phase 1 has the sphere only, phase 2 adds Euclidean space, and later phases have all geometries. If all
+        geometries of the phase have width 0, all others are activated.
         """
         acting = [float(geometry in UNFROZEN.get(phase, WEIGHTS)) for geometry in self.widths]
         self.active.copy_(torch.tensor(acting if any(acting) else [1.0] * len(acting)))
@@ -163,9 +173,9 @@ class Witnesses(nn.Module):
 class WitnessAttention(Attention):
     """Attention by the distances of witnesses: points computed from queries and keys, and rotated by position.
 
-    Because of the rotation, distances depend on offsets between positions only. In each geometry, it acts on an even
-    number of channels; if there is one more channel, the last, it is not rotated. With ``turns=heads``, queries and
-    keys are rotated instead of witnesses. A subclass calls :meth:`draw_witnesses` first.
+    Because of the rotation, distances depend on offsets between positions only. The rotation acts on pairs of channels;
+    if their number is odd, the last channel is not rotated. With ``turns=heads``, queries and keys are rotated instead
+    of witnesses. The method ``initialise`` of a subclass must first call :meth:`draw_witnesses`.
     """
 
     turns: Literal["witnesses", "heads"] = option(
@@ -192,11 +202,11 @@ class WitnessAttention(Attention):
 
     @property
     def has_phases(self) -> bool:
-        """True if there is more than one geometry."""
+        """True if there is more than one geometry, so that a curriculum can add geometries in turn."""
         return len(self.witnesses.widths) > 1
 
     def enter_phase(self, phase: int) -> None:
-        """Activate the geometries of this phase of a curriculum."""
+        """Activate the geometries of a phase, counted from 1, of a curriculum that adds geometries in turn."""
         self.witnesses.enter_phase(phase)
 
     @property
@@ -215,9 +225,10 @@ class WitnessAttention(Attention):
 
 
 def named(weights: dict[str, Float[Tensor, "*batch heads"]]) -> dict[str, Float[Tensor, "*batch heads"]]:
-    """Return the weights as alpha, beta and gamma (0 if the geometry is absent), and the effective curvature kappa.
+    """Return the weights of the geometries under the paper's names, and the effective curvature kappa.
 
-    By eq. 59 of Phadke (2025), kappa = (gamma - beta) / (alpha + beta + gamma). It lies between -1 (spherical) and 1
+    The names are alpha (Euclidean), beta (spherical) and gamma (hyperbolic); an absent geometry has the weight 0. By
+    eq. 59 of Phadke (2025), kappa = (gamma - beta) / (alpha + beta + gamma). It lies between -1 (spherical) and 1
     (hyperbolic). The curvatures in the paper's definition 2.3, and kappa in its section 8.1.4, have the opposite sign.
     """
     absent = torch.zeros_like(next(iter(weights.values())))
@@ -226,7 +237,7 @@ def named(weights: dict[str, Float[Tensor, "*batch heads"]]) -> dict[str, Float[
 
 
 class Perceptron(nn.Module):
-    """One network per head with a hidden tanh layer, so that outputs are bounded whatever the inputs."""
+    """One network per head, with a hidden tanh layer, so that outputs are bounded for all inputs."""
 
     def __init__(self, num_heads: int, dim: int, hidden: int, width: int, *, generator: torch.Generator | None) -> None:
         """Draw weights and biases as PyTorch's linear layers do."""
@@ -267,11 +278,14 @@ class Gate(nn.Module):
         self.network = Perceptron(num_heads, dim, hidden, len(witnesses.widths), generator=generator)
 
     def forward(self, q: Queries, witnesses: Witnesses) -> dict[str, Float[Tensor, "*batch queries 1"]]:
-        """Compute the weight of every geometry, 0 before its phase of a curriculum; a query's weights sum to 1."""
+        """Compute, for every query, weights of the geometries that sum to 1.
+
+        A curriculum adds geometries in turn; before its phase, a geometry has the weight 0.
+        """
         shares = (self.network(q) + witnesses.active.log()).softmax(-1)
         return dict(zip(witnesses.widths, shares.split(1, -1), strict=True))
 
 
 def mean_a_head(values: Float[Tensor, "*batch sequences heads queries 1"]) -> Float[Tensor, "*batch heads"]:
-    """Average over queries and sequences."""
+    """Average over queries and sequences, which leaves one mean per head."""
     return values[..., 0].mean(-1).mean(-2)

@@ -65,7 +65,7 @@ class TemperedAttention(Attention):
 
 
 def check_rank(name: str, r: int, m: int) -> None:
-    """Check that the rank of an operator does not exceed its width.
+    """Check that the rank r of an operator does not exceed its width m.
 
     Raises:
         UsageError: If r exceeds m.
@@ -75,13 +75,13 @@ def check_rank(name: str, r: int, m: int) -> None:
 
 
 def factors(witness: Float[Tensor, "*batch length width"], r: int) -> Factors:
-    """Cut vectors of width 2 r m into the factors of m x m operators of rank r, one operator per token."""
+    """Cut vectors of width 2 r m into the factors Uᵀ and Vᵀ of m x m operators U Vᵀ of rank r, one per token."""
     left, right = witness.unflatten(-1, (2, r, -1)).unbind(-3)
     return left, right
 
 
 def operators(pair: Factors) -> Float[Tensor, "*batch length m m"]:
-    """Compute the operators U Vᵀ, one per token, from their factors."""
+    """Compute the operators U Vᵀ, one per token, from their factors Uᵀ and Vᵀ."""
     product: Tensor = pair[0].mT @ pair[1]
     return product
 
@@ -89,7 +89,7 @@ def operators(pair: Factors) -> Float[Tensor, "*batch length m m"]:
 def grams(
     left: Float[Tensor, "*batch queries r m"], right: Float[Tensor, "*batch keys r m"]
 ) -> Float[Tensor, "*batch queries r keys r"]:
-    """Compute the r x r inner products of the rows of two factors, for every pair of tokens, by one matrix product."""
+    """Compute the r x r inner products of the rows of a query's and a key's factor, for every pair of tokens."""
     r = left.shape[-2]
     products: Tensor = left.flatten(-3, -2) @ right.flatten(-3, -2).mT
     by_pair: Tensor = products.unflatten(-1, (-1, r)).unflatten(-3, (-1, r))
@@ -121,10 +121,10 @@ def distances(
     key_norms: Float[Tensor, "*batch keys"],
     power: int,
 ) -> PairScores:
-    """Compute the distance of every pair, or its square if ``power`` is 2, from inner products and squared norms.
+    """Compute the distances of all pairs, or their squares if ``power`` is 2, from inner products and squared norms.
 
-    The square is a difference and can round below 0. Before the root is taken, a square below its rounding error is
-    replaced by that error, so that the gradient is 0 instead of infinite.
+    The squared distance is a difference and can round below 0. Before the root is taken, a square below its rounding
+    error is replaced by that error, so that the gradient is 0 instead of infinite.
     """
     norms = query_norms.unsqueeze(-1) + key_norms.unsqueeze(-2)
     squared = norms - 2 * products

@@ -15,7 +15,9 @@ from synthbench.options import option
 
 @mechanism
 class RewaAdaptive(RewaGeometric):
-    r"""Softmax of :math:`-(\alpha_i d_E^\pi + \beta_i d_S^\pi + \gamma_i d_H^\pi) / \tau` for query i.
+    r"""Softmax of a weighted distance in three geometries; a network computes the weights from the query.
+
+    The score of a key for query i is :math:`-(\alpha_i d_E^\pi + \beta_i d_S^\pi + \gamma_i d_H^\pi) / \tau`.
 
     As in ``rewa-geometric``, witnesses are points in three geometries that are computed from queries and keys, with
     Euclidean, spherical and hyperbolic distances :math:`d_E`, :math:`d_S` and :math:`d_H`. The exponent :math:`\pi` is
@@ -23,8 +25,8 @@ class RewaAdaptive(RewaGeometric):
     weights :math:`\alpha_i`, :math:`\beta_i` and :math:`\gamma_i`. A width (``m``, ``n`` or ``p``) of 0 drops a
     geometry; at least two must remain.
 
-    In a geometric curriculum, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later phases use all
-    geometries. The softmax over geometries covers the active ones only.
+    In a curriculum that adds geometries in turn, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later
+    phases use all geometries. The softmax over geometries covers the active ones only.
 
     State: every key and value so far.
 
@@ -47,7 +49,7 @@ class RewaAdaptive(RewaGeometric):
         self.temperature = one_a_head(heads, self.tau)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute minus the distance of every pair, with the query's weights, divided by the temperature."""
+        """Compute minus the distance of every query and key, with the query's weights, divided by the temperature."""
         total = torch.zeros((), dtype=q.dtype, device=q.device)
         for geometry, share in self.gate(q, self.witnesses).items():
             total = total - share / self.temperature() * self.witnesses.distance(geometry, q, k)

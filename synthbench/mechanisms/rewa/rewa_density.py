@@ -17,12 +17,12 @@ from synthbench.options import option
 
 @mechanism
 class RewaDensity(ScoreAttention):
-    r"""The fidelity of two density matrices, normalised: :math:`(tr \sqrt{\sqrt{\rho} \sigma \sqrt{\rho}})^2`.
+    r"""Weights proportional to a fidelity of density matrices, :math:`(tr \sqrt{\sqrt{\rho} \sigma \sqrt{\rho}})^2`.
 
-    A linear map of q or k, scaled to norm 1 and shaped m x r, gives the token's factor A. The density matrix of the
-    token is :math:`\rho = A A^T`, positive semi-definite with trace 1 and rank at most r. With :math:`\sigma = B B^T`,
-    the fidelity is the square of the nuclear norm of the r x r matrix :math:`A^T B`, so no root of an m x m matrix is
-    computed. The weights of a query are its fidelities divided by their sum over the keys.
+    A linear map of q or k, scaled to norm 1 and shaped m x r, gives the token's factor A. The density matrix of a query
+    is :math:`\rho = A A^T`, positive semi-definite with trace 1 and rank at most r. With :math:`\sigma = B B^T` for a
+    key, the fidelity is the square of the nuclear norm of the r x r matrix :math:`A^T B`, so no root of an m x m matrix
+    is computed. The weights of a query are its fidelities divided by their sum over the keys.
 
     State: every key and value so far.
 
@@ -55,7 +55,7 @@ class RewaDensity(ScoreAttention):
         self.witness = WitnessMap(self.num_heads, self.head_dim, width, shared=self.shared, generator=generator)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute the fidelity of every pair, raised to ``power``."""
+        """Compute the fidelity of every pair of a query and a key, raised to ``power``."""
         states = (
             unit_vectors(self.witness(q, "query")).unflatten(-1, (self.r, self.m)),
             unit_vectors(self.witness(k, "key")).unflatten(-1, (self.r, self.m)),

@@ -16,7 +16,7 @@ from synthbench.options import option
 
 @mechanism
 class RewaFisher(TemperedAttention, ScoreAttention):
-    r"""Softmax of :math:`-d(p_q, p_k)^p / \tau` for distributions over m categories.
+    r"""Softmax of minus a distance :math:`d(p_q, p_k)^p / \tau` between two distributions over m categories.
 
     A linear map of q or k computes the logits of a token's distribution. The distance ``fisher-rao`` is the geodesic
     distance of the Fisher metric, :math:`2 \arccos \sum_z \sqrt{p_q(z) p_k(z)}`. This is twice the angle between the

@@ -14,7 +14,9 @@ from synthbench.options import option
 
 @mechanism
 class RewaFourier(FeatureAttention):
-    r"""Overlap of spectra, :math:`\frac{1}{2\pi}\int_0^{2\pi} |f_q(\omega)|^2 |f_k(\omega)|^2 d\omega`.
+    r"""Linear attention whose kernel is the overlap of power spectra of functions that represent query and key.
+
+    The overlap is :math:`\frac{1}{2\pi}\int_0^{2\pi} |f_q(\omega)|^2 |f_k(\omega)|^2 d\omega`.
 
     A query or key x defines the function :math:`f_x(\omega) = \sum_{n<K} a_n(x) e^{i \omega n}`. Its K real
     coefficients are a linear map of x. The index n counts coefficients, not positions: only the sum over keys mixes
@@ -24,8 +26,8 @@ class RewaFourier(FeatureAttention):
 
     State: ``K * (value_dim + 1)`` numbers per head.
 
-    Source: Phadke (2025), eq. 63 and 64. The integral there runs over all frequencies and diverges, since f is
-    periodic; here it is the mean over a period.
+    Source: Phadke (2025), eq. 63 and 64. In the paper, the integral runs over all frequencies and diverges, since f is
+    periodic. Here, it is the mean over a period.
     """
 
     name: ClassVar = "rewa-fourier"

@@ -15,7 +15,7 @@ from synthbench.options import option
 
 @mechanism
 class RewaFunctional(FeatureAttention):
-    r"""Overlap in the space of the kernel :math:`\exp(-\|q - k\|^2 / 2\sigma^2)`, by random Fourier features.
+    r"""Linear attention with the kernel :math:`\exp(-\|q - k\|^2 / 2\sigma^2)`, by random Fourier features.
 
     The features are :math:`\phi(x) = \sqrt{2 / D}\, [\cos(\Omega^T x); \sin(\Omega^T x)]`. Each head has D / 2
     frequencies Ω, drawn from :math:`N(0, I / \sigma^2)` and frozen, where σ is ``bandwidth``. The norm of

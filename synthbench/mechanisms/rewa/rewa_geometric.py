@@ -14,7 +14,10 @@ from synthbench.options import option
 
 @mechanism
 class RewaGeometric(TemperedAttention, WitnessAttention, ScoreAttention):
-    r"""Softmax of :math:`-(\alpha d_E^\pi + \beta d_S^\pi + \gamma d_H^\pi) / \tau`, where :math:`\pi` is ``power``.
+    r"""Softmax of minus a learned combination of distances in three geometries.
+
+    The score of a key for a query is :math:`-(\alpha d_E^\pi + \beta d_S^\pi + \gamma d_H^\pi) / \tau`, where
+    :math:`\pi` is the option ``power``.
 
     Each query and key is mapped, per head, to three points, called witnesses. They lie in Euclidean space (m
     dimensions), on the sphere (n coordinates) and in the Poincaré ball (p dimensions). Each point begins as a linear
@@ -26,11 +29,11 @@ class RewaGeometric(TemperedAttention, WitnessAttention, ScoreAttention):
     The position encoding rotates an even number of channels of each witness, so that distances depend on offsets
     between positions only. With ``turns=heads``, as in the packaged results of the suite ``climb`` 2026.1, it rotates q
     and k instead. The maps to witnesses then mix the planes of rotation, and scores depend on absolute positions.
-    Absolute positions explain the lead of this mechanism in copying. On the task ``string_copy`` with seed 1, it scores
-    0.82 with ``turns=heads`` but 0.11 with rotated witnesses; softmax attention scores 0.26.
+    Absolute positions explain the lead of this mechanism in copying in those results. On the task ``string_copy`` with
+    seed 1, it scores 0.82 with ``turns=heads`` but 0.11 with rotated witnesses; softmax attention scores 0.26.
 
-    In a geometric curriculum, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later phases use all
-    geometries.
+    In a curriculum that adds geometries in turn, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later
+    phases use all geometries.
 
     State: every key and value so far.
 
@@ -59,12 +62,15 @@ class RewaGeometric(TemperedAttention, WitnessAttention, ScoreAttention):
         self.temperature = one_a_head(self.num_heads, self.tau)
 
     def weight(self, geometry: str) -> Tensor:
-        """Compute the weight of a geometry per head; it is 0 before the phase that activates the geometry."""
+        """Compute the weight of a geometry per head.
+
+        In a curriculum that adds geometries in turn, the weight is 0 before the phase that activates the geometry.
+        """
         weight: Tensor = self.weights[geometry]()
         return weight * self.witnesses.mask(geometry)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute minus the weighted distance of every pair, divided by the temperature."""
+        """Compute minus the weighted distance of every query and key, divided by the temperature."""
         total = torch.zeros((), dtype=q.dtype, device=q.device)
         for geometry in self.weights:
             total = total - self.weight(geometry) / self.temperature() * self.witnesses.distance(geometry, q, k)

@@ -15,7 +15,7 @@ from synthbench.options import option
 
 @mechanism
 class RewaLsh(RewaGeometric):
-    r"""``rewa-geometric`` on the K nearest of the keys that share a composite hash with the query.
+    r"""Attention as in ``rewa-geometric``, but only to the K nearest of the keys that share a hash with the query.
 
     There are L hash tables. Each query and key has three witnesses: points in Euclidean space, on the sphere and in the
     hyperbolic ball. Its hash in a table combines the cell of its Euclidean witness in a randomly shifted grid with
@@ -62,7 +62,9 @@ class RewaLsh(RewaGeometric):
 
     @torch.no_grad()
     def hashes(self, x: KeyRows, side: Side, first: int = 0) -> Int[Tensor, "*batch length tables"]:
-        """Compute an integer per token and table; for different composite hashes, it is equal with probability 2^-60.
+        """Compute an integer that stands for the composite hash of each token in each table.
+
+        Two different composite hashes get the same integer with probability 2^-60.
 
         The first row of ``x`` has the position ``first``.
         """
@@ -90,7 +92,7 @@ class RewaLsh(RewaGeometric):
         return allowed & (keys <= queries)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute minus the distance divided by the temperature for keys that are kept, else minus infinity."""
+        """Compute minus the distance divided by the temperature for the K nearest candidates, else minus infinity."""
         scores = super().scores(q, k)
         return scores.masked_fill(~nearest(scores.detach(), self.candidates(q, k), self.K), -torch.inf)
 
@@ -115,7 +117,7 @@ class RewaLsh(RewaGeometric):
 def nearest(
     scores: PairScores, candidates: Bool[Tensor, "*#batch queries keys"], count: int
 ) -> Bool[Tensor, "*batch queries keys"]:
-    """Compute a mask of each query's ``count`` candidates with the largest scores, and any that tie with the last."""
+    """Compute a mask of each query's ``count`` candidates with the largest scores, including ties with the last one."""
     masked = scores.masked_fill(~candidates, -torch.inf)
     last = masked.topk(min(count, masked.shape[-1]), dim=-1).values[..., -1:]
     return candidates & (masked >= last)

@@ -16,17 +16,19 @@ from synthbench.options import option
 
 @mechanism
 class RewaMixture(WitnessAttention):
-    r""":math:`\sum_g G(q_i)_g \sum_j \mathrm{softmax}_j(-d_g^\pi(i, j) / \tau_g) v_j`: an expert per geometry.
+    r"""A mixture of attentions, each by distance in one geometry, with weights that a gate computes from the query.
 
-    The experts g are Euclidean, spherical and hyperbolic. As in ``rewa-geometric``, queries and keys are mapped to
-    points in each geometry, called witnesses and rotated by position, with distances :math:`d_g`. The exponent
-    :math:`\pi` is ``power``. The gate G of a head is a network with one hidden layer that reads the query, followed by
-    a softmax. Each expert learns one temperature :math:`\tau_g` per head, which starts at √m ``tau`` (Euclidean),
-    ``tau`` (spherical) or √p ``tau`` (hyperbolic). A width (``m``, ``n`` or ``p``) of 0 drops an expert; at least two
-    must remain.
+    The output at query i is :math:`\sum_g G(q_i)_g \sum_j \mathrm{softmax}_j(-d_g^\pi(i, j) / \tau_g) v_j`.
 
-    In a geometric curriculum, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later phases use all
-    geometries. The softmax of the gate covers the active geometries only.
+    The attentions g, called experts, are Euclidean, spherical and hyperbolic. As in ``rewa-geometric``, queries and
+    keys are mapped to points in each geometry, called witnesses and rotated by position, with distances :math:`d_g`.
+    The exponent :math:`\pi` is ``power``. The gate G of a head is a network with one hidden layer that reads the query,
+    followed by a softmax. Each expert learns one temperature :math:`\tau_g` per head, which starts at √m ``tau``
+    (Euclidean), ``tau`` (spherical) or √p ``tau`` (hyperbolic). A width (``m``, ``n`` or ``p``) of 0 drops an expert;
+    at least two must remain.
+
+    In a curriculum that adds geometries in turn, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later
+    phases use all geometries. The softmax of the gate covers the active geometries only.
 
     State: every key and value so far.
 
@@ -62,12 +64,12 @@ class RewaMixture(WitnessAttention):
         return total
 
     def expert_scores(self, geometry: str, q: Queries, k: Keys) -> PairScores:
-        """Compute minus the distance of every pair in one geometry, divided by the temperature of its expert."""
+        """Compute minus the distance of every query and key in one geometry, divided by that geometry's temperature."""
         temperature: Tensor = self.temperatures[geometry]()
         return -self.witnesses.distance(geometry, q, k) / temperature
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
-        """Return, per head, the experts' mean weights over all queries, and kappa of these means.
+        """Return, per head, the geometries' mean weights over all queries, and kappa of these means.
 
         Kappa, the effective curvature, lies between -1 (spherical) and 1 (hyperbolic).
         """

@@ -14,7 +14,7 @@ from synthbench.options import option
 
 @mechanism
 class RewaOperator(TemperedAttention, ScoreAttention):
-    r"""Softmax of :math:`-\|A_q - A_k\|_{HS}^p / \tau` for m x m operators of rank r.
+    r"""Softmax of minus a distance :math:`\|A_q - A_k\|_{HS}^p / \tau` between m x m operators of rank r.
 
     A linear map of q or k computes the factors U and V of the token's operator :math:`A = U V^T`. Distances are
     computed from the inner products :math:`tr(A^T B) = \sum (U_A^T U_B) \circ (V_A^T V_B)`, an elementwise product

@@ -17,7 +17,7 @@ FLOOR = 1e-6
 
 @mechanism
 class RewaOscillatory(ScoreAttention):
-    r"""Weights proportional to :math:`\sum_{n=1}^K c_n e^{-\lambda_n d} \frac{1 + \cos(\omega_n d)}{2}`.
+    r"""Weights proportional to :math:`\sum_{n=1}^K c_n e^{-\lambda_n d} \frac{1 + \cos(\omega_n d)}{2}` at distance d.
 
     This sum is the overlap of a query and a key. Both are mapped linearly to witnesses in m dimensions, and d is the
     Euclidean distance between the witnesses. The factors c, decays λ and frequencies ω are learned and positive, K of
@@ -52,7 +52,7 @@ class RewaOscillatory(ScoreAttention):
         self.frequencies = Positive(ones * self.frequency * torch.arange(1, self.K + 1))
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute the logarithms of the overlaps."""
+        """Compute the logarithms of the overlaps of all queries and keys."""
         a, b = self.witness(q, "query"), self.witness(k, "key")
         norms = a.square().sum(-1), b.square().sum(-1)
         distances = _operators.distances(a @ b.mT, *norms, power=1).unsqueeze(-1)

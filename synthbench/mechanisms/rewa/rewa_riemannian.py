@@ -22,12 +22,12 @@ def trapezoid_distance(
     y: Keys,
     y_metric: Float[Tensor, "*batch keys dim dim"],
 ) -> PairScores:
-    r"""Compute the length of the chord h = x - y, under the mean of the metric tensors at its ends, for every pair.
+    r"""Compute the length of the chord h = x - y for every pair, under the mean of the metric tensors at its ends.
 
-    This length, :math:`\sqrt{h^T (G(x) + G(y)) h / 2}`, is the geodesic distance up to an error of third order in h;
-    with the tensor of one end alone, the error would be of second order. It is symmetric and positive, but may violate
-    the triangle inequality for long chords. It is computed by matrix products over dim² features, and no tensor of
-    queries x keys x dim is formed.
+    This length, :math:`\sqrt{h^T (G(x) + G(y)) h / 2}` with the metric tensor G, is the geodesic distance up to an
+    error of third order in h; with the tensor of one end alone, the error would be of second order. It is symmetric and
+    positive, but may violate the triangle inequality for long chords. It is computed by matrix products over dim²
+    features, and no tensor of queries x keys x dim is formed.
     """
     squared = (_quadratic(x, x_metric, y) + _quadratic(y, y_metric, x).mT) / 2
     rounding = torch.finfo(x.dtype).eps * (_norm(x, x_metric).unsqueeze(-1) + _norm(y, y_metric).unsqueeze(-2)).detach()
@@ -36,7 +36,7 @@ def trapezoid_distance(
 
 
 def _quadratic(x: Tensor, metric: Tensor, y: Tensor) -> Tensor:
-    """Compute (x - y)ᵀ G(x) (x - y) for every pair, by multiplying it out."""
+    """Compute (x - y)ᵀ G(x) (x - y) for every pair, as a sum of products of single factors, where G is ``metric``."""
     lowered = (metric @ x.unsqueeze(-1)).squeeze(-1)
     outer = y.unsqueeze(-1) * y.unsqueeze(-2)
     return _norm(x, metric).unsqueeze(-1) - 2 * lowered @ y.mT + metric.flatten(-2) @ outer.flatten(-2).mT
@@ -48,12 +48,14 @@ def _norm(x: Tensor, metric: Tensor) -> Tensor:
 
 @mechanism
 class RewaRiemannian(TemperedAttention, ScoreAttention):
-    r"""Softmax of :math:`-d_G^\pi / \tau`, a distance under a learned metric tensor G on m-dimensional witnesses.
+    r"""Softmax of minus a distance :math:`d_G^\pi / \tau` under a learned metric tensor G on m-dimensional points.
 
-    The tensor is :math:`G(x) = A(x) A(x)^T + 10^{-3} I`. A(x) is the identity plus the m x m output of a network with
-    one hidden layer; each head has its own network. Geodesics are approximated by chords h = x - y:
+    The points, called witnesses, are linear maps of queries and keys. The tensor is
+    :math:`G(x) = A(x) A(x)^T + 10^{-3} I`. A(x) is the identity plus the m x m output of a network with one hidden
+    layer; each head has its own network. Geodesics are approximated by chords h = x - y:
     :math:`d_G^2(x, y) = h^T (G(x) + G(y)) h / 2`. This is exact where G is constant; elsewhere the error of the
-    distance is of third order in h. The exponent π is the option ``power``. The temperature starts at √m ``tau``.
+    distance is of third order in h. The exponent π is the option ``power``. The temperature τ of each head is learned
+    and starts at √m ``tau``.
 
     State: every key and value so far.
 

@@ -20,13 +20,13 @@ BLOCK = 256
 
 @mechanism
 class RewaTopological(TemperedAttention):
-    r"""Softmax of :math:`-W_2(PD_i, PD_j) / \tau`, the distance of two persistence diagrams.
+    r"""Softmax of minus the distance of two persistence diagrams, :math:`W_2(PD_i, PD_j) / \tau`.
 
     Here, PD is a persistence diagram and :math:`W_2` the 2-Wasserstein distance. In each head, queries and keys are
-    mapped linearly to witnesses of m numbers. The diagram of a query or key is computed from its own witness and the k
-    nearest witnesses of keys. A query sees the keys up to its position; a key sees only earlier keys. The diagram has
-    one point (0, d) for each edge of the minimum spanning tree of these k + 1 witnesses. The number d is the length of
-    the edge: at the scale d two clusters merge. Each head learns a temperature.
+    mapped linearly to witnesses of m numbers. The diagram of a query or key is computed from its own witness and the
+    witnesses of the k nearest keys. A query sees the keys up to its position; a key sees only earlier keys. The diagram
+    has one point (0, d) for each edge of the minimum spanning tree of these k + 1 witnesses. The number d is the length
+    of the edge: at the scale d two clusters merge. Each head learns a temperature.
 
     Three things are approximate. First, the diagram has dimension 0 only, so it ignores loops and voids. Second, if
     there are fewer than k keys to see, the token's own witness replaces each missing witness, which adds points (0, 0)

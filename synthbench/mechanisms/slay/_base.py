@@ -1,4 +1,4 @@
-"""Base classes of SLAY and its variants: the quadrature, and features with a polynomial and an exponential factor."""
+"""Base classes of SLAY and its variants, which approximate the spherical Yat kernel by a quadrature and features."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from synthbench.options import option
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class QuadratureAttention(FeatureAttention):
-    r"""Attention by features, one set per node of a quadrature of :math:`x^2 \int_0^\infty e^{-s (C - 2x)} ds`.
+    r"""Linear attention by features, one set per node of a quadrature of :math:`x^2 \int_0^\infty e^{-s (C - 2x)} ds`.
 
     This integral is the spherical Yat kernel of the cosine x between a query and a key, with C = 2 + ``epsilon``. The
     quadrature replaces it by :math:`x^2 \sum_r w_r e^{2 s_r x}`, with nodes :math:`s_r` and weights :math:`w_r`.
@@ -47,7 +47,7 @@ class QuadratureAttention(FeatureAttention):
         return nodes, weights
 
     def draw_directions(self, per_node: int, generator: torch.Generator | None) -> Tensor:
-        """Draw the directions ω ~ N(0, I), [heads, head_dim, R * per_node], one per head and feature.
+        """Draw the directions ω ~ N(0, I) of random features, [heads, head_dim, R * per_node], for R quadrature nodes.
 
         With ``omega=orthogonal``, blocks of ``head_dim`` directions of one node are orthogonal.
         """
@@ -69,7 +69,7 @@ class QuadratureAttention(FeatureAttention):
         self.log_scale = nn.Buffer((scale * weights / per_node).log() / 2, persistent=False)
 
     def exponential(self, unit: Float[Tensor, "*batch length dim"]) -> FeatureRows:
-        """Compute the positive random features of all nodes, concatenated."""
+        """Compute the positive random features of all quadrature nodes, concatenated."""
         return positive_features(unit, self.directions, self.shift, self.log_scale)
 
 
@@ -77,8 +77,9 @@ class QuadratureAttention(FeatureAttention):
 class ProductAttention(QuadratureAttention):
     r"""Attention by the tensor product of features for :math:`x^2` and positive random features for exponentials.
 
-    Here, x is the cosine between a query and a key. The two factors are kept separate. A subclass defines the
-    polynomial factor, the features for :math:`x^2`, as in one row of table 1 of the SLAY paper (Luna et al., 2026).
+    Here, x is the cosine between a query and a key. The two factors of the product are kept separate. A subclass
+    defines the polynomial factor, the features for :math:`x^2`, as in one row of table 1 of the SLAY paper (Luna et
+    al., 2026).
     """
 
     dimension: ClassVar[str]
@@ -89,7 +90,7 @@ class ProductAttention(QuadratureAttention):
     D: int = option(16, "positive random features per node", low=1, high=1024)
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the tensors of the polynomial factor, then the directions of the exponential factor."""
+        """Draw the frozen tensors of the polynomial factor, then the frozen directions of the exponential factor."""
         self.draw_polynomial(generator)
         self.keep_positive_features(self.D, generator)
 
@@ -99,7 +100,7 @@ class ProductAttention(QuadratureAttention):
 
     @abstractmethod
     def polynomial(self, unit: Float[Tensor, "*batch length dim"]) -> Float[Tensor, "*batch length polynomial"]:
-        """Compute the polynomial factor of the features of unit vectors."""
+        """Compute the polynomial factor, the features for the squared cosine x², of unit vectors."""
 
     def features(self, x: KeyRows, side: Side) -> Tensor | tuple[Tensor, ...]:  # noqa: ARG002 - both sides alike
         """Compute the polynomial and the exponential factor of the features."""
@@ -108,5 +109,5 @@ class ProductAttention(QuadratureAttention):
 
 
 def unit_anchors(dim: int, num_anchors: int, generator: torch.Generator | None) -> Float[Tensor, "dim num_anchors"]:
-    """Draw anchors, one per column, uniformly on the unit sphere."""
+    """Draw anchors (random unit vectors), one per column, uniformly on the unit sphere."""
     return unit_vectors(torch.randn(num_anchors, dim, generator=generator)).mT.contiguous()

@@ -24,7 +24,9 @@ class Row(NamedTuple):
 
 
 def table_1() -> list[Row]:
-    """Return a row per polynomial factor: its width, its cost per vector, and if it is unbiased and never negative.
+    """Return one row per polynomial factor (features for x², the squared cosine of query and key).
+
+    A row has the factor's width, its cost per vector, and whether it is unbiased and never negative.
 
     The table differs from the paper's table in three points. The exact map keeps each product of two coordinates once
     and so has d (d + 1) / 2 entries, not d². The paper calls both TensorSketch and Nyström "approximately" unbiased;

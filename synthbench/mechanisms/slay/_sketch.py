@@ -1,4 +1,4 @@
-"""CountSketches, and the convolution of two of them, which is a sketch of a tensor product."""
+"""CountSketches (random projections), and the convolution of two sketches, which is a sketch of a tensor product."""
 
 import torch
 from jaxtyping import Float
@@ -8,7 +8,7 @@ from synthbench.forms.linear import widened
 
 
 def count_sketch(*shape: int, generator: torch.Generator | None) -> Float[Tensor, "..."]:
-    """Draw matrices [..., inner, width] with one nonzero entry per row: ±1 in a random column.
+    """Draw CountSketch matrices, [..., inner, width]: each row has one nonzero entry, ±1 in a random column.
 
     The matrices are dense: at the width of a head, multiplying by them is faster than adding up entries by index.
 

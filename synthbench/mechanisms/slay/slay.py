@@ -17,23 +17,23 @@ from synthbench.options import option
 
 @mechanism
 class Slay(ProductAttention):
-    r"""Spherical Yat attention by anchor features ⊗ positive random features.
+    r"""Linear attention with the spherical Yat kernel, by anchor features ⊗ positive random features.
 
-    The kernel of the cosine x is :math:`x^2 / (C - 2x) = x^2 \int_0^\infty e^{-s (C - 2x)} ds` with C = 2 + epsilon.
-    Three approximations turn it into an inner product of features. R quadrature nodes replace the integral. D positive
-    random features (PRF) per node replace :math:`e^{2 s x}`. P anchors :math:`a_p` on the sphere replace :math:`x^2`.
-    The features are :math:`\phi = P^{-1/2} [(\hat u \cdot a_p)^2]_p \otimes [\sqrt{w_r}\, PRF_r(\hat u)]_r`, where
-    :math:`\hat u` is the unit vector of a query or key. All heads share the anchors; random features are drawn for each
-    head and node.
+    The kernel of the cosine x of a query and a key is :math:`x^2 / (C - 2x) = x^2 \int_0^\infty e^{-s (C - 2x)} ds`
+    with C = 2 + epsilon. Three approximations turn the kernel into an inner product of features. R quadrature nodes
+    replace the integral. D positive random features (PRF) per node replace :math:`e^{2 s x}`. P anchors :math:`a_p` on
+    the sphere replace :math:`x^2`. The features are
+    :math:`\phi = P^{-1/2} [(\hat u \cdot a_p)^2]_p \otimes [\sqrt{w_r}\, PRF_r(\hat u)]_r`, where :math:`\hat u` is the
+    unit vector of a query or key. All heads share the anchors; random features are drawn for each head and node.
 
     State: ``P * R * D * (value_dim + 1)`` numbers per head.
 
-    Source: Luna et al. (2026), eq. 10 and algorithm 1; sizes from table 9 and appendix L. The tensor product is not
-    sketched, as it is in ``slay-sketch``, and it is formed only when single tokens are processed. The paper's
-    approximation has two systematic errors. As P grows, the anchors approximate :math:`(1 + 2x^2) / (d (d + 2))`
-    instead of :math:`x^2`. R Gauss–Laguerre nodes cut off the kernel's peak at x = 1, since they do not converge
-    uniformly there. In addition, the estimate of :math:`e^{2 s x}` by a single feature of node s has the relative
-    variance :math:`e^{4 s (1 + x)} - 1`.
+    Source: Luna et al. (2026), eq. 10 and algorithm 1; sizes from table 9 and appendix L. Unlike in ``slay-sketch``,
+    the tensor product is not sketched. It is formed only when single tokens are processed. The paper's approximation
+    has two systematic errors. As P grows, the anchors approximate :math:`(1 + 2x^2) / (d (d + 2))` instead of
+    :math:`x^2`. R Gauss–Laguerre nodes cut off the kernel's peak at x = 1, since they do not converge uniformly there.
+    In addition, the estimate of :math:`e^{2 s x}` by a single feature of node s has the relative variance
+    :math:`e^{4 s (1 + x)} - 1`.
     """
 
     name: ClassVar = "slay"
@@ -47,7 +47,7 @@ class Slay(ProductAttention):
     P: int = option(8, "anchors", low=1, high=1024)
 
     def draw_polynomial(self, generator: torch.Generator | None) -> None:
-        """Draw the frozen anchors."""
+        """Draw the frozen anchors, random unit vectors that all heads share."""
         self.anchors = nn.Buffer(unit_anchors(self.head_dim, self.P, generator))
 
     def polynomial(self, unit: Float[Tensor, "*batch length dim"]) -> Float[Tensor, "*batch length anchors"]:

@@ -15,7 +15,7 @@ from synthbench.options import option
 
 @mechanism
 class SlayExact(ProductAttention):
-    r"""The exact square x² ⊗ positive random features.
+    r"""SLAY with exact features for x², the squared cosine of query and key, ⊗ positive random features.
 
     Let u and v be the unit vectors of a query and a key, and x their cosine. The square of x is exact because
     :math:`\langle vec(u u^T), vec(v v^T) \rangle = (u \cdot v)^2`.
@@ -50,6 +50,6 @@ class SlayExact(ProductAttention):
         self.second = nn.Buffer(identity[:, second], persistent=False)
 
     def polynomial(self, unit: Float[Tensor, "*batch length dim"]) -> Float[Tensor, "*batch length products"]:
-        """Compute all products of two coordinates."""
+        """Compute all products of two coordinates of each unit vector."""
         # Not by indexing, whose gradient adds up in no fixed order on a GPU.
         return project(unit, self.first) * project(unit, self.second)

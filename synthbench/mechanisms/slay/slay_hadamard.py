@@ -16,7 +16,7 @@ from synthbench.options import option
 
 @mechanism
 class SlayHadamard(QuadratureAttention):
-    r"""The square and the exponential of the spherical Yat kernel from one random projection a.
+    r"""SLAY whose features for the square and the exponential come from the same random projection.
 
     A feature is :math:`\psi_{r,i} = \sqrt{w_r} M^{-1} a^2 \exp(clip(\sqrt{2 s_r} a - s_r, \pm 20))` with :math:`a =
     \omega_{r,i} \cdot \hat u`, for the i-th direction of the quadrature node :math:`s_r`, whose weight is :math:`w_r`.

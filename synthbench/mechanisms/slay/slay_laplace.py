@@ -13,10 +13,10 @@ from synthbench.options import option
 
 @mechanism
 class SlayLaplace(QuadratureAttention):
-    r"""Only the Laplace factor of the spherical Yat kernel: features :math:`\sqrt{C \alpha_r / 4}\, PRF_r(\hat u)`.
+    r"""SLAY with the Laplace factor of its kernel alone: features :math:`\sqrt{C \alpha_r / 4}\, PRF_r(\hat u)`.
 
-    The Yat kernel is :math:`x^2 / (C - 2x) = (C^2 / 4) / (C - 2x) - C / 4 - x / 2`. Here, x is the cosine of a query
-    and a key, :math:`\hat u` the unit vector of either, and C = 2 + epsilon. If the affine terms are dropped, a
+    The spherical Yat kernel is :math:`x^2 / (C - 2x) = (C^2 / 4) / (C - 2x) - C / 4 - x / 2`. Here, x is the cosine of
+    a query and a key, :math:`\hat u` the unit vector of either, and C = 2 + epsilon. If the affine terms are dropped, a
     quadrature with nodes :math:`s_r` gives :math:`(C^2 / 4) \sum_r w_r e^{2 s_r x}`, with :math:`w_r = \alpha_r / C`
     for the Gauss–Laguerre weights :math:`\alpha_r`. Positive random features :math:`PRF_r` estimate the exponentials.
     This kernel is always positive, even at x = 0, where the Yat kernel is 0.
@@ -40,5 +40,5 @@ class SlayLaplace(QuadratureAttention):
         self.keep_positive_features(self.M, generator, scale=C**2 / 4)
 
     def features(self, x: KeyRows, side: Side) -> FeatureRows:  # noqa: ARG002 - both sides alike
-        """Compute the positive random features of all nodes, concatenated."""
+        """Compute the positive random features of all quadrature nodes, concatenated."""
         return self.exponential(unit_vectors(x))

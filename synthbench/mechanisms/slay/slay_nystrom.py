@@ -14,14 +14,15 @@ from synthbench.options import option
 
 @mechanism
 class SlayNystrom(ProductAttention):
-    r"""Anchor features, whitened: :math:`[(u \cdot a_p)^2]_p (K + \lambda I)^{-1/2}`, ⊗ positive random features.
+    r"""SLAY with whitened anchor features, :math:`[(u \cdot a_p)^2]_p (K + \lambda I)^{-1/2}`.
 
-    Here, u is the unit vector of a query or key, and the P anchors :math:`a_p` are random unit vectors. The matrix K
-    has the entries :math:`K_{pq} = (a_p \cdot a_q)^2`. With :math:`k(u) = [(u \cdot a_p)^2]_p`, the polynomial kernel
-    of a query's u and a key's v is :math:`k(u)^T (K + \lambda I)^{-1} k(v)`. This estimate of :math:`x^2`, with x the
-    cosine of u and v, is biased. As λ goes to 0, it becomes exact on the anchors, and exact everywhere if d (d + 1) / 2
-    anchors span all quadratic forms. Because of the whitening, kernel values and denominators can be negative or
-    vanish; ``guard=add``, the default, does not prevent this. All heads share the anchors.
+    The tensor product of these and positive random features gives the features. Here, u is the unit vector of a query
+    or key, and the P anchors :math:`a_p` are random unit vectors. The matrix K has the entries
+    :math:`K_{pq} = (a_p \cdot a_q)^2`. With :math:`k(u) = [(u \cdot a_p)^2]_p`, the polynomial kernel of a query's u
+    and a key's v is :math:`k(u)^T (K + \lambda I)^{-1} k(v)`. This estimate of :math:`x^2`, with x the cosine of u and
+    v, is biased. As λ goes to 0, it becomes exact on the anchors, and exact everywhere if d (d + 1) / 2 anchors span
+    all quadratic forms. Because of the whitening, kernel values and denominators can be negative or vanish;
+    ``guard=add``, the default, does not prevent this. All heads share the anchors.
 
     State: ``P * R * D * (value_dim + 1)`` numbers per head.
 

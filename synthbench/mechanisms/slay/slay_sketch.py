@@ -18,7 +18,7 @@ from synthbench.options import option
 
 @mechanism
 class SlaySketch(QuadratureAttention):
-    r"""SLAY's tensor product under a CountSketch: :math:`[\sqrt{w_r}\, S_r(\phi_{anchors} \otimes PRF_r)]_r`.
+    r"""SLAY with a CountSketch of its tensor product: :math:`[\sqrt{w_r}\, S_r(\phi_{anchors} \otimes PRF_r)]_r`.
 
     The sketch :math:`S_r` maps the P D entries of one node's tensor product to S numbers. The product is not formed:
     both factors are sketched, and the two sketches are convolved circularly. Every head and node has its own sketch;
@@ -29,7 +29,8 @@ class SlaySketch(QuadratureAttention):
     State: ``R * S * (value_dim + 1)`` numbers per head.
 
     Source: Luna et al. (2026), eq. 10 and algorithm 1, line 5, which the paper's code leaves out. The convolution
-    follows Pham & Pagh (2013). The paper does not give S; the default 64 is our choice, half of the default P D = 128.
+    follows Pham & Pagh (2013). The paper does not give S. The default 64, half of the default P D = 128, is the choice
+    made here.
     """
 
     name: ClassVar = "slay-sketch"
@@ -53,7 +54,7 @@ class SlaySketch(QuadratureAttention):
         self.exponential_sketch = nn.Buffer(count_sketch(*shape, self.D, self.S, generator=generator).flatten(0, 1))
 
     def features(self, x: KeyHeads, side: Side) -> Float[Tensor, "*batch heads length features"]:  # noqa: ARG002 - both sides alike
-        """Compute the sketches of all nodes, concatenated."""
+        """Compute the sketches of the tensor products of all quadrature nodes, concatenated."""
         unit = unit_vectors(x)
         polynomial = project(unit, self.anchors).square() / math.sqrt(self.P)
         first = project(polynomial, self.polynomial_sketch).unflatten(-1, (self.R, self.S))

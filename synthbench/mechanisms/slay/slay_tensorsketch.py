@@ -15,11 +15,11 @@ from synthbench.options import option
 
 @mechanism
 class SlayTensorsketch(ProductAttention):
-    r"""A sketch of u ⊗ u (two CountSketches of u, convolved circularly at width P) ⊗ positive random features.
+    r"""SLAY with a TensorSketch of u ⊗ u, two CountSketches convolved circularly at width P, in place of anchors.
 
-    Here, u is the unit vector of a query or key, and x is the cosine of a query and a key. The sketch is unbiased for
-    :math:`x^2`. Kernel values and denominators can be negative or vanish; ``guard=add``, the default, does not prevent
-    this. All heads share the sketches.
+    The features are the sketch ⊗ positive random features. Here, u is the unit vector of a query or key, and x is the
+    cosine of a query and a key. The sketch is unbiased for :math:`x^2`. Kernel values and denominators can be negative
+    or vanish; ``guard=add``, the default, does not prevent this. All heads share the sketches.
 
     State: ``P * R * D * (value_dim + 1)`` numbers per head.
 
@@ -43,5 +43,5 @@ class SlayTensorsketch(ProductAttention):
         self.second = nn.Buffer(count_sketch(self.head_dim, self.P, generator=generator))
 
     def polynomial(self, unit: Float[Tensor, "*batch length dim"]) -> Float[Tensor, "*batch length sketch"]:
-        """Compute the sketch of u ⊗ u."""
+        """Compute the sketch of u ⊗ u for each unit vector u."""
         return circular_convolution(project(unit, self.first), project(unit, self.second))
