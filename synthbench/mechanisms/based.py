@@ -17,7 +17,7 @@ from synthbench.options import option
 
 @mechanism
 class Based(FeatureAttention):
-    r"""The kernel :math:`1 + z + z^2 / 2`, with :math:`z = q \cdot k / \sqrt{d}`: the exponential to second order.
+    r"""Linear attention with the kernel :math:`1 + z + z^2 / 2` of :math:`z = q \cdot k / \sqrt{d}`, and local softmax.
 
     The kernel is the exponential of z to second order. The features of a query or key x are
     :math:`[1, x d^{-1/4}, vec(x x^\top) / \sqrt{2 d}]`. The kernel is never below 1/2, so the denominator, its sum over
@@ -28,8 +28,8 @@ class Based(FeatureAttention):
     gated convolution replaces each token x by :math:`conv(x) \odot (x W + b) + x`. In the bare layer, every head has
     the kernel, and there is no convolution. A rotary position encoding, if chosen, rotates all heads of the bare layer.
 
-    State: ``(1 + d + d^2) * (value_dim + 1)`` numbers for each head with the kernel above; the last ``window - 1`` keys
-    and values for each head with a window; and the last ``conv - 1`` tokens.
+    State: ``(1 + d + d^2) * (value_dim + 1)`` numbers for each head with the kernel above. Each head with a window
+    keeps its last ``window - 1`` keys and values. The convolution keeps the last ``conv - 1`` tokens.
 
     Source: Arora et al. (2024), sections 4.1 and 4.2; the code of HazyResearch/based and, for the convolution,
     HazyResearch/zoology, ``mixers/base_conv.py``. The authors' models have layers of three kinds: convolution, Taylor

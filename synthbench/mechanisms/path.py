@@ -22,7 +22,7 @@ from synthbench.options import option
 
 @mechanism
 class Path(RecurrentAttention):
-    r"""Softmax attention with a position encoding computed from the tokens between key and query.
+    r"""Softmax attention in which every token after a key, up to the query, transforms the key by a Householder matrix.
 
     Let :math:`w_t` be :math:`x_t W_1 W_2` after a causal convolution of ``conv`` taps per channel and SiLU, scaled to
     length 1 in each head. With :math:`\beta_t = 2 \sigma(x_t u + b)`, one per head,
@@ -37,8 +37,8 @@ class Path(RecurrentAttention):
     State: every key, updated at every token, and every value; and :math:`x_t W_1 W_2` of the last ``conv - 1`` tokens.
 
     Source: Yang et al. (2025), PaTH attention, section 3, and flash-linear-attention, ``layers/path_attn.py``, where
-    W_1 has 32 columns and the convolution three taps. Left out: a forget gate and a norm of q and k, both options in
-    that code.
+    W_1 has 32 columns and the convolution three taps. Not included here are a forget gate and a norm of q and k, both
+    options in that code.
     """
 
     name: ClassVar = "path"
@@ -81,7 +81,10 @@ class Path(RecurrentAttention):
         *,
         state: State | None = None,
     ) -> ValueHeads:
-        """Attend with the given directions and rates; without them, compute softmax attention."""
+        """Attend with the given directions and rates of the Householder matrices.
+
+        Without them, this is plain softmax attention.
+        """
         direction = torch.zeros_like(k) if direction is None else direction
         rate = torch.zeros_like(k[..., :1]) if rate is None else rate
         dtype, (q, k, v, w, rate) = v.dtype, map(widened, (q, k, v, direction, rate))

@@ -37,8 +37,8 @@ class Retention(RecurrentAttention):
     Source: Sun et al. (2023), eq. 5 to 8, and "retention score normalization" in section 2.2; torchscale,
     component/multiscale_retention.py. As in that code, the group norm divides each head by the root mean square of its
     channels and has no parameters. The decay takes the place of xPos's scale, so the position encoding is only a
-    rotation. The frequency of plane i of n, counted from 0, is base^(-i/n) here, as in RoPE, and base^(-i/(n - 1)) in
-    that code. Values are as wide as keys here, but twice as wide in that code.
+    rotation. The frequency of plane (pair of channels) i of n, counted from 0, is base^(-i/n) here, as in RoPE, and
+    base^(-i/(n - 1)) in that code. Values are as wide as keys here, but twice as wide in that code.
     """
 
     name: ClassVar = "retention"
@@ -100,7 +100,7 @@ class Retention(RecurrentAttention):
     def decays(
         self, rate: Float[Tensor, "heads 1 1"], queries: int, positions: Float[Tensor, "length 1"]
     ) -> Float[Tensor, "heads queries length"]:
-        """Compute the last ``queries`` rows of the matrix D of decays between positions, which is 0 for later keys."""
+        """Compute the last ``queries`` rows of the matrix D of decays from key to query, which is 0 for later keys."""
         distance = positions[len(positions) - queries :] - positions.mT
         return (rate * distance).exp().tril(len(positions) - queries)
 

@@ -17,7 +17,7 @@ from synthbench.options import option
 
 @mechanism
 class YatSpherical(YatAttention):
-    r"""The Yat kernel of unit vectors, :math:`x^2 / (2 + \epsilon - 2x)` with x = cos(q, k), divided by its sum.
+    r"""The Yat kernel of unit vectors, :math:`x^2 / (2 + \epsilon - 2x)` for x = cos(q, k), over its sum for all keys.
 
     With ``normaliser=softmax``, the weights are the softmax of ``scale`` times the kernel. With
     ``normaliser=softermax``, they are powers of the kernel divided by their sum, as in ``yat``. The default, ``sum``,

@@ -18,7 +18,10 @@ from synthbench.positions.base import PositionEncoding
 
 
 class LearnedRotation(Rotation):
-    """A rotation by position with learned parameters; the coordinates of the tokens can be replaced."""
+    """A rotation by position with learned parameters.
+
+    The coordinates of the tokens, in the attribute ``coordinates``, can be replaced.
+    """
 
     coordinates: Tensor
     num_heads: int
@@ -44,10 +47,10 @@ class LearnedRotation(Rotation):
         The measure is IR_spec of statement T8'.7 in the ESPR derivation, a manuscript that is the source of the
         position encoding ``espr``. With the spectral norm, it is
         :math:`E_\Delta \max_r |A (R(r)^T R(r + \Delta) - R_{STR}(\Delta)) A|`. Here, R(r) is this rotation at the
-        coordinates r, and :math:`R_{STR}` is the rotation without P: see :meth:`unmixed`. A projects on the first
-        ``num_active`` channels. The mean is over the offsets Δ in ``moves``; an offset is added to every coordinate.
-        The maximum is over the coordinates of the tokens here, but over a ball in the derivation. The computation is in
-        float64.
+        coordinates r, and :math:`R_{STR}` is the rotation without P: see :meth:`unmixed`. The matrix A projects on the
+        first ``num_active`` channels, those that rotate. The mean :math:`E_\Delta` is over the offsets Δ in ``moves``;
+        an offset is added to every coordinate. The maximum is over the coordinates of the tokens here, but over a ball
+        in the derivation. The computation is in float64.
         """
         whole, plain = deepcopy(self).double(), self.unmixed().double()
         whole.is_null_kept = plain.is_null_kept = True

@@ -1,4 +1,4 @@
-"""Equivariant structured positional rotations."""
+"""ESPR, equivariant structured positional rotations: a position encoding with learned rotations."""
 
 import math
 from copy import deepcopy
@@ -42,7 +42,7 @@ class MixedRotation(LearnedRotation):
         is_commuting: bool,
         is_null_kept: bool,
     ) -> None:
-        """Begin with the given frequencies and entries of the skew-symmetric matrix S, from which P is computed."""
+        """Store the initial frequencies and entries of the skew-symmetric matrix S, from which P is computed."""
         super().__init__()
         self.num_heads, self.dim = len(skew), dim
         self.num_active = 2 * len(frequencies)
@@ -91,7 +91,7 @@ class MixedRotation(LearnedRotation):
 
 
 def _block_generators(frequencies: Float[Tensor, "planes axes"]) -> Float[Tensor, "entries axes"]:
-    """Return the entries of skew-symmetric matrices, one per axis, that rotate every plane by its frequency."""
+    """Return the entries of skew-symmetric matrices, one per axis, whose exponentials rotate by ``frequencies``."""
     dim = 2 * len(frequencies)
     rows, columns = torch.triu_indices(dim, dim, offset=1)
     entries = frequencies.new_zeros(num_entries(dim), frequencies.shape[-1])
@@ -113,15 +113,15 @@ class Espr(PositionEncoding):
 
     ``null=drop``, the default, follows T4.3 and T4.4. Null channels are zeroed before and after the map, and scores are
     divided by :math:`\sqrt{2m}` in place of the mechanism's :math:`\sqrt d`. ``null=keep`` keeps all channels and the
-    mechanism's scale. Scores q·k depend on offsets only, with two exceptions: generators that do not commute, and
-    ``null=drop`` with ``order=conjugate``. In the second case, null channels are zeroed between two mixings P, so that
-    scores also depend on absolute positions.
+    mechanism's scale. Scores q·k depend on offsets between positions only, with two exceptions: generators that do not
+    commute, and ``null=drop`` with ``order=conjugate``. In the second case, null channels are zeroed between two
+    mixings P, so that scores also depend on absolute positions.
 
     With ``commuting=true``, generators are block-diagonal as in T2.5, with a learned frequency :math:`\beta` per plane
     and axis. With ``commuting=false``, each :math:`L_k` is a free skew-symmetric matrix on the active channels,
     initially block-diagonal, and R(r) is a matrix exponential per position and head. With one axis, scores then still
-    depend on offsets only; with several axes, they do not. In float32, such an R(r) deviates from a rotation by about
-    2e-3 at position 8000.
+    depend on offsets only. With several axes, they also depend on absolute positions. In float32, such an R(r) deviates
+    from a rotation by about 2e-3 at position 8000.
 
     Source: the ESPR derivation (a manuscript), its parts ("tiers") 1-4 and T8'.7, in the basis of T8'.7, where U = I
     and P takes the role of U. The derivation specifies neither m nor the initial S. Here, the option ``active`` sets m

@@ -1,4 +1,4 @@
-"""Separable translationally invariant position encodings, with a learned basis."""
+"""STRING, separable translationally invariant position encodings, with a learned basis."""
 
 from typing import ClassVar, Literal
 
@@ -66,8 +66,8 @@ class String(PositionEncoding):
     at RoPE, with S = 0. RoPE is the special case of one axis, U = I and fixed :math:`\beta`.
 
     Source: Schenck et al. (2025), Cayley-STRING; the block form is in statements T2.3 to T2.7 of the ESPR derivation (a
-    manuscript). Both sources allow any number of axes. In a head of odd width, one channel of the basis does not
-    rotate: the null part of T2.3.
+    manuscript). Both sources allow any number of coordinate axes. In a head of odd width, one channel of the basis does
+    not rotate: the null part of T2.3.
     """
 
     name: ClassVar = "string"

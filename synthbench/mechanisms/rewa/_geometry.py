@@ -217,7 +217,7 @@ class WitnessAttention(Attention):
         return tuple(width // 2 * 2 for width in self.witnesses.widths.values())
 
     def turn_by(self, rotations: Sequence[Rotation]) -> None:
-        """Set the rotations by position: one per geometry or, with ``turns=heads``, one for queries and keys."""
+        """Set the rotations by position: one per geometry or, with ``turns=heads``, one for both queries and keys."""
         if self.turns == "heads":
             super().turn_by(rotations)
             return

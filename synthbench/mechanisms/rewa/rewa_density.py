@@ -21,7 +21,7 @@ class RewaDensity(ScoreAttention):
 
     A linear map of q or k, scaled to norm 1 and shaped m x r, gives the token's factor A. The density matrix of a query
     is :math:`\rho = A A^T`, positive semi-definite with trace 1 and rank at most r. With :math:`\sigma = B B^T` for a
-    key, the fidelity is the square of the nuclear norm of the r x r matrix :math:`A^T B`, so no root of an m x m matrix
+    key, the fidelity is the square of the nuclear norm of the r x r matrix :math:`A^T B`. So no root of an m x m matrix
     is computed. The weights of a query are its fidelities divided by their sum over the keys.
 
     State: every key and value so far.

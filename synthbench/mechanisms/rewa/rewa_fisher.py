@@ -50,7 +50,7 @@ class RewaFisher(TemperedAttention, ScoreAttention):
         self.temperature = _operators.one_a_head(self.num_heads, self.tau)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute minus the distances, or minus their squares if ``power`` is 2, divided by the temperature."""
+        """Compute minus the distances of queries and keys, squared if ``power`` is 2, divided by the temperature."""
         logs = log_softmax(self.witness(q, "query"), dim=-1), log_softmax(self.witness(k, "key"), dim=-1)
         distances = fisher_rao(*logs) if self.distance == "fisher-rao" else published(*logs)
         scores: Tensor = -(distances**self.power) / self.temperature()

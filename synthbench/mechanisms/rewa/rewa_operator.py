@@ -51,7 +51,7 @@ class RewaOperator(TemperedAttention, ScoreAttention):
         self.temperature = _operators.one_a_head(self.num_heads, self.tau)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute minus the distances, or minus their squares if ``power`` is 2, divided by the temperature."""
+        """Compute minus the distances of queries and keys, squared if ``power`` is 2, divided by the temperature."""
         a = _operators.factors(self.witness(q, "query"), self.r)
         b = _operators.factors(self.witness(k, "key"), self.r)
         norms = _operators.hilbert_schmidt_norms(a), _operators.hilbert_schmidt_norms(b)

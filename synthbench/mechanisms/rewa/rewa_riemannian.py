@@ -25,9 +25,9 @@ def trapezoid_distance(
     r"""Compute the length of the chord h = x - y for every pair, under the mean of the metric tensors at its ends.
 
     This length, :math:`\sqrt{h^T (G(x) + G(y)) h / 2}` with the metric tensor G, is the geodesic distance up to an
-    error of third order in h; with the tensor of one end alone, the error would be of second order. It is symmetric and
-    positive, but may violate the triangle inequality for long chords. It is computed by matrix products over dim²
-    features, and no tensor of queries x keys x dim is formed.
+    error of third order in h. With the tensor of one end alone, the error would be of second order. The length is
+    symmetric and positive, but may violate the triangle inequality for long chords. It is computed by matrix products
+    over dim² features, and no tensor of queries x keys x dim is formed.
     """
     squared = (_quadratic(x, x_metric, y) + _quadratic(y, y_metric, x).mT) / 2
     rounding = torch.finfo(x.dtype).eps * (_norm(x, x_metric).unsqueeze(-1) + _norm(y, y_metric).unsqueeze(-2)).detach()
@@ -36,7 +36,7 @@ def trapezoid_distance(
 
 
 def _quadratic(x: Tensor, metric: Tensor, y: Tensor) -> Tensor:
-    """Compute (x - y)ᵀ G(x) (x - y) for every pair, as a sum of products of single factors, where G is ``metric``."""
+    """Compute (x - y)ᵀ G(x) (x - y), with G(x) in ``metric``, for every pair, by expanding the product."""
     lowered = (metric @ x.unsqueeze(-1)).squeeze(-1)
     outer = y.unsqueeze(-1) * y.unsqueeze(-2)
     return _norm(x, metric).unsqueeze(-1) - 2 * lowered @ y.mT + metric.flatten(-2) @ outer.flatten(-2).mT
@@ -89,7 +89,7 @@ class RewaRiemannian(TemperedAttention, ScoreAttention):
         return root @ root.mT + FLOOR * identity
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute minus the distance of every pair, or minus its square if ``power`` is 2, over the temperature."""
+        """Compute minus the distances of queries and keys, squared if ``power`` is 2, divided by the temperature."""
         x, y = self.witness(q, "query"), self.witness(k, "key")
         distances = trapezoid_distance(x, self.metric_tensor(x), y, self.metric_tensor(y))
         temperature: Tensor = self.temperature()

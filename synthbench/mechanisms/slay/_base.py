@@ -75,11 +75,11 @@ class QuadratureAttention(FeatureAttention):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ProductAttention(QuadratureAttention):
-    r"""Attention by the tensor product of features for :math:`x^2` and positive random features for exponentials.
+    r"""Linear attention by features for :math:`x^2` ⊗ positive random features for exponentials of x.
 
-    Here, x is the cosine between a query and a key. The two factors of the product are kept separate. A subclass
-    defines the polynomial factor, the features for :math:`x^2`, as in one row of table 1 of the SLAY paper (Luna et
-    al., 2026).
+    Here, x is the cosine between a query and a key. The two factors of this tensor product are kept separate. A
+    subclass defines the polynomial factor, the features for :math:`x^2`, as in one row of table 1 of the SLAY paper
+    (Luna et al., 2026).
     """
 
     dimension: ClassVar[str]

@@ -56,7 +56,10 @@ class Slay(ProductAttention):
         return cosines.square() / math.sqrt(self.P)
 
     def own_kernel(self, dtype: torch.dtype) -> kernels.Form | None:
-        """Return the GPU kernel; None for too many anchors or features, or for heads too narrow for bfloat16."""
+        """Return SLAY's GPU kernel.
+
+        The result is None if the kernel does not support so many anchors or features, or heads so narrow in bfloat16.
+        """
         if self.P > kernels.MAX_ANCHORS or self.directions.shape[-1] > kernels.MAX_FEATURES:
             return None
         if dtype == torch.bfloat16 and self.head_dim < kernels.MIN_SLAY_WIDTH_BFLOAT16:

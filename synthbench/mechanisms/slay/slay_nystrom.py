@@ -16,13 +16,13 @@ from synthbench.options import option
 class SlayNystrom(ProductAttention):
     r"""SLAY with whitened anchor features, :math:`[(u \cdot a_p)^2]_p (K + \lambda I)^{-1/2}`.
 
-    The tensor product of these and positive random features gives the features. Here, u is the unit vector of a query
-    or key, and the P anchors :math:`a_p` are random unit vectors. The matrix K has the entries
-    :math:`K_{pq} = (a_p \cdot a_q)^2`. With :math:`k(u) = [(u \cdot a_p)^2]_p`, the polynomial kernel of a query's u
-    and a key's v is :math:`k(u)^T (K + \lambda I)^{-1} k(v)`. This estimate of :math:`x^2`, with x the cosine of u and
-    v, is biased. As λ goes to 0, it becomes exact on the anchors, and exact everywhere if d (d + 1) / 2 anchors span
-    all quadratic forms. Because of the whitening, kernel values and denominators can be negative or vanish;
-    ``guard=add``, the default, does not prevent this. All heads share the anchors.
+    The features are these anchor features ⊗ positive random features. Here, u is the unit vector of a query or key, and
+    the P anchors :math:`a_p` are random unit vectors. The matrix K has the entries :math:`K_{pq} = (a_p \cdot a_q)^2`.
+    With :math:`k(u) = [(u \cdot a_p)^2]_p`, the polynomial kernel of a query's u and a key's v is
+    :math:`k(u)^T (K + \lambda I)^{-1} k(v)`. This estimate of :math:`x^2`, with x the cosine of u and v, is biased. As
+    λ goes to 0, it becomes exact on the anchors, and exact everywhere if d (d + 1) / 2 anchors span all quadratic
+    forms. Because of the whitening, kernel values and denominators can be negative or vanish. The default ``guard=add``
+    adds a small number to the denominator, which does not prevent this. All heads share the anchors.
 
     State: ``P * R * D * (value_dim + 1)`` numbers per head.
 

@@ -23,8 +23,8 @@ class SlaySketch(QuadratureAttention):
     The sketch :math:`S_r` maps the P D entries of one node's tensor product to S numbers. The product is not formed:
     both factors are sketched, and the two sketches are convolved circularly. Every head and node has its own sketch;
     all heads share the anchors. The expected kernel equals the expected kernel of ``slay``, including the bias of the
-    anchors. Because of the sketch, kernel values and denominators can be negative; ``guard=add``, the default, does not
-    prevent this.
+    anchors. Because of the sketch, kernel values and denominators can be negative. The default ``guard=add`` adds a
+    small number to the denominator, which does not prevent this.
 
     State: ``R * S * (value_dim + 1)`` numbers per head.
 

@@ -19,7 +19,8 @@ class SlayTensorsketch(ProductAttention):
 
     The features are the sketch ⊗ positive random features. Here, u is the unit vector of a query or key, and x is the
     cosine of a query and a key. The sketch is unbiased for :math:`x^2`. Kernel values and denominators can be negative
-    or vanish; ``guard=add``, the default, does not prevent this. All heads share the sketches.
+    or vanish. The default ``guard=add`` adds a small number to the denominator, which does not prevent this. All heads
+    share the sketches.
 
     State: ``P * R * D * (value_dim + 1)`` numbers per head.
 
