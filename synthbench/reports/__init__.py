@@ -1,4 +1,4 @@
-"""Reports: turn rows of the store into Markdown, LaTeX, CSV, JSON, BibTeX, figures and an HTML page.
+"""Reports: turn results of runs (rows of the store) into Markdown, LaTeX, CSV, JSON, BibTeX, figures and an HTML page.
 
 Only ``folder.write`` writes files.
 

@@ -1,11 +1,11 @@
 """Statistics over many tasks: one number per mechanism, such as its mean skill, with an interval.
 
-There are two kinds of intervals. An interval *over seeds* treats tasks as fixed: it is for the value that infinitely
-many runs of the same tasks would give. An interval *over tasks* treats tasks as a sample: it is for the value over all
-similar tasks. Skills are in [0, 1], in an array [mechanisms, tasks, seeds]; NaN pads cells (a mechanism on a task) with
-fewer runs than others. Every cell has at least one run, and a failed run has skill 0 (chance level). All categories
-have equal weight, and so do the tasks within a category. ``studies/error_rates`` simulates how often the intervals
-cover the true value.
+There are two kinds of 95 % intervals. An interval *over seeds* treats tasks as fixed, and is for the value that
+infinitely many runs on the same tasks would give. An interval *over tasks* treats tasks as a sample, and is for the
+value over all similar tasks. Skills, from 0 (chance level) to 1 (the best possible score), are in an array [mechanisms,
+tasks, seeds]. Every mechanism has at least one run of each task; NaN stands for the runs that it lacks. A failed run
+has skill 0. All categories of tasks have equal weight, and so do the tasks within a category. ``studies/error_rates``
+simulates how often the intervals contain the true value.
 """
 
 import math
@@ -30,7 +30,7 @@ TIE = 0.02
 
 
 class Interval(NamedTuple):
-    """An estimate and the ends of its 95 % interval; an unknown end is NaN."""
+    """An estimate and the two ends of its 95 % interval; an unknown number is NaN."""
 
     value: float
     low: float
@@ -41,7 +41,10 @@ UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
 class Rank(NamedTuple):
-    """The rank of a mechanism, with an interval: 1 is best, and mechanisms with equal means share the better rank."""
+    """The rank of a mechanism, with an interval of ranks.
+
+    Rank 1 is the best, and mechanisms with equal mean skills share the better rank.
+    """
 
     value: int
     low: int
@@ -51,28 +54,35 @@ class Rank(NamedTuple):
 
     @property
     def ends(self) -> str:
-        """The interval as printed: ``2-5``, or ``2`` if both ends are equal."""
+        """The interval of ranks as text: ``2-5``, or ``2`` if both ends are equal."""
         return f"{self.low}-{self.high}" if self.low < self.high else str(self.low)
 
 
 def balanced(categories: Sequence[str]) -> PerTask:
     """Return one weight per task, given the category of each task.
 
-    All categories weigh the same, and so do the tasks within a category. The weights sum to 1.
+    Every category has the same total weight, shared equally by its tasks. The weights sum to 1.
     """
     sizes = {category: categories.count(category) for category in categories}
     return np.array([1 / (len(sizes) * sizes[category]) for category in categories])
 
 
 def by_category(categories: Sequence[str]) -> dict[str, Bool[np.ndarray, " tasks"]]:
-    """Map each category to a boolean mask that selects its tasks; categories are in the order of their first tasks."""
+    """Map each category to a mask of tasks, True for its own; categories are in the order of their first tasks."""
     return {name: np.array([category == name for category in categories]) for name in dict.fromkeys(categories)}
 
 
 def t_interval(value: float, error: float, dof: float, *, low: float = 0.0, high: float = 1.0) -> Interval:
-    """Return a value with its 95 % t interval, given the standard error and its degrees of freedom.
+    """Return a value with its 95 % interval by Student's t distribution.
 
     The interval is clipped to [``low``, ``high``]. Its ends are NaN if the value or its standard error is NaN.
+
+    Args:
+        value: The estimate.
+        error: Standard error of the estimate.
+        dof: Degrees of freedom of the standard error.
+        low: Lowest possible value.
+        high: Highest possible value.
 
     Source: Student (1908).
     """
@@ -89,7 +99,7 @@ def over_runs(
 ) -> Interval:
     """Return the mean of ``values`` (one per run) with its 95 % t interval, clipped to [``low``, ``high``].
 
-    The ends are NaN for a single value. Without values, the mean is NaN as well.
+    The ends of the interval are NaN for a single value. Without values, the mean is NaN as well.
     """
     if not len(values):
         return UNKNOWN
@@ -100,10 +110,10 @@ def over_runs(
 def over_seeds(skills: Skills, weights: PerTask, prior: Prior | None = None, *, low: float = 0.0) -> list[Interval]:
     """Return the weighted mean skill of every mechanism, with an interval over seeds (tasks are fixed).
 
-    The squared standard error is the sum over tasks of weight² · variance of a run / number of runs. If a mechanism has
-    a single run of a task, the variance is estimated from the mechanisms with several runs of that task. If there are
-    none, ``prior`` has the variance; without ``prior``, the ends are NaN. ``weights`` sum to 1, and ``low`` is the
-    lowest possible mean.
+    The squared standard error is the sum over tasks of weight² · variance of one run / number of runs. If a mechanism
+    has a single run of a task, the variance is estimated from mechanisms with several runs of that task. If no
+    mechanism has several, the variance of ``prior`` is used; without ``prior``, the ends of the interval are NaN.
+    ``weights`` has one weight per task, with sum 1, and ``low`` is the lowest possible mean.
     """
     errors, of_errors = _over_seeds(skills, weights, prior)
     return [
@@ -113,20 +123,20 @@ def over_seeds(skills: Skills, weights: PerTask, prior: Prior | None = None, *, 
 
 
 def possibly_best(skills: Skills, weights: PerTask, prior: Prior | None = None) -> Bool[np.ndarray, " mechanisms"]:
-    """Return True for each mechanism that may have the highest weighted mean skill.
+    """Return a flag per mechanism: True if it may have the highest weighted mean skill.
 
     With 95 % confidence, the best mechanism is among those marked True. A mechanism is marked False if another one has
-    a significantly higher mean. The test is one-sided, at 5 % divided by the number of other mechanisms. Its only
-    source of chance is the seed: the tasks are exactly these.
+    a significantly higher mean. The test is one-sided, at 5 % divided by the number of other mechanisms. It treats
+    tasks as fixed and seeds as random.
 
     Args:
         skills: Skills of the mechanisms to compare.
         weights: Weight of each task.
         prior: Variance of skill over seeds, for tasks where no mechanism has two runs. If there is such a task and
-            ``prior`` is None, any mechanism may be the best.
+            ``prior`` is None, every mechanism is marked True.
 
-    Source: Hsu (1981), multiple comparisons with the best. Here, the bound is Bonferroni's,
-    and a comparison of two mechanisms uses the smaller of their degrees of freedom.
+    Source: Hsu (1981), multiple comparisons with the best. Unlike there, Bonferroni's bound corrects for several
+    comparisons. A comparison has the smaller degrees of freedom of its two mechanisms.
     """
     errors, dof = map(np.array, _over_seeds(skills, weights, prior))
     means = np.nanmean(skills, axis=2) @ weights
@@ -139,12 +149,12 @@ def possibly_best(skills: Skills, weights: PerTask, prior: Prior | None = None) 
 
 
 def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask) -> float:
-    """Return the p value of the weighted mean of ``differences``, treating tasks as fixed and seeds as random.
+    """Test if the weighted mean of ``differences`` is 0, and return the p value; tasks are fixed, and seeds are random.
 
     ``differences`` has the difference of skill between two mechanisms, by task and seed. The two-sided t test matches
     the interval of :func:`over_seeds`. If no task's difference varies between seeds, a t test would give p = 0. Then p
-    is ``2 ** (1 - num_seeds)``, the smallest p value of a sign-flip test over the seeds. The result is 1 if the mean
-    difference is 0, and NaN with fewer than two seeds.
+    is ``2 ** (1 - num_seeds)``, the smallest p value of a test that flips signs of the seeds' differences. The result
+    is 1 if the mean difference is 0, and NaN with fewer than two seeds.
     """
     num_seeds = differences.shape[1]
     if num_seeds < 2:
@@ -159,10 +169,10 @@ def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask
 def over_tasks(values: PerTask, categories: Sequence[str]) -> Interval:
     """Return the mean of ``values`` (one per task), with an interval that treats tasks as a sample.
 
-    All categories have equal weight, and the categories are fixed. The variance between tasks is taken to be the same
-    in all categories, so even a category of one task has a standard error.
+    All categories have equal weight, and are treated as fixed. The variance between the tasks of a category is taken to
+    be the same in all categories, so even a category of one task has a standard error.
 
-    The ends are NaN if ``num_tasks - num_categories`` is below 2.
+    The ends of the interval are NaN unless there are at least two more tasks than categories.
     """
     error, dof = _error_over_tasks(values[None], categories)
     return t_interval(float(balanced(categories) @ values), float(error[0]), dof)
@@ -171,9 +181,10 @@ def over_tasks(values: PerTask, categories: Sequence[str]) -> Interval:
 def interquartile_means(skills: Skills, weights: PerTask, prior: Prior | None = None) -> list[Interval]:
     """Return the weighted interquartile mean of every mechanism's runs, with an interval over seeds (tasks are fixed).
 
-    The interquartile mean is over only the middle half of the runs. So its standard error is twice the standard error
-    of the mean of all runs, clipped to the quartiles. If a mechanism has a single run of a task, the variance is
-    estimated from other mechanisms' runs of the task. If each mechanism has a single run, ``prior`` has the variance.
+    The interquartile mean averages only the middle half of the runs. So its standard error is twice that of the mean
+    over all runs, with skills clipped to the quartiles. If a mechanism has a single run of a task, the variance is
+    estimated from other mechanisms' runs of the task. If every mechanism has a single run of the task, the variance of
+    ``prior`` is used.
 
     Source: Agarwal et al. (2021), section 4.3; Tukey & McLaughlin (1963) for the error of a trimmed mean.
     """
@@ -206,15 +217,16 @@ def reached(
 
 
 def solved_rates(is_solved: Skills, weights: PerTask) -> list[Interval]:
-    """Return the weighted share of runs that solved their task, with an interval over seeds (tasks are fixed).
+    """Return each mechanism's weighted share of runs that solved their task, with an interval over seeds.
+
+    The interval is computed by :func:`over_seeds`. It is widened to include Wilson's interval of a proportion if the
+    variance over seeds is unreliable. It is unreliable if fewer than five runs solved their task, fewer than five did
+    not solve it, or all runs of each task had the same outcome.
 
     Args:
-        is_solved: 1 for a run that solved its task and 0 for any other, as returned by :func:`reached`.
+        is_solved: 1 for a run that solved its task, 0 for any other and NaN for a missing run, as returned by
+            :func:`reached`.
         weights: Weight of each task.
-
-    The interval is computed by :func:`over_seeds`. It is widened to include Wilson's interval of a proportion if
-    variances are unreliable. They are unreliable if fewer than five runs solved their task, fewer than five did not
-    solve it, or all runs of each task had the same outcome.
     """
     num_runs = _num_runs(is_solved)
     num_worth = 1 / (weights**2 / num_runs).sum(axis=1)
@@ -231,7 +243,8 @@ def solved_rates(is_solved: Skills, weights: PerTask) -> list[Interval]:
 def _reaching_wilsons(interval: Interval, num_worth: float) -> Interval:
     """Widen the interval of a proportion to include Wilson's interval for ``num_worth`` trials.
 
-    Source: Wilson (1927); Kish (1965) for ``num_worth``, the effective number of weighted trials, (Σ w)² / Σ w².
+    Source: Wilson (1927); Kish (1965) for ``num_worth``, the effective number of weighted trials, (Σ w)² / Σ w² for
+    weights w.
     """
     z = float(special.ndtri((1 + CONFIDENCE) / 2))
     centre = (interval.value + z**2 / (2 * num_worth)) / (1 + z**2 / num_worth)
@@ -250,9 +263,10 @@ def _reaching_wilsons(interval: Interval, num_worth: float) -> Interval:
 def ranks(skills: Skills, categories: Sequence[str]) -> list[Rank]:
     """Rank every mechanism by mean skill, with simultaneous 95 % intervals that treat tasks as a sample.
 
-    All categories have equal weight. The best rank in an interval comes right after all mechanisms that are certainly
-    better, and the worst rank right before all that are certainly worse. A difference of means is certain if its
-    interval, simultaneous over all pairs, excludes 0. With too few tasks for an interval, no difference is certain.
+    All categories have equal weight. The best rank in a mechanism's interval is 1 + the number of mechanisms that are
+    certainly better. The worst rank is the number of all mechanisms − the number that are certainly worse. A mechanism
+    is certainly better than another if the interval of their difference, simultaneous over all pairs, lies above 0.
+    With too few tasks for an interval, no difference is certain.
 
     Source: Mogstad et al. (2024) for ranks from simultaneous intervals. The intervals of differences follow Tukey, with
     one standard error per pair of mechanisms, estimated from the pair's differences on the tasks.
@@ -283,7 +297,7 @@ def probability_of_improvement(
 ) -> Interval:
     """Return the chance that a run of the first mechanism beats a run of the second on a random task.
 
-    The interval treats tasks as a sample. All categories have equal weight. If one of the two mechanisms seldom
+    The 95 % interval treats tasks as a sample. All categories have equal weight. If one of the two mechanisms seldom
     wins, the interval is widened to include Wilson's interval. Runs whose skills differ by less than ``ties`` (one
     number, or one per task) are tied, and a tie counts as half a win.
 
@@ -304,7 +318,7 @@ def probability_of_improvement(
 def profile(
     skills: Float[np.ndarray, "tasks seeds"], weights: PerTask, thresholds: Float[np.ndarray, " thresholds"]
 ) -> Float[np.ndarray, " thresholds"]:
-    """Return a mechanism's performance profile: the weighted share of its runs that reach each threshold.
+    """Return a mechanism's performance profile: the weighted share of its runs that reach each threshold of skill.
 
     Source: Agarwal et al. (2021), section 4.2, the run-score distribution.
     """
@@ -318,7 +332,7 @@ def _num_runs(skills: Skills) -> PerCell:
 
 
 def _of_runs(skills: Skills, prior: Prior | None) -> tuple[PerCell, PerCell]:
-    """Return the variance of one run for each mechanism and task, and the variance's degrees of freedom.
+    """Return the variance of one run over seeds for each mechanism and task, and the variance's degrees of freedom.
 
     On a task where no mechanism has two runs, both numbers are taken from ``prior``.
     """
@@ -336,7 +350,7 @@ def _over_seeds(skills: Skills, weights: PerTask, prior: Prior | None) -> tuple[
 def _error_over_seeds(
     variance: PerCell, dof: PerCell, num_runs: PerCell, weights: PerTask
 ) -> tuple[list[float], list[float]]:
-    """Return the standard error of each mechanism's weighted mean over tasks, and the error's degrees of freedom.
+    """Return the standard error of each mechanism's weighted mean over fixed tasks, and its degrees of freedom.
 
     Source: Satterthwaite (1946).
     """
@@ -349,7 +363,10 @@ def _error_over_seeds(
 
 @lru_cache
 def _farthest_quantile(num_means: int, dof: float) -> float:
-    """Return the 95 % quantile of the largest t value of any pair of equal means: the studentised range over √2."""
+    """Return the 95 % quantile of the largest t value of any two among ``num_means`` means of equal expectation.
+
+    It is the quantile of the studentised range, divided by √2.
+    """
     from scipy import stats  # noqa: PLC0415 - three quarters of a second, and only a ranking needs it
 
     return float(stats.studentized_range.ppf(CONFIDENCE, num_means, dof)) / math.sqrt(2)
@@ -358,7 +375,10 @@ def _farthest_quantile(num_means: int, dof: float) -> float:
 def _error_over_tasks(
     values: Float[np.ndarray, "rows tasks"], categories: Sequence[str]
 ) -> tuple[Float[np.ndarray, " rows"], float]:
-    """Return standard errors of means over tasks (categories weigh the same), and degrees of freedom; NaN below 2."""
+    """Return the standard error of each row's mean over tasks, and the degrees of freedom of these errors.
+
+    Categories have equal weight. All results are NaN with fewer than two degrees of freedom.
+    """
     of_category = np.array(list(by_category(categories).values()), dtype=float)
     sizes = of_category.sum(axis=1)
     dof = len(categories) - len(sizes)

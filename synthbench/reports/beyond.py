@@ -1,4 +1,4 @@
-"""Tests beyond the trained length: skill on sequences with 2 and 4 times the tokens of the longest trained ones."""
+"""Tests beyond the trained length: skill on sequences 2 and 4 times as long as the longest ones in training."""
 
 from collections.abc import Callable
 
@@ -17,9 +17,10 @@ CAPTION = (
 
 
 def beyond_table(cells: Cells) -> Table | None:
-    """Tabulate mean skill on the longest trained level and on longer sequences, with a line for each tested mechanism.
+    """Tabulate the mean skill of each tested mechanism on the longest trained level and on longer sequences.
 
-    The result is None if tasks have no levels, or if no run was tested beyond the trained length.
+    A level is one difficulty of a task. The result is None if tasks have no levels, or if no run was tested beyond the
+    trained length.
     """
     skills = {mechanism: _skills(cells, mechanism) for mechanism in cells.mechanisms}
     shown = [mechanism for mechanism in cells.mechanisms if skills[mechanism]]
@@ -46,9 +47,10 @@ def beyond_table(cells: Cells) -> Table | None:
 
 
 def _skills(cells: Cells, mechanism: MechanismFacts) -> list[list[float]]:
-    """Return a list of mean skills over seeds for each task with runs that were tested beyond the trained length.
+    """Return a list of mean skills over seeds for each task where the mechanism was tested beyond the trained length.
 
-    The first skill is on the longest trained level. A skill for each of ``FACTORS`` follows, NaN if not tested.
+    The first skill of a list is on the longest trained level (difficulty of the task). A skill for each multiple of its
+    length in ``FACTORS`` follows, NaN if not tested.
     """
     found = []
     for task in cells.tasks:

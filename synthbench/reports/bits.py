@@ -1,7 +1,7 @@
-"""Tables of tasks scored in bits per token, with intervals over seeds.
+"""Tables of tasks that are scored in bits per token (fewer are better), with intervals over seeds.
 
-Each table has a column per kind of predicted token, a row per mechanism, and a row per reference (a predictor without
-a mechanism).
+Each table has a column per kind of predicted token, a row per mechanism, and a row per reference (a predictor without a
+mechanism).
 """
 
 import json
@@ -40,14 +40,17 @@ CAPTION = (
 
 
 def bits_tables(cells: Cells) -> tuple[Table, ...]:
-    """Make one table per task: a row per mechanism, fewest bits first, then a row per reference (no mechanism)."""
+    """Make one table per task: a row per mechanism, the fewest bits first, then a row per reference.
+
+    A reference is a simple predictor without a mechanism, such as a bigram model.
+    """
     return tuple(
         _table(cells.among([task]), task, f"bits-{number}") for number, task in enumerate(cells.tasks, start=1)
     )
 
 
 def bits_verdict(cells: Cells) -> str:
-    """Name, for each task, the mechanism with the fewest bits per token, and the mechanisms not shown to need more."""
+    """Say for each task which mechanism needs the fewest bits per token, and which are not shown to need more."""
     return " ".join(_verdict(cells.among([task]), task) for task in cells.tasks)
 
 
@@ -110,7 +113,10 @@ def _table(cells: Cells, task: TaskFacts, name: str) -> Table:
 
 
 def of_kind(cells: Cells, kind: str) -> Cells:
-    """Replace scores by the negative bits per token on tokens of one kind; runs without that metric get no score."""
+    """Return a copy of ``cells`` whose scores are the negative bits per token on tokens of one kind.
+
+    A run without this metric has no score in the copy.
+    """
     estimates = {}
     for key, estimate in cells.estimates.items():
         bits = {seed: metrics.get(f"{kind}.bits") for seed, metrics in estimate.metrics.items()}
@@ -125,15 +131,15 @@ def _bits_cell(cells: Cells, task: TaskFacts, mechanism: MechanismFacts) -> Cell
 
 
 def _candidates(cells: Cells, task: TaskFacts) -> list[MechanismFacts]:
-    """Return the mechanisms that can be the best, fewest bits first: all that have a score, except controls.
+    """Return the mechanisms that can be called the best on a task, the one with the fewest bits first.
 
-    Controls are references that do not learn to mix tokens.
+    They are all that have a score, except controls, which are references that do not learn to mix tokens.
     """
     return [one for one in cells.ranked(task) if one.family != CONTROL and cells.cell(task, one).n]
 
 
 def _tied(cells: Cells, best: MechanismFacts, others: Sequence[MechanismFacts]) -> frozenset[Key]:
-    """Return the keys of the mechanisms not shown to differ from the best; empty with fewer than two seeds."""
+    """Return the keys of ``others`` that no test shows to differ from ``best``; empty with fewer than two seeds."""
     if len(cells.seeds) < 2:
         return frozenset()
     p = holm(pair_tests(cells.scores, is_paired=shares_seeds(cells.scores)).p[0])

@@ -1,4 +1,7 @@
-"""Make all files of a report, text and pictures, from rows (one per run). ``report.py`` chooses the tables."""
+"""Make all files of a report, text and pictures, from the results of runs (rows).
+
+``report.py`` decides which tables they contain.
+"""
 
 from collections.abc import Callable, Collection
 
@@ -27,11 +30,11 @@ def build(
 ) -> dict[str, str | bytes]:
     """Make all files of a report on the newest version of a suite.
 
-    The text depends only on the rows, not on their order, the time, the time zone, the locale or the machine. The
-    pictures depend on the version of matplotlib as well.
+    The texts depend only on the rows (one per run), not on their order, the time, the time zone, the locale or the
+    machine. The pictures depend on the version of matplotlib as well.
 
     Args:
-        rows: Rows of a store of results, of any suites.
+        rows: Rows of a store of results; rows of other suites are ignored.
         curves: Learning curves of any runs. None: the report shows no curves.
         suite: Name of the suite.
         formats: Names from ``FORMATS``. Default: all.
@@ -112,14 +115,17 @@ def _json_files(report: Report, _files: Files) -> Files:
 
 
 def _facts(task: TaskFacts) -> dict[str, object]:
-    """Return the facts of a task for JSON, with its levels (``ladder``) if it has any."""
+    """Return the facts of a task as a dictionary for JSON; ``ladder`` has its levels (difficulties), if it has any."""
     facts = task._asdict()
     ladder, *_ = (facts.pop(name) for name in ("ladder", "is_in_bits"))
     return facts | ({"ladder": ladder._asdict()} if ladder else {})
 
 
 def _tables(report: Report, kinds: Collection[str], *, of_categories: bool) -> Files:
-    """Write either the pages of the categories or all other pages of tables, in the file formats ``kinds``: md, tex."""
+    """Write pages of tables in the file formats ``kinds`` (``md``, ``tex``).
+
+    They are either the pages of the categories or all other pages.
+    """
     make: dict[str, Callable[[Page], str]] = {
         "md": lambda page: markdown.document(page.title, page.tables, page.introduction),
         "tex": lambda page: latex.document(page.tables, report.selection.suite),

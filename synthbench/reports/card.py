@@ -1,4 +1,4 @@
-"""Scores of one mechanism for a README, and of several mechanisms in a LaTeX table as narrow as a paper's column."""
+"""Scores of one mechanism for a README, and of several mechanisms in a LaTeX table one column of a paper wide."""
 
 import math
 from typing import Any
@@ -16,9 +16,9 @@ from synthbench.reports.verdicts import MARGIN
 
 
 def card(report: Report, name: str) -> str:
-    """Summarize the scores of a mechanism in half a page of Markdown.
+    """Summarise the scores of a mechanism in half a page of Markdown.
 
-    There is a column for each condition that has rows: stock (as published) or bare (recurrence or attention scores
+    Each condition of its layer that was run has a column: stock (as published) or bare (recurrence or attention scores
     alone).
 
     Args:
@@ -26,8 +26,8 @@ def card(report: Report, name: str) -> str:
         name: Name or label of the mechanism.
 
     Raises:
-        UnknownName: If no row of the suite has the mechanism.
-        UsageError: If the suite has no ranking (its tasks are scored in bits).
+        UnknownName: If the suite has no run of the mechanism.
+        UsageError: If the suite has no ranking (all its tasks are scored in bits).
     """
     board = ranked_board(report)
     names = {one.name: one.label.removesuffix(" (bare)") for one in report.cells.mechanisms}
@@ -61,7 +61,10 @@ def card(report: Report, name: str) -> str:
 
 
 def _facts(section: Any, num_ranked: int) -> list[str]:
-    """List the facts of a mechanism in one condition (stock or bare), from its section of the HTML page."""
+    """List the facts of a mechanism in one condition, as they stand in its section of the HTML page.
+
+    The condition of its layer is stock (as published) or bare (stripped).
+    """
     line, facts = section.board, section.facts
     return [
         *map(in_words, (line.skill, *line.parts)),
@@ -76,11 +79,11 @@ def _facts(section: Any, num_ranked: int) -> list[str]:
 def compact(report: Report) -> str:
     """Write a LaTeX table as narrow as one column of a paper, with the user's mechanisms last.
 
-    Scores by category stand above capacities (the loads at half skill).
+    The upper lines have scores by category, and the lower ones have capacities (loads at half skill).
 
     Raises:
-        UsageError: If the suite has no ranking (its tasks are scored in bits), or there is no category with a
-            mechanism that ran all its ranked tasks.
+        UsageError: If the suite has no ranking (all its tasks are scored in bits), or no mechanism ran all ranked tasks
+            of any category.
     """
     board = ranked_board(report)
     parts = {name: part for name, part in board.parts.items() if part.tasks}

@@ -1,4 +1,4 @@
-"""Cells made from rows (one per run): a cell has the scores of one mechanism on one task, by seed.
+"""Cells, the results of one mechanism on one task by seed, made from rows (one per run).
 
 The facts about each task and mechanism are read from the rows too.
 """
@@ -31,7 +31,7 @@ Key = tuple[Any, ...]
 
 
 class TaskFacts(NamedTuple):
-    """A task at one size, as the rows of its runs describe it."""
+    """A task at one size, with the facts that its runs record."""
 
     key: Key
     label: str
@@ -54,12 +54,16 @@ class TaskFacts(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """Ceiling (score of the best predictor) − floor (score of the best predictor without input)."""
+        """Difference between the ceiling (best possible score) and the floor (best score without seeing the input)."""
         return self.ceiling - self.floor
 
 
 class MechanismFacts(NamedTuple):
-    """A mechanism in one setting (arguments or matched size), with one block and one position encoding, as rows say."""
+    """A mechanism with its setting, block and position encoding, as its runs record them.
+
+    The setting is its arguments or, if it was rescaled to a given size, that size. The block holds the layers around
+    it.
+    """
 
     key: Key
     label: str
@@ -93,18 +97,18 @@ class MechanismFacts(NamedTuple):
 
     @property
     def block(self) -> str:
-        """The block around the mechanism: name and options, as in ``aether:norm=pre``."""
+        """The block (the layers around the mechanism) with its options, as in ``aether:norm=pre``."""
         return str(self.key[1])
 
     @property
     def positions(self) -> str:
-        """The position encoding: name and options, as in ``rope:base=500``."""
+        """The position encoding with its options, as in ``rope:base=500``."""
         return str(self.key[2])
 
 
 @dataclass(frozen=True)
 class CellStats:
-    """The results of one mechanism on one task, by seed. Scores are fractions in [0, 1], or negative bits per token."""
+    """The results of one mechanism on one task, by seed. Scores are in [0, 1], or are negative bits per token."""
 
     scores: dict[int, float] = field(default_factory=dict)
     """Scores of the successful runs, by seed."""
@@ -122,25 +126,30 @@ class CellStats:
 
     @cached_property
     def levels(self) -> list[list[LevelScore]]:
-        """Results on all levels of each successful run; empty if the task has no levels."""
+        """Results of each successful run on all levels (difficulties) of the task; empty if the task has no levels."""
         return [levels for metrics in self.metrics.values() if (levels := scored_levels(metrics))]
 
     @cached_property
     def loads_at_half(self) -> list[float]:
-        """Load at half skill of each run: ``inf`` if skill stays at one half or above, 0 if it starts below."""
+        """Load (such as a number of pairs to remember) at which each run's skill falls to one half.
+
+        It is ``inf`` if skill stays at one half or above on all levels, and 0 if it is below one half on the first
+        level.
+        """
         return list(map(load_at_half, self.levels))
 
     @property
     def load_at_half(self) -> float:
-        """The capacity: median over seeds of the load at half skill; NaN without results on levels.
+        """The capacity: median over seeds of the load at which skill falls to one half; NaN without results on levels.
 
-        If there are two middle values, the median is the lower one, since a mean with ``inf`` would not be a load.
+        If there are two middle values, the median is the lower one, since the mean of a load and ``inf`` would not be a
+        load.
         """
         return median_low(self.loads_at_half) if self.levels else math.nan
 
     @property
     def num_failed(self) -> int:
-        """Number of seeds that have a row but no score."""
+        """Number of seeds whose run has no score."""
         return len(self.runs) - self.n
 
     @property
@@ -150,12 +159,15 @@ class CellStats:
 
     @cached_property
     def mean(self) -> float:
-        """Mean score over seeds; NaN without a score."""
+        """Mean score over seeds; NaN if no run has a score."""
         return float(np.mean(list(self.scores.values()))) if self.scores else math.nan
 
     @property
     def descending(self) -> float:
-        """Sort key: the highest mean is first, cells without a score last. Means are rounded to ``DIGITS`` decimals."""
+        """Key for sorting results: the highest mean score comes first, and results without a score come last.
+
+        Means are rounded to ``DIGITS`` decimals.
+        """
         return -round(self.mean, DIGITS) if self.n else math.inf
 
     @cached_property
@@ -180,7 +192,10 @@ NO_ROWS = CellStats()
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a report, one per task and mechanism; both are in the order in which tables print them."""
+    """The cells of a report (one per task and mechanism).
+
+    Tasks and mechanisms are in the order in which tables print them.
+    """
 
     tasks: tuple[TaskFacts, ...]
     mechanisms: tuple[MechanismFacts, ...]
@@ -192,7 +207,7 @@ class Cells:
         return ((task, mechanism, self.cell(task, mechanism)) for task in self.tasks for mechanism in self.mechanisms)
 
     def cell(self, task: TaskFacts, mechanism: MechanismFacts) -> CellStats:
-        """Return the results of a mechanism on a task; without rows, the results have no seeds."""
+        """Return the results of a mechanism on a task; they are empty if it has no run of the task."""
         return self.estimates.get((task.key, mechanism.key), NO_ROWS)
 
     def cells_of(self, task: TaskFacts) -> list[CellStats]:
@@ -210,7 +225,7 @@ class Cells:
 
     @property
     def has_ladder(self) -> bool:
-        """True if a task has levels (a ladder); scores are then means over levels, not accuracies."""
+        """True if any task has levels (a ladder of difficulties); scores are then means over levels, not accuracies."""
         return any(task.ladder for task in self.tasks)
 
     @property
@@ -226,7 +241,7 @@ class Cells:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """A table with one line per task and mechanism: the mean score, its 95 % interval, the floor and so on."""
+        """A table with one line per task and mechanism: mean score, 95 % interval, floor, ceiling and so on."""
         names = ["category", "task", "mechanism", "n", "failed", "mean", "std", "low", "high", "floor", "ceiling"]
         names += ["skill", *(("rungs", "load_at_half", "load_in") if self.has_ladder else ())]
         lines = [
@@ -240,15 +255,15 @@ class Cells:
         return pd.DataFrame(lines, columns=names)
 
     def interval(self, task: TaskFacts, mechanism: MechanismFacts) -> tuple[float, float]:
-        """Return the ends of the 95 % interval over seeds of a mean score on a task; NaN if there is none.
+        """Return the ends of the 95 % interval over seeds of a mechanism's mean score on a task; NaN if there is none.
 
-        The variance of a run is estimated by :func:`synthbench.reports.statistics.spread`, from the runs of all
+        The variance over seeds is estimated by :func:`synthbench.reports.statistics.spread`, from the runs of all
         mechanisms on the task.
         """
         return self._intervals[task.key, mechanism.key][1:]
 
     def skill_interval(self, task: TaskFacts, mechanism: MechanismFacts) -> tuple[float, float]:
-        """Return the ends of the 95 % interval over seeds of a mean skill on a task; NaN if there is none."""
+        """Return the ends of the 95 % interval over seeds of a mechanism's mean skill on a task, or NaN."""
         low, high = (
             clipped((end - task.floor) / task.gap) if task.gap and not math.isnan(end) else math.nan
             for end in self.interval(task, mechanism)
@@ -256,16 +271,19 @@ class Cells:
         return low, high
 
     def skill_on(self, task: TaskFacts, mechanism: MechanismFacts) -> Interval:
-        """Return the mean skill of a mechanism on a task, with its interval over seeds; a failed run has skill 0.
+        """Return the mean skill of a mechanism on a task, with its 95 % interval over seeds; a failed run has skill 0.
 
-        The ends are NaN if a run failed, since intervals are computed only from runs with a score.
+        The ends are NaN if a run failed, because intervals are computed only from runs with a score.
         """
         cell = self.cell(task, mechanism)
         ends = (math.nan, math.nan) if cell.num_failed else self.skill_interval(task, mechanism)
         return Interval(mean_of(skills_of(cell, task, sorted(cell.runs))), *ends)
 
     def profile(self, task: TaskFacts, mechanism: MechanismFacts) -> Profile | None:
-        """Average the skills of a mechanism on each level of a task; None if no run has results on all levels."""
+        """Average the skills of a mechanism on each level (difficulty) of a task.
+
+        The result is None if no run has results on all levels.
+        """
         return mean_profile(task.ladder, self.cell(task, mechanism).levels) if task.ladder else None
 
     @cached_property
@@ -283,7 +301,7 @@ class Cells:
 
     @cached_property
     def seeds(self) -> tuple[int, ...]:
-        """All seeds that have a row, in ascending order."""
+        """All seeds of the runs, in ascending order."""
         return tuple(sorted({seed for cell in self.estimates.values() for seed in cell.runs}))
 
     def tasks_of(self, category: str | None) -> tuple[TaskFacts, ...]:
@@ -291,7 +309,7 @@ class Cells:
         return tuple(task for task in self.tasks if category in (None, task.category))
 
     def among(self, tasks: Sequence[TaskFacts]) -> "Cells":
-        """Return the cells of the given tasks, with the mechanisms that have a row of at least one of them."""
+        """Return only the cells of the given tasks, with the mechanisms that have a run of at least one of them."""
         keys = {task.key for task in tasks}
         estimates = {(task, mechanism): cell for (task, mechanism), cell in self.estimates.items() if task in keys}
         present = {mechanism for _task, mechanism in estimates}
@@ -300,14 +318,15 @@ class Cells:
 
 
 def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells:
-    """Make the cells of a report from rows, with tasks and mechanisms in the order of Table 8 of the SLAY paper.
+    """Make the cells (task × mechanism) of a report from rows (one per run).
 
-    Tasks and mechanisms that are not in that table follow alphabetically.
+    Tasks and mechanisms are in the order of Table 8 of the SLAY paper; those that are not in that table follow
+    alphabetically.
 
     Args:
         rows: Rows of one suite version with one version of every task and mechanism, in any order, as
             :func:`synthbench.reports.selection.select` returns them.
-        oldest_first: The same rows, converted by :func:`records`. Default: they are converted here.
+        oldest_first: The same rows, converted by :func:`records`. Default: ``rows`` are converted here.
     """
     _refuse_mixtures(rows)
     if oldest_first is None:
@@ -337,7 +356,7 @@ def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells
 
 
 def records(rows: pd.DataFrame) -> list[Row]:
-    """Convert rows to dictionaries, oldest first."""
+    """Convert rows (one per run) to dictionaries by column name, the oldest run first."""
     ordered = rows.sort_values(["finished_at", "run_id"])
     # Column by column: pandas' own to_dict("records") takes ten times as long.
     columns = [ordered[name].to_numpy(dtype=object).tolist() for name in ordered]
@@ -345,14 +364,15 @@ def records(rows: pd.DataFrame) -> list[Row]:
 
 
 def task_key(row: Row) -> Key:
-    """Return the key of the row's task: its category, name, arguments and length in tokens."""
+    """Return the key that identifies the task of a row: its category, name, arguments and length in tokens."""
     return tuple(row[column] for column in TASK_KEY)
 
 
 def mechanism_key(row: Row) -> Key:
-    """Return the key of the row's mechanism: its name, block, position encoding and setting.
+    """Return the key that identifies the mechanism of a row: its name, block, position encoding and setting.
 
-    The setting is its arguments or, if it was matched in size, that size. Tables show each key separately.
+    The setting is its arguments or, if it was rescaled to a given size, that size. Tables have a separate row or column
+    for each key.
     """
     setting = next(row[column] for column in SETTING if is_known(row[column]))
     return (*(row[column] for column in AROUND), setting)
@@ -365,7 +385,7 @@ def arguments_in(text: str) -> dict[str, Any]:
 
 
 def by_seed(numbers: Sequence[Mapping[int, float]], seeds: Sequence[int]) -> Float[np.ndarray, "cells seeds"]:
-    """Arrange each cell's numbers by seed: a row per cell and a column per seed, NaN where a number is missing."""
+    """Arrange numbers by seed: a row per cell (task × mechanism), a column per seed, NaN where a number is missing."""
     rows = [[cell.get(seed, math.nan) for seed in seeds] for cell in numbers]
     return np.array(rows, dtype=float).reshape(len(numbers), len(seeds))
 
@@ -387,10 +407,10 @@ def _refuse_mixtures(rows: pd.DataFrame) -> None:
 
 
 def _with_settings(mechanisms: Mapping[Key, Row]) -> dict[Key, Row]:
-    """Add an entry ``setting`` to each mechanism's row: the arguments that differ between settings of the mechanism.
+    """Add to each mechanism's row an entry ``setting``: the arguments in which settings of this mechanism differ.
 
-    If a mechanism was matched in size, the entry is the mechanism as requested, and the label names the size. The label
-    also says if the layer is bare (recurrence or attention scores only).
+    If a mechanism was rescaled to a given size, the entry is the mechanism as the user requested it, and the label
+    names the size. The label also says if the layer is bare (recurrence or attention scores only).
     """
     arguments = {key: arguments_in(row["mech_args"]) for key, row in mechanisms.items()}
     described = {}
@@ -411,9 +431,10 @@ def _with_settings(mechanisms: Mapping[Key, Row]) -> dict[Key, Row]:
 
 
 def _labels(units: Mapping[Key, Row], label: str, parts: Sequence[str]) -> dict[Key, str]:
-    """Label tasks or mechanisms by key.
+    """Return a label for each task or mechanism, by its key.
 
-    If several share a label, the values of columns in ``parts`` that differ are added until the labels are distinct.
+    If several have the same label, values of columns in ``parts`` that differ between them are added, until all labels
+    are distinct.
     """
     sharing: dict[str, list[Key]] = {}
     for key, row in units.items():
@@ -471,7 +492,7 @@ def _task(key: Key, label: str, row: Row) -> TaskFacts:
 
 
 def shown_label(label: str) -> str:
-    """Return the name under which reports show a mechanism that rows call ``label``."""
+    """Return a mechanism's label in rows as reports show it: ``Standard`` at its start becomes ``Softmax``."""
     return re.sub(rf"^{IN_ROWS[1]}\b", IN_ROWS[0], label)
 
 
@@ -512,17 +533,17 @@ def _estimate(runs: Sequence[Row]) -> CellStats:
 
 
 def skills_of(cell: CellStats, task: TaskFacts, seeds: Sequence[int]) -> list[float]:
-    """Return the skill at each of ``seeds``, clipped to [0, 1]; 0 for a seed without a score."""
+    """Return one skill for each of ``seeds``, clipped to [0, 1]; the skill is 0 for a seed without a score."""
     return [clipped((cell.scores[seed] - task.floor) / task.gap) if seed in cell.scores else 0.0 for seed in seeds]
 
 
 def clipped(skill: float) -> float:
-    """Clip a skill to [0, 1]: 0 is the floor and 1 the ceiling."""
+    """Clip a skill to [0, 1], from the floor (chance level) to the ceiling (the best possible score)."""
     return min(1.0, max(0.0, float(skill)))
 
 
 def mean_of(items: Sequence[Any], value: Callable[[Any], float] = float) -> float:
-    """Return the mean of ``value`` over the items that are neither null nor NaN; NaN if there are none."""
+    """Return the mean of ``value(item)`` over the items that are neither null nor NaN; NaN if there are none."""
     known = [value(item) for item in items if is_known(item)]
     return float(np.mean(known)) if known else math.nan
 

@@ -1,10 +1,11 @@
 """Compare two mechanisms, two stores of results or two commits of the code, run by run.
 
-A run is paired with the other side's run on the same sequences: the same task, size, task version and seed. Both runs
-have the same block. They also have the same position encoding, unless layers come with their own encodings. If stores
-or commits are compared, both runs also have the same mechanism and setting (arguments or matched size). A difference is
-the skill of the second side minus the skill of the first side, each clipped to [0, 1]. A run without a score has skill
-0, which is chance level. If there are more than two mechanisms, every pair is compared.
+A run of the first of the two *sides* is paired with the second side's run on the same sequences: the same task, size,
+task version and seed. Both runs have the same block (the layers around the mechanism). They also have the same position
+encoding, unless all layers bring their own. If stores or commits are compared, both runs also have the same mechanism
+and setting (arguments or matched size). A difference is the skill of the second side minus the skill of the first side,
+each clipped to [0, 1]. A run without a score has skill 0, which is chance level. If there are more than two mechanisms,
+every pair is compared.
 """
 
 import math
@@ -53,9 +54,10 @@ Kind = Literal["mechanism", "store", "commit"]
 
 @dataclass(frozen=True)
 class PairedTask:
-    """The comparison on one task, with one block and one position encoding.
+    """The comparison of two sides (mechanisms, stores or commits) on one task.
 
-    If stores or commits are compared, it is also of one mechanism.
+    It is for one block (the layers around the mechanism) and one position encoding and, if stores or commits are
+    compared, for one mechanism.
     """
 
     task: str
@@ -85,7 +87,7 @@ class PairedTask:
 
     @property
     def is_apart(self) -> bool:
-        """True if the difference is significant and at least half a level (``MARGIN`` on a task without levels)."""
+        """True if the difference is significant, and at least half a level or, on a task without levels, ``MARGIN``."""
         least = LEAST / self.levels if self.levels else MARGIN
         return self.p < SIGNIFICANCE and abs(self.difference) >= least - TOLERANCE
 
@@ -134,10 +136,11 @@ class Comparison:
     def is_below(self, limit: float) -> bool:
         """Return whether the whole interval of the mean difference lies below a limit.
 
-        For example, a limit of -0.02 asks if the loss exceeds 0.02 by more than the noise between seeds.
+        With a limit of -0.02, True means that the second side is worse by more than 0.02, beyond the noise between
+        seeds.
 
         Raises:
-            UsageError: If there is no interval (fewer than two common seeds).
+            UsageError: If there is no interval (fewer than two seeds are common to all tasks).
         """
         if self.mean_difference is None:
             raise UsageError(f"no interval: {self.num_seeds} seeds are common to all tasks; needed: 2 and more")
@@ -149,7 +152,7 @@ class Comparison:
         return {**asdict(self), "mean_difference": interval, "improvement": self.improvement._asdict()}
 
     def summary(self) -> str:
-        """Summarize the comparison in a few sentences."""
+        """Summarise the comparison in a few sentences."""
         subject = f"{self.second} − {self.first}, suite {self.suite} {self.suite_version}"
         left_out = (
             f"{self.num_unpaired} rows have no partner; {self.num_left_out} tasks have too small a gap between floor "
@@ -178,7 +181,7 @@ class Comparison:
 
     @property
     def has_ladder(self) -> bool:
-        """True if each task has levels; the compared skill is then a score, the mean of the skills on all levels."""
+        """True if each task has levels (difficulties); a compared skill is then a score, the mean over all levels."""
         return all(task.levels for task in self.tasks)
 
     @property
@@ -188,7 +191,7 @@ class Comparison:
 
 
 class Pair(NamedTuple):
-    """The comparison of two out of several mechanisms: a row of a pairwise table."""
+    """The comparison of two of several mechanisms, as one row of a table of all pairs."""
 
     first: str
     second: str
@@ -208,7 +211,7 @@ class Pair(NamedTuple):
 
 
 class Side(NamedTuple):
-    """One side of a comparison: a mechanism, a store or a commit."""
+    """One side of a comparison: a mechanism, a store or a commit, with the rows of its runs."""
 
     name: str
     kind: Kind
@@ -216,16 +219,16 @@ class Side(NamedTuple):
 
 
 def sides(names: Sequence[str], known: Callable[[], pd.DataFrame], read: Callable[[Path], pd.DataFrame]) -> list[Side]:
-    """Look up names, each as a store of results, then as a mechanism, then as the prefix of a commit hash.
+    """Find what each name stands for: a store of results, else a mechanism, else the prefix of a commit hash.
 
     Args:
         names: Two or more names of one kind: folders of stores, mechanisms, or prefixes of commit hashes. A mechanism
             with several settings is named with arguments: ``slay:P=8``.
-        known: Function that reads the rows in which mechanisms and commits are looked up.
+        known: Function that reads the rows (one per run) in which mechanisms and commits are looked up.
         read: Function that reads the rows of the store in a folder.
 
     Raises:
-        UnknownName: If a name is neither a store, nor a mechanism or commit with rows.
+        UnknownName: If a name is neither a store, nor a mechanism or commit that has rows.
         UsageError: If there are fewer than two names, two names are equal or of different kinds, or more than two
             stores or commits are named. Also if no row has the arguments in a name, or a prefix fits several commits.
         StoreError: If a store cannot be read.
@@ -252,9 +255,9 @@ def sides(names: Sequence[str], known: Callable[[], pd.DataFrame], read: Callabl
 
 
 def common_suite(named: Sequence[Side], own: Collection[str]) -> str:
-    """Choose the suite in which to compare sides if the user names none.
+    """Choose the suite in which to compare mechanisms, stores or commits if the user names none.
 
-    :func:`~synthbench.reports.selection.default_suite` chooses it from the suites of which every side has rows.
+    :func:`~synthbench.reports.selection.default_suite` chooses it from the suites of which all of them have rows.
 
     Args:
         named: The mechanisms, stores or commits to compare.
@@ -275,13 +278,14 @@ def compare(
 ) -> Comparison:
     """Pair the runs of two sides (mechanisms, stores or commits) and compare their skills.
 
-    The default ``suite_version`` is the newest of the first side. If ``mechanisms`` is given, only their rows are used.
+    The default ``suite_version`` is the newest one of which the first side has rows. If ``mechanisms`` is given, only
+    their rows are used.
 
     Raises:
         UnknownName: If a side has no row of the suite, or full (unshortened) runs of other suite versions only.
         UsageError: If a side has rows of the suite, but none of a full run, or no row of a selected mechanism. Also if
-            a side is a mechanism with several settings, no run has a partner, or floor and ceiling are too close on
-            every common task.
+            a side is a mechanism with several settings, no run has a partner on the other side, or floor and ceiling
+            are too close on every common task.
     """
     if mechanisms is not None:
         first, second = (side._replace(rows=having(side.rows, "mech", mechanisms)) for side in (first, second))
@@ -370,7 +374,7 @@ def pairwise(
     """Compare every pair of mechanisms by :func:`compare`, in the given order.
 
     Returns:
-        The comparisons, and one :class:`Pair` per comparison, with p adjusted for all pairs (Holm).
+        The comparisons, and one :class:`Pair` per comparison, whose p value is adjusted for all pairs (Holm).
     """
     comparisons = [compare(first, second, suite, suite_version) for first, second in combinations(mechanisms, 2)]
     adjusted = holm(np.array([comparison.p for comparison in comparisons]))
@@ -389,7 +393,7 @@ def pairwise(
 
 
 def _without_variants(paired: pd.DataFrame) -> pd.DataFrame:
-    """Drop runs with a block and position encoding that were run on only some of the tasks of another combination."""
+    """Drop runs whose combination of block and position encoding has only some of the tasks of another combination."""
     around = pd.MultiIndex.from_frame(paired[["block", "positions"]])
     tasks = {one: set(part) for one, part in paired.groupby(TASK_KEY, observed=True).ngroup().groupby(around)}
     variants = partial(tasks)
@@ -397,16 +401,16 @@ def _without_variants(paired: pd.DataFrame) -> pd.DataFrame:
 
 
 def _has_own_positions(rows: pd.DataFrame) -> bool:
-    """Return whether every layer is stock (as published) or bare (stripped), and so has its own position encoding."""
+    """Return whether all layers are stock (as published) or bare (stripped), and so have their own positions."""
     return "condition" in rows and bool(rows["condition"].isin(["stock", "bare"]).all())
 
 
 def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
-    """Add the setting (arguments or matched size) to each row of a side, and reduce a mechanism to a single setting.
+    """Add its setting to each row of a side of the comparison, and reduce a mechanism to a single setting.
 
-    Rows of a mechanism matched in size are used only if there are no other rows. If the name has no arguments, rows of
-    the stock layer (as published) are preferred. Settings run on only some of the tasks of another setting are then
-    left out.
+    A setting is a mechanism's arguments or, if it was rescaled to a given size, that size. Rows of a rescaled mechanism
+    are used only if there are no other rows. If the side's name has no arguments, rows of the stock layer (as
+    published) are preferred. Settings run on only some of the tasks of another setting are then left out.
 
     Raises:
         UsageError: If the mechanism still has several settings.
@@ -450,7 +454,10 @@ def _in_store(name: str, rows: pd.DataFrame) -> Side:
 def _nothing_pairs(
     first: pd.DataFrame, second: pd.DataFrame, first_name: str, second_name: str, by: Sequence[str]
 ) -> str:
-    """Write the message that no runs pair; it names the first column in which the sides have no value in common."""
+    """Write the error message for two sides without any pair of runs.
+
+    It names the first column in which the sides have no value in common, if there is one.
+    """
     for column in by:
         values, others = set(first[column]), set(second[column])
         if not values & others:

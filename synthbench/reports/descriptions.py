@@ -1,4 +1,4 @@
-"""Descriptions of tasks from their code, for the HTML page of a report; a function of the caller makes them."""
+"""Descriptions of tasks for the HTML page of a report, made from their code by a function that the caller passes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Token(NamedTuple):
-    """An input token and its target."""
+    """An input token, and the target to predict at its position."""
 
     input: int
     target: int | None
@@ -15,7 +15,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class Example:
-    """An example sequence of a task, shown in up to two pieces."""
+    """An example sequence of a task; a long one is shown in two pieces."""
 
     pieces: tuple[tuple[Token, ...], ...]
     num_hidden: int
@@ -27,7 +27,10 @@ class Example:
 
 
 class Description(NamedTuple):
-    """A description of a task from its code; available only if the task's version in the rows is installed."""
+    """A description of a task from its code.
+
+    It is available only if the installed version of the task is the one in the rows (results of runs).
+    """
 
     summary: str
     """First sentences of its documentation."""

@@ -1,4 +1,4 @@
-"""Results in formats of other projects: Every Eval Ever for scores, Croissant for rows (one per run) as a dataset."""
+"""Results in formats of other projects: scores for Every Eval Ever, and tables as a Croissant dataset."""
 
 import hashlib
 import json
@@ -43,7 +43,7 @@ CELL_COLUMNS = {
 
 
 class Data(NamedTuple):
-    """A table that is stored in one or more files."""
+    """A table of a dataset, with the one or more files that store it."""
 
     files: Mapping[str, bytes]
     """File contents by path, relative to the folder of the dataset description."""
@@ -52,7 +52,7 @@ class Data(NamedTuple):
 
 
 def cell_data(report: Report, content: str) -> Data:
-    """Return the results of a report by task and mechanism as a table; ``content`` is the text of its ``cells.csv``."""
+    """Describe the file ``cells.csv`` of a report, whose text is ``content``, as a table of a dataset."""
     columns = report.cells.frame.dtypes.items()
     return Data(
         {"cells.csv": content.encode()}, [(str(name), str(kind), CELL_COLUMNS[str(name)]) for name, kind in columns]
@@ -60,9 +60,10 @@ def cell_data(report: Report, content: str) -> Data:
 
 
 def row_data(store: Store) -> dict[str, Data]:
-    """Return the rows and the learning curves of a store as tables, by name: ``runs`` and ``curves``.
+    """Return the rows (one per run) and the learning curves of a store as the tables ``runs`` and ``curves``.
 
-    Each table lists only the columns that all of its files share, since old files have fewer columns.
+    Each table lists only the columns that all of its files share, since old files have fewer columns. A table without
+    files is left out.
     """
     tables = {}
     for name, columns in (("runs", RUN_COLUMNS), ("curves", CURVE_COLUMNS)):
@@ -77,14 +78,14 @@ def row_data(store: Store) -> dict[str, Data]:
 def croissant(
     name: str, description: str, report: Report, tables: Mapping[str, Data], *, url: str | None = None
 ) -> dict[str, Any]:
-    """Describe files as a Croissant dataset, in JSON-LD.
+    """Describe tables and their files as a dataset in the format Croissant, as a dictionary for JSON-LD.
 
     Args:
         name: Name of the dataset.
         description: Description of the dataset, in one sentence.
-        report: Report whose suite version is cited and whose newest row dates the dataset.
+        report: Report whose suite version is cited and whose newest run dates the dataset.
         tables: Tables of the dataset, by name.
-        url: Address of the folder to which file paths are relative. Default: the folder of the description.
+        url: Address of the folder to which file paths are relative. Default: the folder that holds the description.
 
     Source: Croissant format specification 1.1, MLCommons (2025).
     """
@@ -149,14 +150,14 @@ def _record_set(name: str, data: Data) -> dict[str, Any]:
 
 
 def every_eval_ever(report: Report, created: float) -> list[dict[str, Any]]:
-    """Make one record per mechanism of a report, with its scores on all tasks.
+    """Make one record per mechanism, with its skill on each task, in the format of Every Eval Ever.
 
     Args:
         report: The report to export.
         created: Time of the records, in seconds since 1970.
 
     Raises:
-        UsageError: If the suite has no ranking (its tasks are scored in bits).
+        UsageError: If the suite has no ranking (all its tasks are scored in bits).
 
     Source: Every Eval Ever, schema 0.3.0.
     """

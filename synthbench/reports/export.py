@@ -1,4 +1,4 @@
-"""Any selection of tasks, mechanisms and columns as one table, with the runs behind every number."""
+"""One table of any selected tasks, mechanisms and columns, with the runs behind every number."""
 
 import json
 import math
@@ -44,7 +44,7 @@ _MARKED = ("score", "skill")
 
 
 class Measure(NamedTuple):
-    """A column of an export: a column of the store's rows, or a metric recorded in these rows."""
+    """A column of an exported table: a column of the store's rows, or a metric recorded in these rows."""
 
     name: str
     is_number: bool
@@ -63,18 +63,21 @@ class Measure(NamedTuple):
         return self.name in _BETTER_HIGHER or (self.is_metric and self.name.endswith((".skill", ".score")))
 
     def value(self, run: Row) -> Any:
-        """Return the value of one run; None if it is missing."""
+        """Return the column's value for one run; None if it is missing."""
         found = json.loads(run["metrics"]).get(self.name) if self.is_metric else run[self.name]
         return None if pd.isna(found) else found
 
     def words(self, runs: Sequence[Row]) -> str:
-        """Join all distinct values of ``runs`` into one text, separated by commas."""
+        """Join the column's distinct values in ``runs`` into one text, separated by commas."""
         values = (value for run in runs if (value := self.value(run)) is not None)
         words = (str(value).lower() if isinstance(value, bool) else str(value) for value in values)
         return ", ".join(dict.fromkeys(words))
 
     def moments(self, runs: Sequence[Row]) -> tuple[float, float]:
-        """Return mean and sample standard deviation of the successful runs' values; skills are clipped to [0, 1]."""
+        """Return mean and sample standard deviation of the column over successful runs; NaN if there are too few.
+
+        Skills are clipped to [0, 1].
+        """
         known = [float(value) for run in runs if run["status"] == "ok" and (value := self.value(run)) is not None]
         if self.is_skill:
             known = [clipped(value) for value in known]
@@ -84,7 +87,7 @@ class Measure(NamedTuple):
 
 @dataclass(frozen=True)
 class Export:
-    """A selection of results by task and mechanism, and of columns, to be written in several formats."""
+    """Selected results by task and mechanism, and selected columns, to be written in several formats."""
 
     report: Report
     measures: tuple[Measure, ...]
@@ -94,7 +97,7 @@ class Export:
 
     @cached_property
     def cells(self) -> list[tuple[TaskFacts, MechanismFacts, CellStats]]:
-        """Each task and mechanism that have runs together, with their results, in the order of tables."""
+        """Each task with each mechanism that has runs of it, and with their results, in the order of tables."""
         return [(task, mechanism, cell) for task, mechanism, cell in self.report.cells if cell.rows]
 
     def markdown(self) -> str:
@@ -106,7 +109,7 @@ class Export:
         return latex.document([self.table], self.report.selection.suite)
 
     def csv(self) -> str:
-        """Write one CSV line per task and mechanism: means and standard deviations to six digits, and ids of runs."""
+        """Write one CSV line per task and mechanism: means and deviations to six significant digits, and run ids."""
         header = ["category", "task", "mechanism", "n", "failed", *["rungs"] * self.report.cells.has_ladder]
         for measure in self.measures:
             header += [measure.name, f"{measure.name}_std"] if measure.is_number else [measure.name]
@@ -225,22 +228,22 @@ def export(
     """Select results of one suite version, by task and mechanism, and the columns to show.
 
     Args:
-        rows: Rows of a store of results, of any suites.
+        rows: Rows (one per run) of a store of results, of any suites.
         suite: Name of the suite.
         suite_version: Version of the suite. Default: the newest.
         tasks: Names of tasks, each with the arguments that its rows must have. Default: all.
         mechanisms: Names of mechanisms, each with the arguments that its rows must have. Default: all.
         seeds: Seeds of the runs. Default: all.
         columns: Names of columns of the store, or of metrics, such as ``x2.skill``.
-        across: ``columns`` for a table of the selected columns. The values of a single column can also be arranged
-            with one table column per task (``tasks``) or per mechanism (``mechanisms``).
-        has_variants: True to include variants, that is, settings of a mechanism run on only some of the tasks of
-            another of its settings.
+        across: ``columns`` for a table of the selected columns. The values of a single column can also be arranged with
+            one table column per task (``tasks``) or per mechanism (``mechanisms``).
+        has_variants: True to include variants. A variant is a setting (such as arguments) of a mechanism that was run
+            on only some of the tasks of another of its settings.
 
     Raises:
         UnknownName: If the rows lack the suite, its version or a column, or ``across`` is another word.
-        UsageError: If no row is selected, no column is named, or several columns are named for ``tasks`` or
-            ``mechanisms`` across.
+        UsageError: If no row is selected, no column is named, or several columns are named and ``across`` is not
+            ``columns``.
     """
     if across not in ACROSS:
         raise UnknownName("thing to stand across", across, ACROSS)
@@ -264,7 +267,7 @@ def export(
 
 
 def _measures(selection: Selection, names: Sequence[str]) -> tuple[Measure, ...]:
-    """Find the columns with these names; a repeated name counts once.
+    """Find the columns or metrics with these names; a repeated name counts once.
 
     Raises:
         UnknownName: If a name is neither a column nor a metric of the rows.
@@ -285,7 +288,7 @@ def _measures(selection: Selection, names: Sequence[str]) -> tuple[Measure, ...]
 
 
 def _plain(value: Any) -> object:
-    """Convert a value of a row to a type that JSON has."""
+    """Convert a value of a row to a type that JSON has; values of other types become text."""
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
@@ -301,7 +304,7 @@ def _number_cell(measure: Measure, mean: float, std: float, task: TaskFacts) -> 
 
 
 def _significant(value: float) -> str:
-    """Format a number with four significant digits or, from a thousand on, as a whole number."""
+    """Format a number with four significant digits or, from 1000 on, as a whole number."""
     if math.isnan(value):
         return NOTHING
     text = f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"

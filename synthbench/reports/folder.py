@@ -43,7 +43,7 @@ def write(files: Files, folder: Path) -> list[str]:
 
 
 def stale(files: Files, folder: Path) -> list[str]:
-    """Name the files that the folder lacks, that differ from ``files``, or that an earlier report left in the folder.
+    """List files that are out of date: missing in the folder, different from ``files``, or left by an earlier report.
 
     Pictures count as equal if they were drawn from the same numbers and words, since their bytes depend on the version
     of matplotlib. All other files are compared byte by byte.

@@ -1,10 +1,11 @@
-"""Tests for differences on tasks and between pairs of mechanisms, repeated as seeds are added (interim analyses).
+"""Tests of whether mechanisms differ on a task, and which pairs do, repeated as seeds are added (interim analyses).
 
-On tasks with levels (a ladder), all mechanisms start with three seeds. Pairs that are still undecided get five seeds,
-then ten. Testing at 5 % at each analysis would give more than 5 % false positives in total. So each analysis spends a
-part of the 5 % error rate, in proportion to its new seeds. By Bonferroni's inequality, all analyses together then have
-at most 5 % false positives, whatever was decided at earlier analyses. The p value of an analysis is divided by the
-analysis's fraction of the error rate, and the smallest result is used. Without added seeds, there is a single test.
+On tasks with levels (a ladder), all mechanisms start with three seeds. Pairs of mechanisms that are still undecided get
+five seeds, then ten. Testing at 5 % at each analysis would give more than 5 % false positives in total. So each
+analysis spends a part of the 5 % error rate, in proportion to its new seeds. By Bonferroni's inequality, all analyses
+together then have at most 5 % false positives, whatever was decided at earlier analyses. The p value of each analysis
+is divided by that analysis's fraction of the error rate, and the smallest of the quotients is reported. Without added
+seeds, there is a single test.
 """
 
 import math
@@ -30,7 +31,7 @@ from synthbench.reports.statistics import (
 
 
 class InterimAnalysis(NamedTuple):
-    """An interim analysis: a test of the first seeds of each mechanism on each task."""
+    """An interim analysis: tests on only the first ``num_seeds`` seeds of each mechanism, before more may be added."""
 
     num_seeds: int | None
     """Number of seeds of each cell that are tested, counted from the first; None for all seeds."""
@@ -45,7 +46,7 @@ ANALYSES = (InterimAnalysis(3, 0.3), InterimAnalysis(5, 0.2), InterimAnalysis(10
 
 
 class Findings(NamedTuple):
-    """The results of all interim analyses, that is, of the tests repeated as seeds are added."""
+    """The results of tests for differences after all interim analyses (tests repeated as seeds are added)."""
 
     p: Float[np.ndarray, " tasks"]
     """P value of each task's test, adjusted for all tasks and analyses; NaN if nothing can be tested."""
@@ -72,10 +73,10 @@ class Findings(NamedTuple):
 
 
 def analyses_for(num_seeds: int) -> tuple[InterimAnalysis, ...]:
-    """Return the interim analyses that have begun once the mechanism with the most seeds has ``num_seeds``.
+    """Return the interim analyses (tests repeated as seeds are added) that have begun.
 
-    Some mechanisms may still lack seeds of the last analysis. Before any seed is added to the first three, there is one
-    analysis, which may spend the whole error rate.
+    ``num_seeds`` is the number of seeds of the mechanism with the most; others may still lack seeds of the last
+    analysis. With up to three seeds, there is one analysis, which may spend the whole error rate.
 
     >>> [analysis.num_seeds for analysis in analyses_for(4)], analyses_for(3) == ONCE
     ([3, 5], True)
@@ -86,7 +87,7 @@ def analyses_for(num_seeds: int) -> tuple[InterimAnalysis, ...]:
 
 
 def share_at(num_seeds: int) -> float:
-    """Return the fraction of the total error rate that the latest interim analysis at ``num_seeds`` seeds may spend."""
+    """Return the fraction of the 5 % error rate that the last interim analysis begun at ``num_seeds`` may spend."""
     return analyses_for(num_seeds)[-1].share
 
 
@@ -96,13 +97,13 @@ def examine(
     analyses: Sequence[InterimAnalysis],
     has_run: Bool[np.ndarray, "tasks cells seeds"],
 ) -> Findings:
-    """Test tasks, and pairs of mechanisms on a task, at each interim analysis (repeated as seeds are added).
+    """Test if mechanisms differ on a task, and which pairs do, at each interim analysis (repeated as seeds are added).
 
     A cell is one mechanism on one task. A pair is *apart* if its task shows differences, its means differ by at least
     the margin, and its t test is significant after Holm's correction over the task's pairs. The test is moderated:
     variances are shrunk towards the variance of the task. A pair is *within* the margin if both one-sided t tests
     against the margin are significant, without a correction for the number of pairs. Later analyses do not change these
-    decisions. After the first analysis, a pair is tested only if both cells have all runs of the analysis.
+    decisions. After the first analysis, a pair is tested only if both cells have all seeds of the analysis.
 
     If there are only two mechanisms, the p value of a task comes from the t test, with Holm's correction over the
     tasks, as in :mod:`synthbench.reports.compare`. A permutation test would be too coarse: two times three runs can be
@@ -167,9 +168,10 @@ def examine(
 def task_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: bool, share: float = 1.0) -> Permutation:
     """Test by permutation if the mechanisms of one task differ, and divide the p values by ``share``.
 
-    ``share`` is the fraction of the total error rate that this test may spend. If some mechanisms have a single run,
-    those with several runs are also tested alone, since many single runs can hide differences. Then twice the smaller p
-    value is used (Bonferroni). All p values are NaN if fewer than two mechanisms have a run, or none has two runs.
+    ``share`` is the fraction of the total error rate (5 %) that this test may spend. If some mechanisms have a single
+    run, those with several runs are also tested without them, since many single runs can hide differences. Then twice
+    the smaller p value is used (Bonferroni). All p values are NaN if fewer than two mechanisms have a run, or none has
+    two runs.
     """
     num_runs = (~np.isnan(scores)).sum(axis=1)
     scored, several = np.flatnonzero(num_runs), np.flatnonzero(num_runs > 1)

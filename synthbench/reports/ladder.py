@@ -1,4 +1,7 @@
-"""Ladders (the levels of a task, by rising load) as rows of runs describe them, and summaries of runs on a ladder."""
+"""Ladders as the results of runs record them, and summaries of runs on a ladder.
+
+A ladder is the levels of a task by rising load, such as a number of pairs to remember.
+"""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,7 +19,7 @@ SPLIT = 3.0
 
 
 class Ladder(NamedTuple):
-    """The levels of a task, by rising load, such as a number of pairs to remember."""
+    """The levels (difficulties) of a task, by rising load, such as a number of pairs to remember."""
 
     unit: str
     """The unit of the load, in the plural: ``pairs``."""
@@ -25,7 +28,7 @@ class Ladder(NamedTuple):
 
     @property
     def num_levels(self) -> int:
-        """The number of levels."""
+        """The number of levels (difficulties)."""
         return len(self.loads)
 
     @property
@@ -45,7 +48,7 @@ class Ladder(NamedTuple):
         return tuple(2.0**exponent for exponent in exponents[::step]) or (self.loads[0], self.loads[-1])
 
     def load_text(self, load: float) -> str:
-        """Format the load at half skill: ``23``; ``≥ 64`` if it is beyond the last level, ``< 2`` if below the first.
+        """Format a load at half skill: ``23``; ``≥ 64`` if it is beyond the last level, ``< 2`` if below the first.
 
         >>> [Ladder("pairs", (2.0, 64.0)).load_text(load) for load in (23.4, 5.26, math.inf, 0.0, math.nan)]
         ['23', '5.3', '≥ 64', '< 2', '--']
@@ -57,7 +60,7 @@ class Ladder(NamedTuple):
         return f"{load:.{1 if load < 10 else 0}f}" if load else f"< {self.loads[0]:g}"
 
     def sortable(self, load: float) -> float:
-        """Return the load at half skill as a finite number: ``inf`` becomes twice the load of the last level."""
+        """Return a load at half skill as a number for sorting: ``inf`` becomes twice the load of the last level."""
         return min(load, 2 * self.loads[-1])
 
 
@@ -76,13 +79,19 @@ def ladder_in(arguments: Mapping[str, Any]) -> Ladder | None:
 
 
 def scored_levels(metrics: Mapping[str, float | None]) -> list[LevelScore]:
-    """Read the levels from a row's metrics; empty if a level has no score, or a ceiling not above its baseline."""
+    """Read the results on all levels from a run's metrics.
+
+    The list is empty if a level has no score, or a ceiling that is not above its shortcut baseline.
+    """
     levels = levels_in(metrics)
     return levels if all(level.base < level.ceiling and not math.isnan(level.score) for level in levels) else []
 
 
 class Profile(NamedTuple):
-    """Skills of a mechanism's runs by level, easiest first: numbers in [0, 1] that never increase with the level."""
+    """Mean, lowest and highest skill of a mechanism's runs on each level, the easiest level first.
+
+    Skills are in [0, 1], and never increase from one level to the next.
+    """
 
     mean: tuple[float, ...]
     low: tuple[float, ...]
@@ -92,7 +101,7 @@ class Profile(NamedTuple):
 
 
 def mean_profile(ladder: Ladder, runs: Iterable[Sequence[LevelScore]]) -> Profile | None:
-    """Average the skills of runs on each level; the mean of these averages is the mean score.
+    """Average the skills of runs on each level (difficulty); the mean of these averages is the mean score.
 
     Runs that lack a level are left out. The result is None if no run has all levels.
     """
