@@ -140,7 +140,7 @@ class Leaderboard:
 
     @property
     def has_conditions(self) -> bool:
-        """True if the rows state the condition of layers: stock (as published) or bare (recurrence or scores only)."""
+        """True if the rows state the condition of layers: stock (as published) or bare (stripped)."""
         return any(entry.mechanism.condition for entry in self.entries)
 
     @property
@@ -156,9 +156,10 @@ class Leaderboard:
 
     @cached_property
     def improvement(self) -> list[list[Interval | None]]:
-        """Matrix of the chances that a run of the row's entry beats a run of the column's entry on a random task.
+        """Matrix of the chances that a run of the row's mechanism beats a run of the column's on a random task.
 
-        The diagonal is None.
+        Rows and columns are the ranked mechanisms, best first. The chances have intervals over tasks, and the diagonal
+        is None.
         """
         chances: list[list[Interval | None]] = [[None] * len(self.entries) for _ in self.entries]
         categories = [task.category for task in self.tasks]
@@ -176,17 +177,16 @@ class Leaderboard:
         """The mechanisms that the verdict compares, best first.
 
         Controls (references that do not learn to mix tokens) are left out. Bare layers (recurrence or attention scores
-        only) are left out too, unless all other entries are controls.
+        only) are left out too, unless no other mechanism would remain.
         """
         found = tuple(entry for entry in self.entries if entry.mechanism.family != CONTROL)
         return tuple(entry for entry in found if entry.mechanism.condition != "bare") or found
 
     @property
     def candidates(self) -> tuple[Entry, ...]:
-        """The mechanisms of the verdict that could be the best on similar tasks.
+        """The mechanisms of the verdict that could rank first on similar tasks.
 
-        A mechanism is one of them if its rank interval starts at the best rank that any mechanism of the verdict may
-        have.
+        A mechanism is one of them if no other one's interval of ranks begins at a better rank.
         """
         first = min((entry.rank.low for entry in self.mechanisms), default=1)
         return tuple(entry for entry in self.mechanisms if entry.rank.low == first)
@@ -196,7 +196,7 @@ class Leaderboard:
         return next((entry.skill for entry in self.entries if entry.mechanism == mechanism), UNKNOWN)
 
     def verdict(self) -> str:
-        """Return the verdict: a line per category, one on all categories, and one that explains these lines.
+        """Return the verdict on the best mechanisms: a line per category, one on all, and one that explains them.
 
         The last line also names the mechanisms that could rank first on fresh, similar tasks.
         """
@@ -205,7 +205,10 @@ class Leaderboard:
 
     @cached_property
     def orders(self) -> dict[str, str]:
-        """Texts on the best mechanisms and their mean skills, by category, and a text on all categories together."""
+        """Texts that name the best mechanisms with their mean skills: one per category, and one on all categories.
+
+        The name of the category, or ``OVERALL``, is the key.
+        """
         parts = {name: part.order for name, part in (self.parts or {"": self}).items()}
         if len(parts) == 1:
             return parts
@@ -223,7 +226,7 @@ class Leaderboard:
 
     @property
     def certainty(self) -> str:
-        """An explanation of ``orders`` that counts mechanisms with a single seed; empty if nothing is compared."""
+        """A text that explains ``orders`` and counts mechanisms with a single seed; empty if nothing is compared."""
         parts = [part for part in (self, *self.parts.values()) if part.has_order]
         if not parts:
             return ""
@@ -256,7 +259,7 @@ class Leaderboard:
 
     @property
     def order(self) -> str:
-        """A text with the best mechanisms and their mean skills, or with the reason why mechanisms have no order."""
+        """A text that names the best mechanisms with their mean skills, or gives the reason why there is no order."""
         if not self.tasks:
             return f"no task has {100 * SMALLEST_GAP:.0f} points between its floor and its ceiling."
         if not self.mechanisms:
@@ -278,7 +281,11 @@ class Leaderboard:
 
     @property
     def is_below(self) -> list[bool]:
-        """Flags for ``mechanisms``: True if one is certainly not the best, and at least ``MARGIN`` below the first."""
+        """Flags for ``mechanisms``, in their order.
+
+        A flag is True if the mechanism is certainly not the best, and its skill is at least ``MARGIN`` below the
+        first's.
+        """
         entries = self.mechanisms
         skills = np.array([entry.skills for entry in entries])
         is_far = [entries[0].skill.value - entry.skill.value >= MARGIN for entry in entries]
@@ -295,12 +302,12 @@ LEAST_TASKS = 8
 
 
 def in_title(name: str) -> str:
-    """Format a category as a title: ``State tracking``."""
+    """Format the name of a category as a title: ``state_tracking`` becomes ``State tracking``."""
     return name.replace("_", " ").capitalize()
 
 
 def _listed(names: Sequence[str], joined: str = "and", most: int = MOST_NAMES) -> str:
-    """Join names into a list; names beyond ``most`` are only counted.
+    """Join names into a text; names beyond ``most`` are only counted.
 
     >>> _listed(["a", "b", "c"]), _listed(["a", "b", "c"], "or", most=1)
     ('a, b and c', 'a or 2 more')
@@ -324,11 +331,15 @@ def seeds_words(fewest: int, most: int) -> str:
 
 
 def leaderboard(cells: Cells) -> Leaderboard:
-    """Rank the mechanisms that have a run of every ranked task. A run without a score has skill 0 (chance level).
+    """Rank the mechanisms that have a run of every ranked task.
 
-    A task is ranked if its floor and ceiling are far enough apart. If a mechanism has one run of a task, the variance
-    of that run is estimated from the other mechanisms' runs of the task. If each mechanism has one run, it is estimated
-    from other tasks. Without any estimate, there are no intervals over seeds.
+    A task is ranked if its floor and ceiling are far enough apart. A run without a score has skill 0 (chance level). On
+    tasks with levels, only the first three seeds of a mechanism count or, if that is more, as many as all mechanisms
+    have.
+
+    If a mechanism has one run of a task, the variance of that run is estimated from the other mechanisms' runs of the
+    task. If every mechanism has one run of the task, the variance is estimated from other tasks. Without any estimate,
+    there are no intervals over seeds.
     """
     gaps = np.array([[[task.gap if is_ranked(task) else math.nan]] for task in cells.tasks]).reshape(-1, 1, 1)
     is_mechanism = [mechanism.family != CONTROL for mechanism in cells.mechanisms]
@@ -382,7 +393,9 @@ def _ranked(cells: Cells, prior: Prior | None, parts: dict[str, Leaderboard]) ->
 
 
 def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Table]:
-    """Make the tables of a leaderboard: capacities, scores by category, means and ranks, probabilities of improvement.
+    """Make the tables of a leaderboard.
+
+    They show capacities (loads at half skill), scores by category, means and ranks, and probabilities of improvement.
 
     The user's mechanisms, whose keys are in ``own``, come first, except in the last table.
     """
@@ -446,13 +459,16 @@ def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Ta
 
 
 def quoted(cells: Cells) -> list[TaskFacts]:
-    """Choose one task per category, whose capacity represents the category; empty if tasks have no levels."""
+    """Choose one task per category, whose capacity (load at half skill) represents the category.
+
+    The list is empty if tasks have no levels.
+    """
     tasks = [min(cells.tasks_of(name), key=lambda task: place_of("capacity", task.name)) for name in cells.categories]
     return [task for task in tasks if task.ladder]
 
 
 def capacity(cells: Cells, task: TaskFacts) -> Callable[[Placed], str]:
-    """Return a function that formats the capacity (load at half skill) of a leaderboard line's mechanism on a task."""
+    """Return a function that formats a mechanism's capacity (load at half skill) on ``task`` for a leaderboard line."""
     return lambda row: task.ladder.load_text(cells.cell(task, row.mechanism).load_at_half) if task.ladder else NOTHING
 
 
@@ -465,7 +481,7 @@ def _of_entry(cell: Callable[[Entry], Cell]) -> Callable[[Placed], Cell]:
 
 
 def _table(board: Leaderboard, own: Collection[Key], name: str, title: str, caption: str, columns: _Columns) -> Table:
-    """Make a table with a line for each mechanism that has a value.
+    """Make a table of a leaderboard, with a line for each mechanism that has a value in some column.
 
     The user's mechanisms come first, then the ranked mechanisms, then all others.
     """
@@ -500,5 +516,5 @@ def _improvement_table(board: Leaderboard) -> Table:
 
 
 def tasks_words(count: int, num_tasks: int) -> str:
-    """Say how many of the ranked tasks a mechanism ran: ``3 of 24 tasks``, or ``no task that counts``."""
+    """Say how many ranked tasks a mechanism ran: ``3 of 24 tasks`` or, if none, ``no task that counts``."""
     return f"{count} of {num_tasks} tasks" if count else "no task that counts"

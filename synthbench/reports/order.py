@@ -16,6 +16,9 @@ _ORDER = {
 
 
 def place_of(kind: Literal["category", "task", "mechanism", "capacity"], name: str) -> int:
-    """Return the index of a name in the printed order; all names that are not listed share the index after the last."""
+    """Return the index of a name in the printed order, from 0.
+
+    All names that are not in this order share the index after the last.
+    """
     names = _ORDER[kind]
     return names.index(name) if name in names else len(names)

@@ -97,12 +97,12 @@ class Report:
 
     @cached_property
     def records(self) -> list[Row]:
-        """The selected rows, oldest first, as mappings from column to value."""
+        """The selected rows (one per run), the oldest first, as mappings from column to value."""
         return records(self.selection.rows)
 
     @cached_property
     def stores(self) -> dict[str, int]:
-        """Number of rows from each store, by the store's name; empty if all rows are from the user's own store."""
+        """Number of rows shown from each store, by its name; empty if all rows are from the user's own store."""
         if self.origins is None:
             return {}
         shown = self.origins.loc[self.selection.rows["run_id"]].value_counts()
@@ -118,7 +118,7 @@ class Report:
 
     @cached_property
     def board(self) -> Leaderboard | None:
-        """The ranking; None if all tasks are scored in bits per token."""
+        """The ranking of the mechanisms; None if all tasks are scored in bits per token."""
         return None if self.cells.is_apart else leaderboard(self.cells)
 
     @cached_property
@@ -151,7 +151,10 @@ class Report:
 
     @cached_property
     def variants(self) -> list[Variant]:
-        """Variants, that is, settings run on only some of the tasks, each with the main setting of its mechanism."""
+        """Variants, each with the main setting of its mechanism.
+
+        A variant is a setting (such as other arguments) that was run on only some of the tasks of the main setting.
+        """
         rows = self.selection.variants
         return variants_of(self.cells, grid(rows)) if len(rows) else []
 
@@ -162,7 +165,7 @@ class Report:
 
     @cached_property
     def changes(self) -> list[Change]:
-        """Changes of setting that several mechanisms share.
+        """Changes of setting, such as a smaller state, that several mechanisms share.
 
         They include the change from the stock layer (as published) to the bare one (stripped) of mechanisms whose two
         layers differ in a single respect.
@@ -187,7 +190,7 @@ class Report:
 
     @cached_property
     def verdict(self) -> str:
-        """The outcome of the report, in lines: the best mechanisms, and on how many tasks mechanisms differ."""
+        """The outcome of the report in lines: which mechanisms are the best, and on how many tasks they differ."""
         of_their_own = [page.introduction for page in self.pages_apart.values()]
         if self.board is None:
             return "\n".join(of_their_own)
@@ -222,7 +225,7 @@ class Report:
 
 
 def _tables_of_skill(report: Report) -> dict[str, Page]:
-    """Make the pages on tasks that have a floor and a ceiling, by file name without suffix."""
+    """Make the pages on tasks that are scored by accuracy or over levels, not in bits, by file name without suffix."""
     cells, verdicts = report.cells, report.verdicts
     pages: dict[str, Page] = {}
     for category in cells.categories:
@@ -252,13 +255,19 @@ def _tables_of_skill(report: Report) -> dict[str, Page]:
 
 
 def _score_tables(report: Report, category: str | None = None) -> tuple[Table, ...]:
-    """Tabulate scores on a category or all tasks and, for tasks with levels, also capacities (loads at half skill)."""
+    """Tabulate scores on the tasks of one category; None means all tasks.
+
+    If tasks have levels, a table of capacities (loads at half skill) follows.
+    """
     table = score_table(report.cells, report.verdicts, category)
     return (table, load_table(report.cells, category)) if report.cells.has_ladder else (table,)
 
 
 def stem_of(category: str, taken: Container[str], reserved: Container[str] = ()) -> str:
-    """Make a safe file name for a category: never a path, a reserved name or one that is taken."""
+    """Make a safe file name, without suffix, for the page of a category.
+
+    It is never a path, a reserved name or one that is taken.
+    """
     plain = re.sub(r"[^a-z0-9_-]+", "-", category.lower()).strip("-")[:64] or "category"
     stem = f"category-{plain}" if plain in reserved else plain
     number = 2
@@ -269,7 +278,10 @@ def stem_of(category: str, taken: Container[str], reserved: Container[str] = ())
 
 
 def cite(keys: Iterable[str]) -> tuple[str, list[str]]:
-    """Return BibTeX entries of sources, and the sorted keys of sources without an entry, such as a plugin's sources."""
+    """Return BibTeX entries of the sources with these keys, and the sorted keys that have no entry.
+
+    A plugin's source may have no entry.
+    """
     all_keys = set(keys)
     known = {key for key in all_keys if sources.describe(key) != key}
     return sources.bibtex(known), sorted(all_keys - known)

@@ -1,14 +1,15 @@
 """Select the rows of a store that a report shows.
 
-A row is the result of one run. A report shows one version of one suite. A column of its tables is a mechanism in one
-setting, inside one block (the layers around the mechanism) and with one position encoding. A setting is what the user
-requested: arguments, or arguments with a number of parameters or a state size to which the mechanism was rescaled. All
-rows of a cell (a mechanism on a task) have the same version of the task and of the mechanism.
+A row is the result of one run. A report shows one version of one suite (a set of tasks with a training protocol). A
+column of its tables is a mechanism in one setting, inside one block (the layers around the mechanism) and with one
+position encoding. A setting is what the user requested: arguments, or arguments with a number of parameters or a state
+size to which the mechanism was rescaled. All rows of a cell (a mechanism on a task) have the same version of the task
+and of the mechanism.
 
 If a task or mechanism has rows of several versions or model widths, only the version or width of the newest row is
 shown. All other rows are counted but not shown. If a suite's file changed but its version did not, rows of the older
 training protocol are not shown either. If a suite tries several learning rates, each seed of a cell shows the rate that
-did best on its validation stream.
+did best on validation sequences.
 
 A setting is a variant if it was run on only some of the tasks of another setting of its mechanism. Leaderboards do not
 show variants. In a suite without stock (published) and bare (stripped) layers, the other setting must have every task,
@@ -44,7 +45,7 @@ SETTING = ["match", "mech_args"]
 
 
 def settings(rows: pd.DataFrame) -> "pd.Series[str]":
-    """Return the setting of each row.
+    """Return the setting of the mechanism in each row, as text.
 
     The setting is the column ``match`` if the mechanism was rescaled to a given size, else the mechanism's arguments.
     """
@@ -112,7 +113,8 @@ def partial(tasks_of: Mapping[K, set[Any]], is_rival: Callable[[K, K], bool] = l
 
     Args:
         tasks_of: The tasks of each setting.
-        is_rival: Function of a setting and another one that tells if the other one counts. Default: every one counts.
+        is_rival: Function that takes a setting and another one, and returns True if the two are to be compared.
+            Default: all are.
     """
     return [
         one
@@ -129,7 +131,7 @@ def select(
     mechanisms: Collection[str] | None = None,
     seeds: Collection[int] | None = None,
 ) -> Selection:
-    """Select the rows of a report, one per seed of a cell (task × mechanism).
+    """Select the rows (results of runs) of a report, one per seed of a cell (task × mechanism).
 
     Only full runs are selected: the ones that were neither shortened nor made only to choose a learning rate. All rows
     are of one version of the suite, and of one version of each task and mechanism.
@@ -137,8 +139,8 @@ def select(
     If one seed of a cell has several rows, the newest successful row is used, or the newest failed one if none
     succeeded. Successful rows take precedence because a failure on only one device says nothing about the mechanism.
 
-    ``rows`` may be of any suites and in any order. By default, the newest version is selected, with all mechanisms and
-    seeds.
+    ``rows`` may be of any suites and in any order. By default, the newest version of the suite is selected, with all
+    mechanisms and seeds.
 
     Raises:
         UnknownName: If the suite has no row, or the given version of the suite has no full run; the message lists the
@@ -250,14 +252,14 @@ def default_suite(rows: pd.DataFrame, is_own: "pd.Series[bool]") -> str:
 
     It is the suite of the user's newest row. Without rows of the user, it is the main suite or, if the main suite has
     no rows, the suite of the newest row. If a suite was replaced, its replacement is returned. ``is_own`` is True for
-    the user's rows.
+    rows of the user.
     """
     own, present = ([_now(name) for name in suites_in(some)] for some in (rows[is_own], rows))
     return (own or [MAIN_SUITE] * (MAIN_SUITE in present or not present) or present)[0]
 
 
 def _now(suite: str) -> str:
-    """Return the present name of a suite."""
+    """Return the present name of a suite, which may have been renamed."""
     return MOVED[suite][0] if suite in MOVED else suite
 
 
@@ -265,7 +267,8 @@ def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> p
     """Keep the rows of the named tasks or mechanisms that have the given arguments.
 
     Raises:
-        UsageError: If no row of a name has the given arguments; the message lists the arguments that its rows have.
+        UsageError: If no row of a named task or mechanism has the given arguments; the message lists those that its
+            rows have.
     """
     kept = []
     for name, arguments in terms.items():
@@ -287,7 +290,7 @@ def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> p
 
 
 def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Remove the rows of withdrawn versions of tasks; also return how many, by a description of each version."""
+    """Remove the rows of withdrawn versions of tasks; also return their number, by a description of the version."""
     counts = {}
     for (task, version), reason in WITHDRAWN.items():
         is_of_it = (rows["task"] == task) & (rows["task_version"] == version)
@@ -298,7 +301,7 @@ def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]
 
 
 def protocol_of(config: str) -> str:
-    """Return, as text, the parts of a run's ``config_json`` that the suite decides.
+    """Return, as text, the training protocol of a run: the parts of its ``config_json`` that the suite decides.
 
     The width of the model is left out, since rescaling a mechanism to a given size may change the width.
     """
@@ -316,7 +319,10 @@ def protocol_of(config: str) -> str:
 
 
 def _newest_only(rows: pd.DataFrame, unit: Sequence[str], version: Sequence[str]) -> pd.DataFrame:
-    """Keep, for each group of rows with equal columns ``unit``, the rows with the same ``version`` as its last row."""
+    """Keep, in each group of rows with equal ``unit`` columns, those that agree with its newest row in ``version``.
+
+    Rows are sorted, the oldest first.
+    """
     last = rows.groupby(list(unit), sort=False, observed=True)[list(version)].transform("last")
     return rows[(rows[list(version)] == last).all(axis=1)]
 
@@ -324,9 +330,9 @@ def _newest_only(rows: pd.DataFrame, unit: Sequence[str], version: Sequence[str]
 def _best_rate_only(rows: pd.DataFrame) -> pd.DataFrame:
     """Keep, for each seed of a cell (task × mechanism), the rows with the learning rate that did best in validation.
 
-    A failed run has validation score 0. The rate is chosen separately for each seed, so the noise of the choice is part
-    of the spread over seeds. Of equally good rates, the smallest is kept. Runs that failed before they had a rate are
-    kept too.
+    A failed run counts as 0 in validation. The rate is chosen separately for each seed, so the noise of the choice is
+    part of the spread over seeds. Of equally good rates, the smallest is kept. Runs that failed before they had a rate
+    are kept too.
     """
     run = [*TASK_KEY, *_COLUMN, "seed"]
     rates = rows.groupby(run, observed=True)["lr"]
@@ -341,7 +347,7 @@ def _best_rate_only(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _version_order(version: str) -> list[tuple[int, int, str]]:
-    """Return a key that sorts ``2026.10`` after ``2026.9``; a hash after ``+`` is ignored."""
+    """Return a sort key of a version, which puts ``2026.10`` after ``2026.9``; a hash after ``+`` is ignored."""
     parts = re.findall(r"[0-9]+|[^0-9]+", version.partition("+")[0])
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
 

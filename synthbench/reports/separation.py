@@ -1,4 +1,7 @@
-"""The page on how mechanisms differ: tasks with significant differences, and tasks with all scores at one end."""
+"""The page on how mechanisms differ.
+
+It shows tasks with significant differences, and tasks on which all scores are at the floor or ceiling.
+"""
 
 import math
 from collections import Counter
@@ -32,7 +35,7 @@ SHORTCUT = " Shortcut: best rule, such as an n-gram, that avoids what the task t
 
 
 def summary(verdicts: Verdicts) -> str:
-    """Summarise the verdicts on all tasks in one or two sentences."""
+    """Summarise the verdicts on all tasks (do mechanisms differ?) in one or two sentences."""
     least_p = [verdict.least_p for verdict in verdicts.values() if not math.isnan(verdict.p)]
     if not least_p:
         return (
@@ -53,7 +56,7 @@ def summary(verdicts: Verdicts) -> str:
 
 
 def separation_table(cells: Cells, verdicts: Verdicts) -> Table:
-    """Tabulate each task's ranges of mean scores and skills, the pairs of mechanisms that differ, and the verdict."""
+    """Tabulate each task's range of mean scores and skills, how many pairs of mechanisms differ, and the verdict."""
     columns: dict[Column | str, Callable[[Verdict], Cell | str]] = {}
     for name, bound in bounds_of(cells).items():
         if name == "Ceiling" and _has_local(cells):

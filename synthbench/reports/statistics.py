@@ -70,7 +70,10 @@ class Permutation(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """The variance assumed for one run on a task where no mechanism has two runs, and its degrees of freedom."""
+    """The variance of one run over seeds that is assumed on a task where no mechanism has two runs.
+
+    It has degrees of freedom, which express how well it is known.
+    """
 
     variance: float
     dof: float
@@ -79,11 +82,10 @@ class Prior(NamedTuple):
 def prior_of(scores: Scores) -> Prior | None:
     """Estimate the variance over seeds for tasks where every mechanism has at most one run.
 
-    The estimate comes from the tasks where some mechanism has two runs or more. Variances differ between tasks, so its
-    degrees of freedom express how well one task's variance predicts another task's.
-    The result is None if there are fewer than two such tasks.
+    The estimate comes from the tasks where some mechanism has two runs or more. The more the variances of these tasks
+    differ, the fewer degrees of freedom the estimate has. The result is None if there are fewer than two such tasks.
 
-    Source: Smyth (2004), who estimates variances of genes; here, tasks take their place.
+    Source: Smyth (2004), whose variances are of genes instead of tasks.
     """
     variance, dof = own_variance(scores)
     of_task = dof.sum(axis=1)
@@ -102,10 +104,10 @@ def spread(scores: Scores, most_dof: Float[np.ndarray, " tasks"] | None = None) 
 
     Three runs say little about their variance, but the cells of a task tend to have similar variances. So the moderated
     variance is the mean of the cell's and the task's variance, weighted by degrees of freedom. The degrees of freedom
-    of the task's variance are estimated from how much variances differ within tasks, over all tasks. There are three
-    departures from the source, since runs of neural networks often all learn or all fail. The task's variance always
-    has some weight, a moderated variance is never below the cell's own, and a cell with almost no variance takes the
-    task's variance.
+    of a task's variance are one number for all tasks, estimated from how much the variances of a task's cells differ.
+    The method departs from its source in three ways, since runs of neural networks often all learn or all fail. The
+    task's variance always has some weight, a moderated variance is never below the cell's own, and a cell with almost
+    no variance takes the task's variance.
 
     Args:
         scores: Scores of all runs; NaN for missing runs.
@@ -130,7 +132,7 @@ def spread(scores: Scores, most_dof: Float[np.ndarray, " tasks"] | None = None) 
 
 
 def own_variance(scores: Scores) -> tuple[PerCell, PerCell]:
-    """Return the variance of the runs of each cell and its degrees of freedom; both are 0 for fewer than two runs."""
+    """Return the variance of each cell's runs and its degrees of freedom; both are 0 below two runs."""
     num_runs = (~np.isnan(scores)).sum(axis=2)
     dof = np.maximum(num_runs - 1.0, 0)
     means = np.nansum(scores, axis=2, keepdims=True) / np.maximum(num_runs, 1)[..., None]
@@ -140,7 +142,10 @@ def own_variance(scores: Scores) -> tuple[PerCell, PerCell]:
 
 
 def _prior_dof(cell_variance: PerCell, dof: PerCell, pooled: Float[np.ndarray, "tasks 1"]) -> float:
-    """Estimate the degrees of freedom of a task's variance, one number for all tasks, from log variances within tasks.
+    """Estimate how many degrees of freedom a task's variance has as a prediction of its cells' variances.
+
+    A cell is one mechanism on one task. The estimate is one number for all tasks: it is larger if the logarithms of the
+    variances of a task's cells differ less.
 
     Source: Smyth (2004), estimation of the hyperparameters; here, each task's log variances are taken relative to their
     own mean.
@@ -181,7 +186,7 @@ class PairTests(NamedTuple):
 def pair_tests(scores: Scores, *, is_paired: bool) -> PairTests:
     """Test all pairs of cells (mechanisms) of each task by t tests with moderated variances (:func:`spread`).
 
-    Paired tests use the seeds that both cells have.
+    With ``is_paired``, runs are compared seed by seed, on the seeds that both cells have.
 
     Source: Smyth (2004); Welch (1947) for the degrees of freedom of two variances.
     """
@@ -215,7 +220,7 @@ def pair_tests(scores: Scores, *, is_paired: bool) -> PairTests:
 def p_of_pairs(
     tests: PairTests, num_runs: Sequence[tuple[int, int]], *, is_paired: bool
 ) -> Float[np.ndarray, " tasks"]:
-    """Return the p value of each task, for tasks with two cells (mechanisms).
+    """Return the p value of the t test between the two cells (mechanisms) of each task.
 
     If runs do not vary within cells, a t test gives p = 0 for any difference. Then p is raised to :func:`least_p`, the
     smallest p value of a permutation test.
@@ -286,9 +291,9 @@ def least_p(num_runs: Sequence[int], *, is_paired: bool) -> float:
 
 
 def _farthest(means: Float[np.ndarray, "shuffles cells"], num_runs: Int[np.ndarray, " cells"]) -> PerShuffle:
-    """Return, for each shuffle, the largest ``|a - b| / sqrt(1 / n_a + 1 / n_b)`` over all pairs of means a and b.
+    """Return, for each shuffle, the largest ``|a - b| / sqrt(1 / n_a + 1 / n_b)`` over all means a and b.
 
-    ``n_a`` and ``n_b`` are the numbers of runs behind a and b.
+    ``n_a`` and ``n_b`` are the numbers of runs behind a and b, which are means of two cells (mechanisms).
     """
     ends = {
         size: (means[:, num_runs == size].max(axis=1), means[:, num_runs == size].min(axis=1))
@@ -303,11 +308,12 @@ def _farthest(means: Float[np.ndarray, "shuffles cells"], num_runs: Int[np.ndarr
 
 
 def _share_as_far(distances: PerShuffle, within: PerShuffle) -> float:
-    """Return the share of entries whose ratio of distance to spread within cells is at least the first entry's ratio.
+    """Return the share of shuffles of the runs that are at least as extreme as the observed order.
 
-    An entry is a shuffle of the runs; the first one is the observed order. The comparison uses d² / (d² + within),
-    where d is the distance and ``within`` the sum of squares within cells. This fraction increases with d² / within,
-    and is 1 if runs are equal within cells.
+    Each array has an entry per shuffle, and the first entry is the observed order. A shuffle is more extreme if the
+    distance d of its means is larger relative to the spread within cells (mechanisms). The comparison uses d² / (d² +
+    within), where ``within`` is the sum of squares within cells. This fraction increases with d² / within, and is 1 if
+    runs are equal within cells.
     """
     of_all = distances**2 + within
     studentised = np.where(of_all > TOLERANCE**2, distances**2 / np.maximum(of_all, TOLERANCE**2), 0)
@@ -316,9 +322,9 @@ def _share_as_far(distances: PerShuffle, within: PerShuffle) -> float:
 
 @lru_cache(maxsize=64)
 def _shuffles(num_places: int, *shape: int) -> Int[np.ndarray, "shuffles *shape places"]:
-    """Return ``NUM_RELABELLINGS`` random permutations of ``num_places`` indices, the same on every call.
+    """Return ``NUM_RELABELLINGS`` random permutations of the indices below ``num_places``, the same on every call.
 
-    With ``shape``, each permutation becomes an array of independent permutations, one per entry of that shape.
+    With ``shape``, each of them becomes an array of this shape, whose entries are independent permutations.
     """
     places = np.tile(np.arange(num_places, dtype=np.int32), (NUM_RELABELLINGS, *shape, 1))
     return np.random.Generator(np.random.Philox(0)).permuted(places, axis=-1)
@@ -327,8 +333,8 @@ def _shuffles(num_places: int, *shape: int) -> Int[np.ndarray, "shuffles *shape 
 def shares_seeds(scores: Scores) -> bool:
     """Return whether runs that share a seed are correlated enough to be compared seed by seed.
 
-    The correlation must exceed ``PAIRING`` by two standard errors, since pairing uncorrelated runs wastes half of the
-    degrees of freedom.
+    The correlation must exceed ``PAIRING`` by two standard errors, since pairing uncorrelated runs only wastes half of
+    a test's degrees of freedom.
     """
     correlation, error = seed_correlation(scores)
     return correlation - 2 * error > PAIRING
@@ -337,8 +343,8 @@ def shares_seeds(scores: Scores) -> bool:
 def seed_correlation(scores: Scores) -> tuple[float, float]:
     """Return the mean correlation of the runs that share a seed, over tasks and pairs of cells, and its standard error.
 
-    A cell (task × mechanism) is ignored if it lacks a seed or its runs do not vary. If no pair is left, the result is 0
-    ± infinity.
+    A cell (task × mechanism) is ignored if it lacks a seed or its runs do not vary. If no pair is left, the correlation
+    is 0, and its error is infinite.
     """
     centred = scores - scores.mean(axis=2, keepdims=True)
     size = np.sqrt((centred**2).sum(axis=2, keepdims=True))
@@ -354,7 +360,7 @@ def seed_correlation(scores: Scores) -> tuple[float, float]:
 
 
 def pooled_std(scores: Float[np.ndarray, "cells seeds"]) -> float:
-    """Estimate the standard deviation of one run from all cells of a task; NaN if no cell has two runs."""
+    """Estimate the standard deviation of one run from all cells (mechanisms) of a task; NaN if none has two."""
     variance, dof = own_variance(scores[None])
     return math.sqrt(float((dof * variance).sum() / dof.sum())) if dof.any() else math.nan
 
@@ -362,8 +368,8 @@ def pooled_std(scores: Float[np.ndarray, "cells seeds"]) -> float:
 def holm(p: PValues) -> PValues:
     """Adjust p values by Holm's procedure, which controls the family-wise error rate. NaN stays NaN.
 
-    If every hypothesis with an adjusted p below a level is rejected, the probability of any false rejection is at most
-    that level. This holds for dependent tests too.
+    If every hypothesis with an adjusted p below α is rejected, the probability of any false rejection is at most α.
+    This holds for dependent tests too.
 
     Source: Holm (1979).
     """
@@ -373,8 +379,8 @@ def holm(p: PValues) -> PValues:
 def benjamini_hochberg(p: PValues) -> PValues:
     """Adjust p values by the Benjamini-Hochberg procedure, which controls the false discovery rate. NaN stays NaN.
 
-    If every hypothesis with an adjusted p below a level is rejected, the expected share of wrong rejections
-    among all rejections is at most that level.
+    If every hypothesis with an adjusted p below α is rejected, the expected share of wrong rejections among all
+    rejections is at most α.
 
     Source: Benjamini & Hochberg (1995).
     """
@@ -382,7 +388,7 @@ def benjamini_hochberg(p: PValues) -> PValues:
 
 
 def _adjusted(p: PValues, adjust: Callable[[PValues], PValues]) -> PValues:
-    """Sort p values, adjust them, clip them to 1 and restore their order; NaN values are skipped."""
+    """Sort p values, apply ``adjust`` to them, clip them to 1 and restore their order; NaN values are skipped."""
     is_test = ~np.isnan(p)
     order = np.argsort(p[is_test], kind="stable")
     adjusted = np.full(p.shape, math.nan)
@@ -391,10 +397,10 @@ def _adjusted(p: PValues, adjust: Callable[[PValues], PValues]) -> PValues:
 
 
 def omega_squared(scores: Float[np.ndarray, "cells seeds"]) -> float:
-    """Estimate ω², the share of the variance that lies between cells, corrected for chance; 0 if nothing varies.
+    """Estimate ω², the share of the variance that lies between cells, corrected for chance; 0 if no run differs.
 
-    The cells of a task are its mechanisms. If they do not differ, ω² is about 0 on average for any number of cells and
-    runs. The result is NaN for fewer than two cells, or if no cell has two runs.
+    The cells of a task are its mechanisms. If they do not truly differ, ω² is about 0 on average for any number of
+    cells and runs. The result is NaN for fewer than two cells, or if no cell has two runs.
 
     Source: Hays (1963).
     """

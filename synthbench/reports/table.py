@@ -1,7 +1,7 @@
-"""Tables as cells without markup: content and marks, but no layout.
+"""Tables whose cells have content and marks, but no markup and no layout.
 
-Accuracies are printed in per cent with one decimal, and scores over levels, from 0 to 1, with two decimals. Marks for
-the best and second best follow the means before rounding, but means that print alike share a mark. Marks are given only
+Accuracies are printed in per cent with one decimal, and scores over levels, from 0 to 1, with two decimals. The best
+and the second best are found from means before rounding, but means that print alike share a mark. Marks are given only
 on tasks on which mechanisms differ, and never to controls, which are references without learned mixing of tokens.
 """
 
@@ -62,7 +62,7 @@ class Cell:
 
 
 class Column(NamedTuple):
-    """The heading of a column, and the kind of its entries: numbers, words, or text that may need several lines."""
+    """The heading of a column, and the kind of its cells: numbers, words, or text that may need several lines."""
 
     label: str
     kind: Literal["number", "word", "text"] = "number"
@@ -70,7 +70,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Line:
-    """One row of a table; the name ``Row`` stands for the result of one run in a store."""
+    """One line of a table; it is not called ``Row``, which is the result of one run in a store."""
 
     labels: tuple[str, ...]
     cells: tuple[Cell, ...]
@@ -97,11 +97,14 @@ class Table:
     """True if lines are tasks and columns are mechanisms; renderers transpose such a table if it is wide."""
 
     def shown(self, most_columns: int) -> "Table":
-        """Return the table as printed: transposed if its lines are tasks and it has over ``most_columns`` columns."""
+        """Return the table as printed: transposed if its lines are tasks and it has over ``most_columns`` columns.
+
+        Transposed means that lines become columns.
+        """
         return self.transposed() if self.is_of_tasks and len(self.columns) > most_columns else self
 
     def transposed(self) -> "Table":
-        """Return this table of tasks by mechanisms with a line per mechanism and a column per task."""
+        """Turn this table, with a line per task and a column per mechanism, into one with a line per mechanism."""
         return replace(
             self,
             headings=("Mechanism",),
@@ -148,7 +151,7 @@ def _cell(printed: Cell | str) -> Cell:
 
 
 def grouped(lines: Iterable[Line]) -> tuple[Line, ...]:
-    """Begin a new group of lines wherever the first label changes."""
+    """Mark the first line of each group of lines; a group begins wherever the first label changes."""
     groups = itertools.groupby(lines, key=lambda line: line.labels[0])
     return tuple(
         replace(line, is_first_of_group=position == 0) for _, group in groups for position, line in enumerate(group)
@@ -165,7 +168,7 @@ def printed_labels(lines: Sequence[Line]) -> list[tuple[str, ...]]:
 
 
 def counted(number: int, word: str) -> str:
-    """Format a number of things: ``1 seed``, ``3 seeds``."""
+    """Format a number with a noun, to which an s is added unless the number is 1: ``1 seed``, ``3 seeds``."""
     return f"{number} {word}" + "s" * (number != 1)
 
 
@@ -194,7 +197,7 @@ def pivot(
     rows: Literal["tasks", "mechanisms"],
     facts: Facts | None = None,
 ) -> Table:
-    """Tabulate one measure of cells (task × mechanism): a row per task and a column per mechanism, or transposed.
+    """Tabulate one measure of cells (task × mechanism): a row per task and a column per mechanism, or vice versa.
 
     Args:
         cells: The tasks and mechanisms to print, in this order.
@@ -228,7 +231,7 @@ def score_table(cells: Cells, verdicts: Verdicts, category: str | None = None) -
 
     The table of all tasks has a row per task, and columns for bounds (floor and ceiling, or the number of levels) and
     mechanisms. The table of one category has a row per mechanism and a column per task, then rows for the bounds. Marks
-    and intervals depend on the tasks of other categories too.
+    and intervals in it depend on the tasks of other categories too.
     """
     tasks = cells.tasks_of(category)
     common_n = common_n_of(cells, tasks)
@@ -249,7 +252,7 @@ def score_table(cells: Cells, verdicts: Verdicts, category: str | None = None) -
 
 
 def category_averages(cells: Cells) -> Table:
-    """Tabulate mean accuracies over the tasks of a category: a row per category and a column per mechanism.
+    """Tabulate mean accuracies over the tasks of each category: a row per category and a column per mechanism.
 
     The layout is that of Table 3 of the SLAY paper. The best mean is not marked, since the tasks of a category have
     different floors. If a mechanism lacks a score on some tasks of a category, the cell shows the mean over the tasks
@@ -317,7 +320,7 @@ def steps_table(cells: Cells) -> Table | None:
 
 
 def load_table(cells: Cells, category: str | None = None) -> Table:
-    """Tabulate capacities (loads at half skill) on all tasks or the tasks of one category, with a row per task."""
+    """Tabulate capacities (loads at half skill) on all tasks or those of one category, with a row per task."""
 
     def load(mechanism: MechanismFacts, task: TaskFacts) -> Cell:
         cell = cells.cell(task, mechanism)
@@ -369,13 +372,13 @@ def score_text(task: TaskFacts, score: float) -> str:
 
 
 def mean_cell(cell: CellStats, common_n: int | None = None) -> Cell:
-    """Format mean and standard deviation in per cent; the number of seeds is added unless it is ``common_n``."""
+    """Format the mean and deviation of scores in per cent; the number of seeds is added unless it is ``common_n``."""
     std = "" if math.isnan(cell.std) else percent(cell.std)
     return Cell(percent(cell.mean), std, run_remarks(cell, common_n))
 
 
 def run_remarks(cell: CellStats, common_n: int | None) -> tuple[str, ...]:
-    """Return remarks on a cell: its number of seeds unless this is ``common_n``, and how many seeds failed, if any."""
+    """Return remarks on a cell: its number of seeds unless this is ``common_n``, and its failed seeds, if any."""
     counted = (f"n = {cell.n}",) if cell.n and cell.n != common_n else ()
     return (*counted, f"{cell.num_failed} failed") if cell.num_failed else counted
 
@@ -386,7 +389,7 @@ def p_text(p: float) -> str:
 
 
 def p_relation(p: float) -> str:
-    """Format a p value as the text after ``p``: ``= 0.012``, ``< 0.001``."""
+    """Format a p value as a relation to follow the letter p: ``= 0.012``, ``< 0.001``."""
     return p_text(p) if p < 0.001 else f"= {p_text(p)}"
 
 
@@ -428,7 +431,7 @@ def marked(
     printed: Sequence[Cell],
     means: Sequence[float],
 ) -> list[Cell]:
-    """Mark the cells of a task that are best, second best, or not shown to differ from the best.
+    """Mark the results on a task that are best, second best, or not shown to differ from the best.
 
     Nothing is marked if ``mechanisms`` lacks the best mechanism. ``printed`` and ``means`` have one entry per
     mechanism.
@@ -452,7 +455,7 @@ def marked(
 
 
 def ladder_cell(cells: Cells, verdict: Verdict, mechanism: MechanismFacts, common_n: int | None = None) -> Cell:
-    """Format a mean score ± half its 95 % interval; if scores of seeds are far apart, count the seeds that learned."""
+    """Format a mean score ± half its 95 % interval, and count the seeds that learned if their scores are far apart."""
     task, estimate = verdict.task, cells.cell(verdict.task, mechanism)
     cell, (low, high) = mean_cell(estimate, common_n), cells.interval(task, mechanism)
     # An interval that is cut at the top of the ladder is described by its other half.
@@ -466,7 +469,7 @@ def ladder_cell(cells: Cells, verdict: Verdict, mechanism: MechanismFacts, commo
 
 
 def common_n_of(cells: Cells, tasks: Sequence[TaskFacts]) -> int | None:
-    """Return the number of seeds that all cells with a score have; None if they have different numbers of seeds."""
+    """Return the number of seeds that every cell (task × mechanism) with a score has; None if the numbers differ."""
     counts = {cell.n for task in tasks for cell in cells.cells_of(task) if cell.n}
     return counts.pop() if len(counts) == 1 else None
 
@@ -481,7 +484,10 @@ def _caption(cells: Cells, common_n: int | None) -> str:
 
 
 def on_added_seeds(cells: Cells) -> str:
-    """Return a remark that seeds may have been added to decide pairs of mechanisms: empty, or after a space."""
+    """Return a remark that seeds may have been added to decide pairs of mechanisms; empty if none were.
+
+    The remark begins with a space.
+    """
     return ADDED if cells.has_ladder and len(cells.seeds) > (ANALYSES[0].num_seeds or 0) else ""
 
 

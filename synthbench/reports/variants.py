@@ -1,4 +1,4 @@
-"""Compare settings of a mechanism: the effect of a convolution, another position encoding or state size, or an option.
+"""Compare settings of a mechanism, which differ in convolution, position encoding, state size or another option.
 
 A variant is a setting that was run on only some of the tasks of another setting of its mechanism, the main setting. The
 two are compared run by run, on the tasks and seeds that both have.
@@ -58,7 +58,7 @@ class Variant(NamedTuple):
 
     @property
     def factor(self) -> tuple[str, str]:
-        """Words for the difference that several mechanisms can share, such as ``smaller state``.
+        """Words for a difference of settings that several mechanisms can share, such as ``smaller state``.
 
         The first text is for the main setting, the second one for the variant.
         """
@@ -147,7 +147,7 @@ def variants_of(main: Cells, others: Cells) -> list[Variant]:
 
 
 def of_sizes(variants: Sequence[Variant]) -> list[Variant]:
-    """Keep the variants that have another state size than their main setting.
+    """Keep the variants (settings run on only some tasks) whose state size differs from their main setting's.
 
     Of these variants, only the ones on the most frequent set of tasks and seeds are kept.
     """
@@ -195,7 +195,10 @@ def _by_category(group: Sequence[Variant]) -> Iterator[Change]:
 
 
 def variant_tables(variants: Sequence[Variant], changes: Sequence[Change]) -> list[Table]:
-    """Make tables of the changes that several mechanisms share, and of each variant's means by category and by task."""
+    """Make tables of the changes of setting that several mechanisms share, and of each variant's means.
+
+    A variant is a setting that was run on only some tasks. Its means are by category and by task.
+    """
     rows = _rows(variants)
     tasks = list(dict.fromkeys(task for variant in variants for task in variant.tasks))
     has_ladder = any(task.ladder for task in tasks)
@@ -241,7 +244,10 @@ def variant_tables(variants: Sequence[Variant], changes: Sequence[Change]) -> li
 
 
 def conditions_of(cells: Cells) -> list[Variant]:
-    """Pair each mechanism's stock layer (as published) with its bare one (stripped), the variant, if it has both."""
+    """Pair the stock layer (as published) with the bare layer (stripped) of each mechanism that has both.
+
+    The bare layer is the variant of the pair.
+    """
     stock, bare = (
         replace(cells, mechanisms=tuple(one for one in cells.mechanisms if one.condition == condition))
         for condition in ("stock", "bare")
@@ -252,12 +258,12 @@ def conditions_of(cells: Cells) -> list[Variant]:
 def conditions_table(pairs: Sequence[Variant], prior: Prior | None) -> Table:
     """Tabulate mean skills by category of stock layers (as published) and bare ones (stripped).
 
-    The outcome of the table states Kendall's τ between the ranking of the stock layers and the ranking of the bare
+    A sentence above the table states Kendall's τ between the ranking of the stock layers and the ranking of the bare
     ones.
 
     Args:
         pairs: Pairs of stock and bare layers, from :func:`conditions_of`.
-        prior: Variance of a run on tasks where no mechanism has two runs; None if unknown.
+        prior: Variance of a run over seeds on tasks where no mechanism has two runs; None if unknown.
     """
     # A difference has the variance of two runs.
     of_both = prior and Prior(2 * prior.variance, prior.dof)
@@ -320,7 +326,10 @@ def _side_by_side(
 
 
 def _rows(variants: Sequence[Variant]) -> list[_Row]:
-    """List each main setting before its variants, and once more before variants on other tasks or seeds."""
+    """List each main setting before its variants (settings run on only some tasks).
+
+    The main setting is repeated before variants on other tasks or seeds, since its means differ there.
+    """
     rows: list[_Row] = []
     for _, group in itertools.groupby(variants, lambda each: (each.main, each.tasks, each.seeds)):
         first, *others = group
@@ -333,7 +342,7 @@ def _setting(row: _Row) -> MechanismFacts:
 
 
 def _mean_in(category: str, prior: Prior | None, row: _Row) -> Cell:
-    """Format the mean skill on a category, or on all tasks if ``category`` is empty.
+    """Format a setting's mean skill on a category, or on all tasks if ``category`` is empty.
 
     For a variant, the difference from its main setting is added.
     """
@@ -350,7 +359,7 @@ def _mean_in(category: str, prior: Prior | None, row: _Row) -> Cell:
 
 
 def _mean_on(task: TaskFacts, row: _Row) -> Cell:
-    """Format the mean score on a task; for a variant, the difference from its main setting is added."""
+    """Format a setting's mean score on a task; for a variant, the difference from its main setting is added."""
     variant, side = row
     if task not in variant.tasks:
         return Cell()
@@ -365,6 +374,6 @@ def _with_range(means: Float[np.ndarray, " mechanisms"]) -> Cell:
 
 
 def _signed(difference: Interval) -> str:
-    """Format a difference with the ends of its interval, if it has one."""
+    """Format a difference, with its sign, and the ends of its interval, if it has one."""
     value, *ends = (fixed(number, 2, is_signed=True) for number in difference)
     return value if NOTHING in ends else f"{value}, {ends[0]} to {ends[1]}"

@@ -34,7 +34,7 @@ The standard deviation is estimated from all mechanisms of a task.
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of the tests on one task, between the mechanisms that :func:`compared` returns."""
+    """The result of the tests on one task for differences between the mechanisms that :func:`compared` returns."""
 
     task: TaskFacts
     means: tuple[float, float] | None
@@ -89,13 +89,13 @@ def judge(cells: Cells) -> Verdicts:
     """Judge, for every task, if mechanisms differ significantly, and which pairs do.
 
     Mechanisms differ on a task if their means differ significantly and by a relevant amount. The test of significance
-    shuffles the task's runs among its mechanisms (5 % after Benjamini & Hochberg (1995) over the tasks). With only two
-    mechanisms, it is a t test, as for pairs (5 % after Holm over the tasks). A difference is relevant if it is at least
-    ``MARGIN`` of the gap between floor and ceiling or, for a task with levels, half a level.
+    shuffles the task's runs among its mechanisms (5 % after Benjamini & Hochberg's (1995) correction over the tasks).
+    With only two mechanisms, it is a t test, as for pairs (5 % after Holm's correction over the tasks). A difference is
+    relevant if it is at least ``MARGIN`` of the gap between floor and ceiling or, for a task with levels, half a level.
 
     If mechanisms differ, each pair is tested too. A pair is named as different if its difference is relevant, and
-    significant in a t test with moderated variances (5 % after Holm over the task's pairs). If no pair is named, a
-    mechanism that stands out from all others is named instead.
+    significant in a t test with moderated variances (5 % after Holm's correction over the task's pairs). If no pair is
+    named, a mechanism that stands out from all others is named instead.
 
     Runs are paired by seed only if runs with the same seed are correlated over the suite. If tasks have levels, seeds
     may be added after a first test, and p values are adjusted for such interim analyses
@@ -150,9 +150,10 @@ def _near(
 
 
 class SeedPlan(NamedTuple):
-    """Numbers of decided and undecided pairs of mechanisms so far, over all tasks with levels.
+    """Numbers of pairs of mechanisms that are decided and undecided so far, over all tasks with levels.
 
-    Controls, which are references without learned mixing of tokens, are left out.
+    A pair is decided if it is shown to differ, or to lie within half a level. Controls, which are references without
+    learned mixing of tokens, are left out.
     """
 
     num_apart: int
@@ -199,7 +200,7 @@ def compared(cells: Cells) -> tuple[MechanismFacts, ...]:
     """Return the mechanisms that tests compare: the ones with a run of every ranked task, except controls.
 
     Controls, which are references without learned mixing of tokens, differ from any mechanism on most tasks. If fewer
-    than two other mechanisms have all ranked tasks, all mechanisms except controls are compared, and none is called the
+    than two other mechanisms ran all ranked tasks, all mechanisms except controls are compared, and none is called the
     best.
     """
     complete = [mechanism for mechanism in with_all_tasks(cells) if mechanism.family != CONTROL]
@@ -218,7 +219,10 @@ def _examine(cells: Cells, analyses: Sequence[InterimAnalysis]) -> Findings:
 
 
 def _margin(task: TaskFacts) -> float:
-    """Return the smallest relevant difference of means: half a level, or ``MARGIN`` of the gap but at least 0.01."""
+    """Return the smallest relevant difference of mean scores on a task.
+
+    It is half a level or, on a task without levels, ``MARGIN`` of the gap between floor and ceiling, but at least 0.01.
+    """
     return task.ladder.margin if task.ladder else MARGIN * max(task.gap, SMALLEST_GAP)
 
 
@@ -243,7 +247,9 @@ def _score_range(task: TaskFacts, cells: Sequence[CellStats]) -> ScoreRange:
 
 
 def _is_near(cell: CellStats, distance: float, margin: float) -> bool:
-    """Return whether a mean is at its floor or ceiling, that is, at most the margin or the evaluation noise away.
+    """Return whether a mean score is at the floor or ceiling, given its distance from it.
+
+    The distance must not exceed the margin, or the noise of a finite test set if that is larger.
 
     The spread between seeds is not used: if half of the seeds solve a task, the spread is large, but the task is not at
     its floor.

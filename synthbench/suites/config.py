@@ -1,4 +1,7 @@
-"""Read a suite strictly: an unknown key, a wrong type or a value out of range raises an error that names the key."""
+"""Read a suite, a TOML file of tasks with a training protocol, strictly.
+
+An unknown key, a wrong type or a value out of range raises an error that names the key.
+"""
 
 import math
 import os
@@ -100,7 +103,7 @@ class TrainingSettings(_Strict):
 
 
 class LadderSettings(_Strict):
-    """Training on all levels (of rising load) of each task, instead of one size; docs/ladder.md gives the reasons.
+    """Training on all levels (difficulties) of each task instead of one size; docs/ladder.md gives the reasons.
 
     The order of levels over the training steps is the same for all mechanisms, all seeds, and all tasks with the same
     number of levels: see :func:`synthbench.training.ladder.mixture`.
@@ -128,7 +131,7 @@ class TuningSettings(_Strict):
 
 
 class EvaluationSettings(_Strict):
-    """Measurements of a run; the test sequences are used once, after the last step."""
+    """Settings for measuring a run; the test sequences are used once, after the last step."""
 
     test_sequences: Positive
     """Number of test sequences; on a ladder, the number per level."""
@@ -149,7 +152,7 @@ class EvaluationSettings(_Strict):
 class Suite(_Strict):
     """Tasks with their options, and the protocol of training and evaluation.
 
-    Rows of different versions of a suite are never shown in one table.
+    Results of different versions of a suite are never shown in one table.
     """
 
     name: str
@@ -273,7 +276,7 @@ def load_suite(name: str) -> Suite:
 
 
 def _of_package(offer: Offer) -> Suite:
-    """Read the suite of a package, whose entry point names a function that returns the path of a TOML file."""
+    """Read a suite from an installed package; its entry point is a function that returns the path of a TOML file."""
     locate = offer.load()
     try:
         path = Path(locate())  # type: ignore[operator]  # whatever it is, it is foreign
@@ -310,7 +313,7 @@ def parse_suite(text: str, *, origin: str, expected_name: str) -> Suite:
 
 
 def _tuples(value: Any) -> Any:
-    """Replace the lists from TOML by tuples, as the frozen model requires."""
+    """Replace lists from TOML, nested ones too, by tuples, which the immutable :class:`Suite` requires."""
     if isinstance(value, Mapping):
         return {key: _tuples(entry) for key, entry in value.items()}
     return tuple(_tuples(entry) for entry in value) if isinstance(value, list) else value

@@ -64,7 +64,7 @@ _ESCAPES = {
 def document(tables: Iterable[Table], prefix: str) -> str:
     """Render tables for one file, each as one float, or as several floats if it does not fit on a page.
 
-    Labels begin with the prefix, as in ``tab:paper-full``. The first float of a table has the table's caption and
+    LaTeX labels begin with the prefix, as in ``tab:paper-full``. The first float of a table has the table's caption and
     label; the labels of its other floats end in ``-2``, ``-3`` and so on.
     """
     floats = [text for table in tables for text in _floats(table.shown(MOST_COLUMNS), prefix)]
@@ -82,7 +82,7 @@ def escape(text: str) -> str:
 
 
 def _printed(text: str) -> str:
-    """Return a text as it looks in print, on one line."""
+    """Return a text as it will look in print, on one line, with replacements for signs that LaTeX cannot print."""
     return "".join(sign if sign in _ESCAPES else _plain(sign) for sign in " ".join(text.split()))
 
 
@@ -127,7 +127,7 @@ def _floats(table: Table, prefix: str) -> list[str]:
 
 
 def _parts(table: Table) -> Iterator[tuple[list[_Column], Sequence[Line]]]:
-    """Yield the columns and lines of each float; every float has the label columns."""
+    """Yield the columns and lines of each float that shows a part of the table; every float has the label columns."""
     kinds = ["word"] * len(table.headings) + [column.kind for column in table.columns]
     headings = [*table.headings, *(column.label for column in table.columns)]
     texts = [[*line.labels, *map(_text, line.cells)] for line in table.lines]
@@ -164,9 +164,10 @@ def _height(columns: Sequence[_Column], line: Line) -> int:
 
 
 def _runs(sizes: Sequence[int], room: int, most: int) -> list[slice]:
-    """Split items into few groups of at most ``most`` neighbours whose sizes sum to at most ``room``.
+    """Split items into as few groups of neighbours as possible, and return one slice per group.
 
-    An item larger than ``room`` is a group of its own.
+    A group has no more than ``most`` items, whose sizes sum to no more than ``room``. An item larger than ``room`` is a
+    group of its own.
     """
 
     def fill(most: int) -> list[slice]:
@@ -182,7 +183,7 @@ def _runs(sizes: Sequence[int], room: int, most: int) -> list[slice]:
 
 
 def _float(columns: Sequence[_Column], lines: Sequence[Line], caption: str, label: str) -> str:
-    """Render a float; ``caption`` is LaTeX already and is not escaped."""
+    """Render a LaTeX float; ``caption`` is LaTeX already and is not escaped."""
     is_narrow = sum(column.width + _BETWEEN for column in columns) <= _COLUMN_WIDTH
     environment = "table" if is_narrow else "table*"
     body = [_line(columns, map(Cell, row)) for row in _heading(columns)] + [r"\midrule"]
@@ -234,7 +235,7 @@ def _line(columns: Sequence[_Column], cells: Iterable[Cell]) -> str:
 
 
 def _text(cell: Cell) -> str:
-    """Return the whole printed text of a cell."""
+    """Return the whole printed text of a cell: its value, spread and remarks."""
     std, remarks = f"±{cell.std}" * bool(cell.std), f" ({', '.join(cell.remarks)})" * bool(cell.remarks)
     return _printed(cell.value + std + remarks)
 

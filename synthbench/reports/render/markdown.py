@@ -36,12 +36,12 @@ def table(table: Table) -> str:
 
 
 def plain_table(lines: Iterable[Sequence[object]], headings: Sequence[str]) -> str:
-    """Render lines of Markdown and numbers as a pipe table, without escaping."""
+    """Render lines of numbers and texts as a Markdown pipe table; the texts are Markdown and are not escaped."""
     return tabulate(list(lines), headings, tablefmt="github", disable_numparse=True)
 
 
 def lines(text: str) -> str:
-    """Escape the lines of a text, and make a list of them if there are several."""
+    """Escape the lines of a text, and make a Markdown list of them if there are several."""
     first, *others = map(escape, text.splitlines())
     return "\n".join(f"- {line}" for line in (first, *others)) if others else first
 

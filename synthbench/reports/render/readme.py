@@ -11,7 +11,7 @@ from synthbench.reports.table import Column, Table, counted, table_of
 
 
 def readme(report: Report, files: Iterable[str]) -> str:
-    """Render the page as Markdown, with a link to each of the other ``files`` of the report."""
+    """Render the first page of a report as Markdown, with a link to each of the other ``files`` of the report."""
     selection, cells, pages, names = report.selection, report.cells, report.pages, set(files)
     blocks = [
         f"# Suite {markdown.escape(selection.suite)}, version {markdown.escape(selection.suite_version)}",
@@ -61,7 +61,7 @@ def readme(report: Report, files: Iterable[str]) -> str:
 
 
 def _counts(report: Report) -> list[str]:
-    """Describe the rows of a report, and count the rows that it leaves out."""
+    """Describe the rows (results of runs) of a report, and count the rows that it leaves out."""
     selection, cells = report.selection, report.cells
     statuses = Counter(str(status) for status in selection.rows["status"])
     num_ok = statuses.pop("ok", 0)
@@ -97,7 +97,7 @@ _CONTENT = {
 
 
 def _links(names: Container[str], wanted: Iterable[str]) -> str:
-    """Link to the wanted files that the report has."""
+    """Link, in Markdown, to those wanted files that the report has."""
     return ", ".join(f"[{name}]({name})" for name in wanted if name in names)
 
 

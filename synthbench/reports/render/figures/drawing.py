@@ -90,12 +90,12 @@ class Drawing:
 
     @cached_property
     def numbers(self) -> str:
-        """The numbers as CSV."""
+        """The drawn numbers as CSV."""
         return csv_text(self.header, self.lines)
 
     @property
     def mark(self) -> str:
-        """A hash of the numbers and words, written into every picture to identify what it was drawn from."""
+        """A hash of the figure's numbers and words, written into every picture to identify what it was drawn from."""
         whole = f"{self.title}\n{self.caption}\n{self.numbers}"
         return f"synthbench-{hashlib.sha256(whole.encode()).hexdigest()[:16]}"
 
@@ -109,7 +109,7 @@ class Look(NamedTuple):
 
 
 def render(drawing: Drawing) -> dict[str, bytes]:
-    """Draw the pictures, and return their bytes by file type; the bytes do not depend on time or settings."""
+    """Draw the pictures, and return their bytes by file type; these do not depend on time or the user's settings."""
     metadata = {
         "svg": {"Date": None, "Creator": None, "Source": drawing.mark},
         "pdf": {"CreationDate": None, "Creator": None, "Producer": None, "Keywords": drawing.mark},
@@ -141,7 +141,7 @@ def mark_in(picture: bytes) -> bytes | None:
 
 
 def looks(labels: Sequence[str]) -> dict[str, Look]:
-    """Choose line styles for the first seven labels; the lines of all other labels are drawn pale."""
+    """Choose line styles by label for the first seven labels; the lines of all other labels are drawn pale."""
     return dict(zip(labels, itertools.starmap(Look, zip(COLOURS, DASHES, MARKERS, strict=False)), strict=False))
 
 
@@ -185,7 +185,7 @@ def panels(
         x_label: Label of the x axis, shown at the lowest panel of each column.
         height: Height of a panel with its labels, in inches.
         width: Width of the figure, in inches. Default: one page column for up to two panels, otherwise two.
-        key: Further arguments of ``Figure.legend``.
+        key: Further arguments of matplotlib's ``Figure.legend``.
     """
     width = width or (SINGLE if len(titles) <= 2 else DOUBLE)
     labels, handles = zip(*legend, strict=True) if legend else ((), ())
@@ -209,7 +209,7 @@ def panels(
 
 
 def compact(number: float) -> str:
-    """Format a round number as a tick label: ``500``, ``16k``, ``2M``."""
+    """Format a round number as a short tick label: ``500``, ``16k``, ``2M``."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= size:
             return f"{number / size:g}{letter}"

@@ -17,7 +17,10 @@ def ranked_tasks(report: Report) -> tuple[TaskFacts, ...]:
 
 
 def best_first(report: Report) -> list[MechanismFacts]:
-    """Sort mechanisms by mean skill, with equal weight for all categories; a run without a score counts as 0."""
+    """Sort mechanisms by mean skill, best first, with equal weight for all categories.
+
+    A run without a score has skill 0.
+    """
     tasks = ranked_tasks(report)
     weights = balanced([task.category for task in tasks])
 

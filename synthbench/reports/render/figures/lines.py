@@ -49,7 +49,7 @@ class Line(NamedTuple):
 
 
 def draw_lines(axis: Axes, lines: Mapping[str, Line], looks: Mapping[str, Look]) -> None:
-    """Draw the lines of one panel, given by label; lines that are not in ``looks`` are pale and at the back.
+    """Draw the lines of one panel, given by label; lines without a style in ``looks`` are pale and at the back.
 
     Values beyond the axis are drawn at its edge.
     """
@@ -83,7 +83,10 @@ _Panels = dict[TaskFacts, tuple[Ladder, dict[str, Profile]]]
 
 
 def levels(report: Report) -> Drawing | None:
-    """Draw skill over load for each mechanism; return None if no task with levels has a scored run."""
+    """Draw skill over load (such as a number of pairs to remember) for each mechanism.
+
+    The result is None if no task with levels has a scored run.
+    """
     lines: _Panels = {}
     for task, mechanism, _cell in report.cells:
         if task.ladder and (points := report.cells.profile(task, mechanism)):
@@ -189,7 +192,7 @@ def _draw_profiles(report: Report, lines: Mapping[str, Line]) -> Figure:
 
 
 def _panel_of_shares(looks: Mapping[str, Look], lines: Mapping[str, Line], y_label: str) -> tuple[Figure, Axes]:
-    """Make a figure of one panel for numbers from 0 to 1."""
+    """Make a figure of one panel whose vertical axis is from 0 to 1."""
     figure, (axis,) = panels([""], y_label, legend_of(looks, has_pale=len(lines) > len(looks)), height=2.4)
     axis.set_ylim(0, 1.02)
     return figure, axis
@@ -199,9 +202,10 @@ def _panel_of_shares(looks: Mapping[str, Look], lines: Mapping[str, Line], y_lab
 
 
 def frontier(report: Report) -> Drawing | None:
-    """Draw skill over state size; None unless a mechanism ran with several state sizes in the same block and positions.
+    """Draw mean skill over state size, with a line per mechanism that ran with several state sizes.
 
-    All points are means over the same tasks and seeds. Settings that were run on other tasks or seeds are left out.
+    The result is None if there is no such mechanism. All points are means over the same tasks and seeds. Settings that
+    were run on other tasks or seeds, or in another block or with other positions, are left out.
     """
     sized = of_sizes(report.variants)
     if not sized:

@@ -21,7 +21,7 @@ _LUMINANCE = (0.2126, 0.7152, 0.0722)
 
 
 def heat_map(report: Report) -> Drawing | None:
-    """Draw the skills as a heat map; None if no cell has a skill."""
+    """Draw the skills of all mechanisms on all ranked tasks as a heat map; None if there is no skill."""
     tasks, mechanisms = ranked_tasks(report), best_first(report)
     values = np.array([[report.cells.cell(task, mechanism).skill for mechanism in mechanisms] for task in tasks])
     if np.isnan(values).all():
@@ -49,9 +49,10 @@ def heat_map(report: Report) -> Drawing | None:
 def _draw_matrix(
     values: Float[np.ndarray, "tasks mechanisms"], tasks: Sequence[TaskFacts], mechanisms: Sequence[MechanismFacts]
 ) -> Figure:
-    """Draw fields coloured from 0 to 1; values outside take the colour of the nearer end, NaN stays white.
+    """Draw a heat map with a row per task and a column per mechanism.
 
-    Each category is named once, at the row of its first task.
+    Colours are for values from 0 to 1; a value outside takes the colour of the nearer end, and NaN stays white. Each
+    category is named once, at the row of its first task.
     """
     lines = [shown(task.label) for task in tasks]
     columns = [shown(mechanism.label) for mechanism in mechanisms]

@@ -57,7 +57,7 @@ _SIZES = {"state": ("state of a layer, numbers", "state"), "parameters": ("param
 
 
 class Point(NamedTuple):
-    """One mechanism in the plot."""
+    """One mechanism in the plot: its skill and its costs."""
 
     label: str
     family: str
@@ -156,7 +156,7 @@ def places(
 ) -> list[Box | None]:
     """Place each point's text in a nearby box that covers no point and no other text; None if there is no room.
 
-    All sizes are in inches. Earlier points choose first.
+    All sizes are in inches. If two points need the same room, the earlier one gets it.
     """
     taken = np.array([(x - _MARK, y - _MARK, x + _MARK, y + _MARK) for x, y in anchors])
     boxes: list[Box | None] = []
@@ -173,7 +173,7 @@ def places(
 
 
 def _boxes(x: float, y: float, width: float) -> Float[np.ndarray, "boxes 4"]:
-    """Return candidate boxes of a text around a point: nearest first, and at equal distance rightmost first."""
+    """Return possible boxes for a text around a point: nearest first and, at equal distance, rightmost first."""
     distances = np.arange(_MARK + 0.025, _FURTHEST, 0.05)
     turns = np.arange(_NUM_DIRECTIONS) / _NUM_DIRECTIONS
     turns = turns[np.argsort(np.minimum(turns, 1 - turns), kind="stable")]
@@ -206,7 +206,7 @@ def _draw_points(axis: Axes, points: Sequence[Point], index: int, of_points: Seq
 
 
 def _scale(axis: Axes, costs: Sequence[float]) -> float:
-    """Set scale and ticks of the cost axis; return the position of a cost of zero, which has no logarithm."""
+    """Set scale and ticks of the logarithmic cost axis; return the position of points with a cost of zero."""
     positive = [cost for cost in costs if cost > 0]
     low, high = (min(positive), max(positive)) if positive else (1.0, 10.0)
     has_zero = any(cost == 0 for cost in costs)
@@ -224,7 +224,10 @@ def _scale(axis: Axes, costs: Sequence[float]) -> float:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Choose powers of ten as ticks; if fewer than two fit, add their multiples by 2 and 5, or by 1 to 9."""
+    """Choose powers of ten as ticks.
+
+    If fewer than two fit, their multiples by 2 and 5 are added and, if that is not enough, those by 1 to 9.
+    """
     powers = [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
     for multiples in ((1,), (1, 2, 5), range(1, 10)):
         ticks = [multiple * power for power in powers for multiple in multiples if low <= multiple * power <= high]

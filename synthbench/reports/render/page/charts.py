@@ -18,7 +18,7 @@ MOST_POINTS = 40
 
 
 class Bar(NamedTuple):
-    """Horizontal coordinates of a number and of the ends of its interval."""
+    """Horizontal coordinates of a skill and of the ends of its interval."""
 
     x: str
     left: str
@@ -52,7 +52,7 @@ def bar(skill: float, low: float, high: float) -> Bar | None:
 
 
 def heat(skill: float) -> str:
-    """Return the colour level of a skill as text, from 0 (floor or below) to ``HEAT_LEVELS`` (ceiling or above).
+    """Return the colour number of a skill as text, from 0 (floor or below) to ``HEAT_LEVELS`` (ceiling or above).
 
     The text is empty if the skill is NaN.
     """
@@ -60,7 +60,7 @@ def heat(skill: float) -> str:
 
 
 def over_loads(loads: Sequence[float], skills: Sequence[float]) -> str:
-    """Return the SVG path of skill against the logarithm of the load; the first level is at the left end."""
+    """Return the SVG path of skill over the logarithm of the load; the smallest load is at the left end."""
     points = zip(loads, skills, strict=True)
     return "M" + "L".join(f"{PLOT_WIDTH * along(loads, load):.0f} {_y(skill)}" for load, skill in points)
 

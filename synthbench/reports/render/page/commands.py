@@ -1,4 +1,4 @@
-"""Shell commands that reproduce rows. Names and arguments come from rows, so they are quoted or refused."""
+"""Shell commands that reproduce runs; names and arguments come from rows of results, so they are quoted or refused."""
 
 import json
 import re
@@ -27,11 +27,11 @@ def run_command(
     match: str | None = None,
     condition: str | None = None,
 ) -> str | None:
-    """Return the command that repeats training, into a new folder; None if a name is not allowed on a command line.
+    """Return the command that repeats runs, into a new folder; None if a name is not allowed on a command line.
 
     ``task`` is a name or the result of :func:`task_terms`, and ``mechanism`` is the result of :func:`term`. By default,
-    the tasks and mechanisms of the suite are run. ``match`` is a value of the rows' column ``match``, which names the
-    mechanism too, and so replaces ``mechanism``.
+    the tasks and mechanisms of the suite are run. ``match`` is a value of the rows' column ``match``, which contains
+    the mechanism too, and so replaces ``mechanism``.
     """
     if match is not None:
         match, mechanism = split_match(match)

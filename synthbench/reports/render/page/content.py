@@ -1,6 +1,6 @@
 """The numbers and names on the leaderboard page, without markup.
 
-Templates read them as attributes of namespaces. A name that a namespace lacks is an error.
+Templates read them as attributes of namespaces. Reading an attribute that a namespace lacks is an error.
 """
 
 import math
@@ -98,7 +98,7 @@ def content(report: Report) -> SimpleNamespace:
 
 
 def _ids(cells: Cells) -> Ids:
-    """Make HTML ids for the values of each filter; categories are in printed order, other values are alphabetical."""
+    """Make HTML ids for the values of each filter on the page; all but the categories are in alphabetical order."""
     labels = {
         "family": sorted({mechanism.family for mechanism in cells.mechanisms}),
         "category": cells.categories,
@@ -149,7 +149,7 @@ def _curve(curves: Curves, task: TaskFacts, mechanism: MechanismFacts) -> charts
 
 
 def _mechanism_sections(report: Report, board: SimpleNamespace, shown: Results) -> list[SimpleNamespace]:
-    """Make one section for each mechanism, in the order of the suite's ranking."""
+    """Collect the content of one section for each mechanism, in the order of the suite's ranking."""
     suite, cells = report.selection.suite, report.cells
     lines = [line for body in board.bodies.values() for line in body]
     ids = anchors("mech", [(line.mechanism.key, line.mechanism.name) for line in lines])
@@ -194,7 +194,7 @@ def _mechanism_sections(report: Report, board: SimpleNamespace, shown: Results) 
 
 
 def _task_sections(report: Report, shown: Results) -> list[SimpleNamespace]:
-    """Make one section for each task, in printed order."""
+    """Collect the content of one section for each task, in printed order."""
     suite, cells = report.selection.suite, report.cells
     ids = anchors("task", [(task.key, task.name) for task in cells.tasks])
     newest = {task_key(row): row for row in report.records}
@@ -226,7 +226,7 @@ def _task_sections(report: Report, shown: Results) -> list[SimpleNamespace]:
 
 
 def _panels(cells: Cells, coloured: Sequence[MechanismFacts]) -> dict[str, list[SimpleNamespace]]:
-    """Draw skill over levels, with one panel per task, grouped by category; empty if tasks have no levels."""
+    """Draw skill over levels in one panel per task, by category; empty if tasks have no levels."""
     by_category: dict[str, list[SimpleNamespace]] = {}
     for task in cells.tasks:
         if task.ladder and (lines := _level_lines(cells, task, coloured)):
@@ -262,7 +262,7 @@ def _source(key: str) -> dict[str, str]:
 
 
 def _badge(rows: Sequence[Row]) -> str:
-    """Describe how many of the rows another run has confirmed."""
+    """Say how many of the rows (results of runs) were confirmed by another run."""
     num_verified = sum(map(_is_verified, rows))
     if not num_verified:
         return "self-reported"
@@ -274,7 +274,7 @@ def _is_verified(row: Row) -> bool:
 
 
 def _statuses(rows: Sequence[Row]) -> dict[str, int]:
-    """Count the rows with each status, ``ok`` first."""
+    """Count the rows (one per run) by their status, ``ok`` first."""
     counts = Counter(str(row["status"]) for row in rows)
     return dict(sorted(counts.items(), key=lambda item: (item[0] != "ok", item[0])))
 

@@ -1,4 +1,4 @@
-"""One HTML file from content and templates."""
+"""Render the leaderboard page as one HTML file, from its content and templates."""
 
 import base64
 import hashlib
@@ -105,7 +105,7 @@ def environment() -> Environment:
 
 
 def _finalize(value: Any) -> Any:
-    """Make every string that a template prints harmless."""
+    """Make every string that a template prints harmless: visible and not too long; markup is not changed."""
     return untrusted.plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -118,6 +118,6 @@ def _whole(number: float) -> str:
 
 
 def _loads(task: TaskFacts) -> str:
-    """Format the range of loads of a task; empty if the task has no levels."""
+    """Format the range of loads of a task, as in ``2 to 64 pairs``; empty if the task has no levels."""
     ladder = task.ladder
     return f"{ladder.loads[0]:g} to {ladder.loads[-1]:g} {ladder.unit}" if ladder else ""

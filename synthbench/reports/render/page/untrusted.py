@@ -1,4 +1,4 @@
-"""Make untrusted strings of rows harmless, and make anchors and links from them.
+"""Make untrusted strings from rows (results of runs) harmless, make anchors from them, and check links.
 
 The templates escape markup; this module handles invisible characters, lengths, URL schemes and equal anchors.
 """
@@ -47,7 +47,7 @@ def is_link(text: str) -> bool:
 
 
 def anchors(prefix: str, names: Iterable[tuple[K, str]]) -> dict[K, str]:
-    """Make an id for each key: the prefix and the plain characters of its name, with a number if the id is taken."""
+    """Make an HTML id for each key: the prefix and the plain characters of its name, and a number if it is taken."""
     taken: dict[K, str] = {}
     for key, text in names:
         stem = f"{prefix}-{re.sub(r'[^a-z0-9._]+', '-', text.lower()[:LONGEST_NAME]).strip('-') or 'unnamed'}"
