@@ -1,4 +1,4 @@
-"""Probability distributions from which floors and ceilings are computed."""
+"""Probability distributions from which tasks compute floors (scores without the input) and ceilings (best scores)."""
 
 import numpy as np
 from jaxtyping import Float, Num
@@ -11,7 +11,7 @@ def _log_factorials(largest: int) -> Float[np.ndarray, " counts"]:
 
 
 def binomials(num_draws: int, probabilities: Float[np.ndarray, " cases"]) -> Float[np.ndarray, "cases counts"]:
-    """Compute the binomial probability of each count 0..num_draws, one row per success probability (above 0)."""
+    """Compute the binomial probability of each count 0..num_draws; each success probability, above 0, has a row."""
     counts = np.arange(num_draws + 1)
     log_factorials = _log_factorials(num_draws)
     # At success probability 1 the logarithm of failure is kept finite: multiplied by 0 failures it is 0, not undefined.
@@ -25,24 +25,25 @@ def binomials(num_draws: int, probabilities: Float[np.ndarray, " cases"]) -> Flo
 
 
 def binomial(num_draws: int, probability: float) -> Float[np.ndarray, " counts"]:
-    """Compute the binomial probability of each count 0..num_draws."""
+    """Compute the probability of each number of successes, 0 to ``num_draws``, in independent draws."""
     return binomials(num_draws, np.array([probability])).ravel()
 
 
 def at_least(num_draws: int, num_symbols: int) -> Float[np.ndarray, "symbols counts"]:
-    """Compute, for each symbol v and count k, the probability that at least k of ``num_draws`` symbols are at most v.
+    """Compute, for each symbol v and count k, the probability that at least k of ``num_draws`` symbols are <= v.
 
-    Symbols are uniform. Rows are the symbols 0..num_symbols-1, columns the counts 0..num_draws.
+    Symbols are drawn uniformly from 0..num_symbols-1. The result has a row for each v and a column for each k from 0 to
+    ``num_draws``.
     """
     counts = binomials(num_draws, np.arange(1, num_symbols + 1) / num_symbols)
     return counts[:, ::-1].cumsum(axis=1)[:, ::-1]
 
 
 def sampled(right: Float[np.ndarray, " batch"], scored: Num[np.ndarray, " batch"]) -> Bound:
-    """Estimate an accuracy from a sample: from each sequence's number of right answers and of scored positions.
+    """Estimate an accuracy and its standard error from the right answers and scored positions of each sequence.
 
-    Positions of a sequence are not independent. So the standard error treats the accuracy as a ratio of two sums over
-    independent sequences.
+    The accuracy is the ratio of their sums over all sequences. Positions of a sequence are not independent, so the
+    standard error is that of a ratio of two sums over independent sequences.
     """
     value = right.sum() / scored.sum()
     standard_error = np.sqrt(((right - value * scored) ** 2).sum()) / scored.sum()
@@ -66,9 +67,9 @@ def poisson(rate: float, largest: int) -> Float[np.ndarray, " counts"]:
 def capped_totals(num_symbols: int, rate: float, cap: int, largest: int) -> Float[np.ndarray, " totals"]:
     """Compute, for each n in 0..largest, the probability that Poisson counts sum to n while none is above ``cap``.
 
-    There are ``num_symbols`` independent counts with mean ``rate``. Hence
-    ``result[n] / poisson(num_symbols * rate, largest)[n]`` is the probability that no symbol occurs more than ``cap``
-    times in n uniform draws of symbols.
+    There are ``num_symbols`` independent counts with mean ``rate``. Given that they sum to n, they are distributed like
+    the counts of symbols in n uniform draws. Hence ``result[n] / poisson(num_symbols * rate, largest)[n]`` is the
+    probability that no symbol occurs more than ``cap`` times in n draws.
     """
     base = poisson(rate, largest)
     base[cap + 1 :] = 0

@@ -1,11 +1,11 @@
-"""Functions that draw distinct symbols and find equal symbols."""
+"""Functions that draw distinct symbols and find earlier copies of a symbol."""
 
 import numpy as np
 from jaxtyping import Int
 
 
 def previous(symbols: Int[np.ndarray, "batch items"]) -> Int[np.ndarray, "batch items"]:
-    """Find, for each symbol, the index of its latest earlier copy in the same row; -1 if there is none."""
+    """Find, at each position, the latest earlier position in the row that holds an equal symbol; -1 if none does."""
     order = np.argsort(symbols, axis=1, kind="stable")
     in_order = np.take_along_axis(symbols, order, axis=1)
     copies = np.full_like(order, -1)
@@ -16,9 +16,9 @@ def previous(symbols: Int[np.ndarray, "batch items"]) -> Int[np.ndarray, "batch 
 def distinct(
     rng: np.random.Generator, batch_size: int, num_draws: int, num_symbols: int
 ) -> Int[np.ndarray, "batch draws"]:
-    """Draw ``num_draws`` distinct symbols of 0..num_symbols-1 in random order for each row.
+    """Draw, for each row of the batch, ``num_draws`` distinct symbols of 0..num_symbols-1 in random order.
 
-    The algorithm needs no table of all symbols.
+    The memory needed does not grow with ``num_symbols``.
 
     Source: Bentley & Floyd (1987).
     """

@@ -17,7 +17,10 @@ MOST_SEARCHED = 256
 
 
 def measured_local_ceiling(task: Task, length: int) -> Bound:
-    """Measure the accuracy that :func:`synthbench.tasks.local_ceiling` returns."""
+    """Measure the accuracy of the best rule that sees only the current token and its position.
+
+    :func:`synthbench.tasks.local_ceiling` returns this accuracy.
+    """
     floor = task.floor(length)
     if task.readout != "position":
         return floor
@@ -31,18 +34,22 @@ def measured_local_ceiling(task: Task, length: int) -> Bound:
 
 
 def measured_shortcuts(task: Task, length: int) -> dict[str, Bound]:
-    """Measure the accuracies that :func:`synthbench.tasks.shortcut_accuracies` returns."""
+    """Measure the accuracy of each shortcut (a simple rule of the task), with the shortcuts' names as keys.
+
+    :func:`synthbench.tasks.shortcut_accuracies` returns these accuracies.
+    """
     inputs, targets = _sample(task, length, 0)
     return {name: accuracy(predictions, targets) for name, predictions in task.shortcuts(inputs).items()}
 
 
 def measured_bases(level: Level) -> dict[str, float]:
-    """Measure the accuracy of each baseline on the targets that a level scores, by the baseline's name.
+    """Measure the accuracy of simple rules, called baselines, on the targets that a level scores.
 
-    ``floor`` answers with one constant per position. ``local`` is the best rule that sees only the current token and
-    position. ``place`` copies, for each position, the token at the position read so far that most often has the answer.
-    ``seen`` guesses among the answers read so far, ``unasked`` among the answers read but not yet asked for. Further
-    baselines are the task's shortcuts, and the best rule of each family of :mod:`synthbench.tasks._rules`.
+    The keys of the result are the names of baselines. ``floor`` answers with one constant per position. ``local`` is
+    the best rule that sees only the current token and position. ``place`` copies one token read: for each position,
+    from the place that most often has the answer. ``seen`` guesses among the tokens read that are an answer anywhere in
+    the sample. ``unasked`` guesses among those of them that were not yet asked for. Further baselines are the task's
+    own rules, and the best generic rule of each family of :mod:`synthbench.tasks._rules`.
     """
     fit, fresh = (
         Batch(inputs, level.new_targets(targets))
@@ -64,12 +71,15 @@ def measured_bases(level: Level) -> dict[str, float]:
 
 
 def answers_per_sequence(task: Task, length: int) -> float:
-    """Compute the mean number of scored positions in a sequence, over one fixed sample."""
+    """Compute the mean number of scored positions in a sequence, over a sample that is the same at each call."""
     return float((_sample(task, length, 0).targets != IGNORE).sum(axis=1).mean())
 
 
 def _learned(task: Task, fit: Batch, fresh: Batch, seen: tuple[np.ndarray, np.ndarray]) -> float:
-    """Learn the most frequent answer to each pair of position and token; return the accuracy on another sample."""
+    """Learn the most frequent answer for each pair of position and token on ``fit``; return the accuracy on ``fresh``.
+
+    ``seen`` holds the tokens of both samples that the rule sees: the inputs, or zeros to hide them.
+    """
     seen_pairs, learned = _most_frequent(np.broadcast_to(_pairs(task, seen[0]), fit.targets.shape), fit.targets)
     pairs = np.broadcast_to(_pairs(task, seen[1]), fresh.targets.shape)
     predictions = learned[np.searchsorted(seen_pairs, pairs).clip(max=len(seen_pairs) - 1)]
@@ -77,7 +87,7 @@ def _learned(task: Task, fit: Batch, fresh: Batch, seen: tuple[np.ndarray, np.nd
 
 
 def _best_places(batch: Batch) -> Int[np.ndarray, " length"]:
-    """Find, for each scored position, the position at or before it whose token is most often the answer."""
+    """Find, for each scored position t, the position up to t whose token is most often the answer at t."""
     inputs, targets = batch
     places = np.arange(inputs.shape[1])
     for position in np.flatnonzero((targets != IGNORE).any(axis=0)):
@@ -87,9 +97,10 @@ def _best_places(batch: Batch) -> Int[np.ndarray, " length"]:
 
 
 def guesses(batch: Batch, vocab_size: int) -> dict[str, float]:
-    """Compute the accuracies of two guesses: uniform among the answers read, or only those not yet asked for.
+    """Compute the accuracies of two rules that guess uniformly among the tokens read that can be an answer.
 
-    An answer is any token that is a target anywhere in the batch.
+    The rule ``seen`` guesses among all tokens read that are a target anywhere in the batch. The rule ``unasked`` leaves
+    out those that were a target at an earlier position of the sequence.
     """
     inputs, targets = batch
     (num_rows, length), never = inputs.shape, inputs.shape[1] + 1
@@ -116,7 +127,7 @@ def guesses(batch: Batch, vocab_size: int) -> dict[str, float]:
 
 
 def _counts_up_to(firsts: Int[np.ndarray, "batch tokens"], length: int) -> Tokens:
-    """Count, in each row, the entries of ``firsts`` that are at most 0, 1, ..., ``length - 1``."""
+    """Count, in each row and for each position p below ``length``, the values of ``firsts`` that are at most p."""
     counts = np.zeros((len(firsts), firsts.max(initial=length) + 1), dtype=np.int64)
     np.add.at(counts, (np.arange(len(firsts))[:, None], firsts), 1)
     found: Tokens = counts.cumsum(axis=1)[:, :length]
@@ -129,7 +140,7 @@ def _sample(task: Task, length: int, seed: int, num_sequences: int | None = None
 
 
 def large_sample(task: Task, length: int, seed: int) -> Batch:
-    """Draw enough sequences for about ``NUM_ANSWERS`` targets or more."""
+    """Draw enough sequences that they have at least about ``NUM_ANSWERS`` targets."""
     batch = _sample(task, length, seed)
     num_targets = int((batch.targets != IGNORE).sum())
     if num_targets >= NUM_ANSWERS:
@@ -138,9 +149,10 @@ def large_sample(task: Task, length: int, seed: int) -> Batch:
 
 
 def accuracy(predictions: Tokens, targets: Tokens) -> Bound:
-    """Compute the accuracy of predictions at the scored positions, as a :class:`Bound` of the kind ``bound``.
+    """Compute the accuracy of predictions at the scored positions, with its standard error.
 
-    Positions of a sequence are not independent, so the standard error is that of a ratio of two sums over sequences.
+    The result is a :class:`Bound` of the kind ``bound``. Positions of a sequence are not independent, so the standard
+    error is that of a ratio of two sums over sequences.
     """
     is_scored = targets != IGNORE
     is_right = (predictions == targets) & is_scored
@@ -150,12 +162,15 @@ def accuracy(predictions: Tokens, targets: Tokens) -> Bound:
 
 
 def _pairs(task: Task, inputs: Tokens) -> Tokens:
-    """Give each pair of position and token a number."""
+    """Compute, at each position, a number that is unique to the pair of position and token there."""
     return inputs + task.vocab_size * np.arange(inputs.shape[1])
 
 
 def _most_frequent(pairs: Tokens, targets: Tokens) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
-    """Return the distinct pairs at scored positions, sorted, and the most frequent target of each pair."""
+    """Return the distinct pair numbers at scored positions, sorted, and the most frequent target of each pair.
+
+    A pair number stands for a position and the token there.
+    """
     is_scored = targets != IGNORE
     base = int(targets.max()) + 1
     codes, counts = np.unique(pairs[is_scored] * base + targets[is_scored], return_counts=True)

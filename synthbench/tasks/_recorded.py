@@ -1,7 +1,8 @@
-"""Floors, ceilings and shortcut baselines, read from ``bounds.json`` because measuring them takes seconds.
+"""Floors, ceilings and shortcut baselines of tasks, read from a file because measuring them takes seconds.
 
-The file covers the tasks of all suites and all levels. Missing entries are measured on demand;
-``python docs/generate.py`` adds them to the file.
+A floor is the score without the input, a ceiling the best possible score, and a shortcut baseline the best score of a
+simple rule. The file, ``bounds.json``, covers the tasks of all suites and all levels. What it lacks is measured on
+demand. The command ``python docs/generate.py`` adds what is missing to the file.
 """
 
 import json
@@ -21,15 +22,16 @@ Entry = Mapping[str, Any]
 
 
 def key_of(task: Task, length: int) -> str:
-    """Build the key of an entry in ``bounds.json`` from the task's name, version and options, and the length."""
+    """Build the key under which ``bounds.json`` holds the values of a task with its options, at a length in tokens."""
     options = {"length": length, **arguments_of(task)}
     return f"{task.name} {task.version} " + ",".join(f"{name}={options[name]}" for name in sorted(options))
 
 
 def measured(task: Task, length: int, *, is_stretched: bool = False) -> dict[str, Any]:
-    """Compute the entry of ``bounds.json`` for a task at a length in tokens.
+    """Compute the values that ``bounds.json`` holds for a task at a length in tokens.
 
-    With ``is_stretched``, for tests beyond the training range, the entry has no local ceiling and no shortcuts.
+    These are the floor, the ceiling, the scores of reference predictors, the local ceiling and the accuracies of
+    shortcuts. With ``is_stretched``, the last two are left out: tests beyond the training range do not need them.
     """
     entry: dict[str, Any] = {"floor": task.floor(length), "ceiling": task.ceiling(length)}
     if found := task.references(length):
@@ -41,9 +43,9 @@ def measured(task: Task, length: int, *, is_stretched: bool = False) -> dict[str
 
 @cache
 def entries() -> Mapping[str, Entry]:
-    """Return the entries of ``bounds.json`` by key, read at the first call.
+    """Return the content of ``bounds.json``, which is read at the first call.
 
-    :func:`key_of` and :func:`level_key` build the keys.
+    The functions :func:`key_of` and :func:`level_key` build the keys.
     """
     read: dict[str, Entry] = json.loads(FILE.read_text(encoding="utf-8"))
     return read
@@ -60,7 +62,7 @@ def _recorded(task: Task, length: int) -> Entry:
 
 
 def floor_and_ceiling(task: Task, length: int) -> tuple[Bound, Bound]:
-    """Look up ``task.floor(length)`` and ``task.ceiling(length)`` in ``bounds.json``, or compute them."""
+    """Look up a task's floor and ceiling at a length in ``bounds.json``; if the file lacks them, compute them."""
     if entry := _recorded(task, length):
         return Bound(*entry["floor"]), Bound(*entry["ceiling"])
     return task.floor(length), task.ceiling(length)
@@ -68,13 +70,12 @@ def floor_and_ceiling(task: Task, length: int) -> tuple[Bound, Bound]:
 
 @lru_cache(maxsize=4096)
 def local_ceiling(task: Task, length: int) -> Bound:
-    """Return the accuracy of the best rule that sees only the current token and position.
+    """Return the local ceiling: the accuracy of the best rule that sees only the current token and its position.
 
-    A model needs information from other positions only for accuracies above this ceiling. The rule answers each pair of
-    position and token with the pair's most frequent target, learned from one fixed sample and scored on another sample.
-    The result is at least the floor, and equals the floor for tasks whose answers are all read from the last position.
-    With many pairs, the true ceiling may be slightly higher than the result. Tasks scored in bits have no local
-    ceiling.
+    Accuracies up to this ceiling need no information from other positions. The rule answers each pair of position and
+    token with the pair's most frequent target. It is learned from one fixed sample and scored on another one. The
+    result is at least the floor, and equals the floor for tasks whose answers are all read from the last position. With
+    many pairs, the true ceiling may be slightly higher than the result. Tasks scored in bits have no local ceiling.
     """
     found = _recorded(task, length).get("local_ceiling")
     return measured_local_ceiling(task, length) if found is None else Bound(*found)
@@ -82,20 +83,20 @@ def local_ceiling(task: Task, length: int) -> Bound:
 
 @lru_cache(maxsize=4096)
 def shortcut_accuracies(task: Task, length: int) -> dict[str, Bound]:
-    """Return the accuracy on one fixed sample of each shortcut of ``task.shortcuts``, by the shortcut's name."""
+    """Return the accuracies of the shortcuts of ``task.shortcuts`` on a fixed sample, with their names as keys."""
     found = _recorded(task, length).get("shortcuts")
     return measured_shortcuts(task, length) if found is None else {rule: Bound(*of) for rule, of in found.items()}
 
 
 @lru_cache(maxsize=64)
 def references(task: Task, length: int) -> dict[str, float]:
-    """Look up ``task.references(length)``, the scores of simple predictors, in ``bounds.json``, or compute it."""
+    """Look up ``task.references(length)``, scores of simple predictors, in ``bounds.json``; if missing, compute it."""
     found: dict[str, float] | None = _recorded(task, length).get("references")
     return task.references(length) if found is None else found
 
 
 class LevelBounds(NamedTuple):
-    """The shortcut baseline, the ceiling and the number of answers of a level; accuracies are in [0, 1]."""
+    """The shortcut baseline and the ceiling of a level, as accuracies in [0, 1], and its number of answers."""
 
     base: float
     """The shortcut baseline: the highest accuracy of a shortcut."""
@@ -107,12 +108,12 @@ class LevelBounds(NamedTuple):
 
 
 def level_key(level: Level) -> str:
-    """Build the key of a level's entry in ``bounds.json``."""
+    """Build the key under which ``bounds.json`` holds the values of a level."""
     return f"{key_of(level.task, level.length)} from {level.first_new}"
 
 
 def measured_level(level: Level) -> dict[str, Any]:
-    """Compute the entry of ``bounds.json`` for a level."""
+    """Compute the values that ``bounds.json`` holds for a level: baselines, ceiling and answers per sequence."""
     return {
         "bases": measured_bases(level),
         "ceiling": level.task.ceiling(level.length).value,
@@ -122,7 +123,7 @@ def measured_level(level: Level) -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)
 def level_bounds(level: Level) -> LevelBounds:
-    """Return the shortcut baseline, ceiling and number of answers of a level, from ``bounds.json`` or measured now."""
+    """Return a level's shortcut baseline, ceiling and number of answers, from ``bounds.json`` or measured now."""
     return committed_bounds(level) or _bounds_in(measured_level(level))
 
 

@@ -59,7 +59,7 @@ NAMES: Mapping[Fraction, str] = MappingProxyType({Fraction(1, 2): "half", Fracti
 
 @dataclass(frozen=True)
 class View:
-    """The scored positions of a batch, or a sample of them, each with its whole sequence."""
+    """Scored positions of a batch, each with its whole sequence: the data from which a rule guesses."""
 
     tokens: Int[np.ndarray, "scored length"]
     places: Int[np.ndarray, " scored"]
@@ -76,7 +76,7 @@ class View:
 
     @classmethod
     def of(cls, batch: Batch, vocab_size: int, most: int) -> "View":
-        """Take the scored positions of a batch; if there are more than ``most``, draw ``most`` without replacement."""
+        """Take the scored positions of a batch; if there are more than ``most``, take a random ``most`` of them."""
         inputs, targets = batch
         is_scored = targets != IGNORE
         rows, places = np.nonzero(is_scored)
@@ -105,7 +105,7 @@ class View:
         )
 
     def part(self, most: int) -> "View":
-        """Draw at most ``most`` of the scored positions, and at least one."""
+        """Take a random ``most`` of the scored positions, but at least one, or all if there are fewer."""
         kept = np.sort(np.random.Generator(np.random.Philox(1)).permutation(len(self.places))[: max(most, 1)])
         by_position = ("tokens", "places", "answers", "starts", "copies", "asked")
         return replace(self, **{name: getattr(self, name)[kept] for name in by_position})
@@ -117,13 +117,13 @@ class View:
 
     @cached_property
     def is_read(self) -> Mask:
-        """Mask of the tokens up to the scored position."""
+        """Mask of the tokens up to and including the scored position: the tokens read."""
         is_read: Mask = self.positions <= self.places[:, None]
         return is_read
 
     @cached_property
     def is_right(self) -> Mask:
-        """Mask of the tokens that equal the answer."""
+        """Mask of the tokens, read or not, that equal the answer of the scored position."""
         is_right: Mask = self.tokens == self.answers[:, None]
         return is_right
 
@@ -135,7 +135,7 @@ class View:
 
     @cached_property
     def is_latest(self) -> Mask:
-        """Mask of the last copy of each id among the tokens read."""
+        """Mask of the tokens read that no later token read equals."""
         is_latest = self.is_read.copy()
         row, place = np.nonzero((self.copies >= 0) & self.is_read)
         is_latest[row, self.copies[row, place]] = False
@@ -148,22 +148,25 @@ class View:
 
     @cached_property
     def is_equal(self) -> Mask:
-        """Mask of the earlier tokens that equal the one at the scored position."""
+        """Mask of the tokens before the scored position that equal the token at the scored position."""
         is_equal: Mask = (self.tokens == self.present) & (self.positions < self.places[:, None])
         return is_equal
 
     @cached_property
     def matches(self) -> dict[tuple[int, bool], Mask]:
-        """Cache of the results of :func:`_matches`, by its arguments."""
+        """Cache of the results of :func:`_matches`, with its arguments as keys."""
         return {}
 
     @cached_property
     def bits(self) -> dict[object, Bits]:
-        """Cache of the masks that :meth:`packed` returns, by key."""
+        """Cache of the masks that :meth:`packed` returns."""
         return {}
 
     def packed(self, key: object, make: Callable[[], Mask]) -> Bits:
-        """Return the result of ``make`` packed into bits, from the cache if possible; packed masks intersect faster."""
+        """Return the mask that ``make`` computes, packed into bits; compute it only at the first call with this key.
+
+        Packed masks intersect faster.
+        """
         if key not in self.bits:
             mask = make()
             padded = np.pad(mask, ((0, 0), (0, -mask.shape[1] % 64)))
@@ -172,27 +175,27 @@ class View:
 
     @cached_property
     def bins(self) -> Int[np.ndarray, "scored length"]:
-        """Bin of each token, for counting: every pair of a scored position and an id has a bin."""
+        """Number of the bin in which each token is counted; each pair of scored position and token id has a bin."""
         bins: Int[np.ndarray, "scored length"] = (
             self.tokens + len(self.is_candidate) * np.arange(len(self.tokens))[:, None]
         )
         return bins
 
     def counts(self, mask: Mask) -> Int[np.ndarray, "scored ids"]:
-        """Count, for each scored position, how often each id occurs where the mask is True."""
+        """Count, for each scored position, the tokens of each id among the tokens where ``mask`` is True."""
         num_ids = len(self.is_candidate)
         bins = np.bincount(self.bins[mask], minlength=len(mask) * num_ids)
         return bins.reshape(len(mask), num_ids)
 
     def with_counts(self, is_kept: Callable[[Int[np.ndarray, "scored ids"]], Any]) -> Mask:
-        """Count each id among the tokens read, and mark the tokens whose count ``is_kept`` accepts."""
+        """Count each id among the tokens read, and mark the tokens for whose id's count ``is_kept`` returns True."""
         kept: Mask = np.take_along_axis(is_kept(self.counts(self.is_read)), self.tokens, axis=1)
         return kept
 
 
 @dataclass(frozen=True)
 class Window:
-    """A fraction of the tokens read, at their end or beginning; all of them if ``share`` is 1."""
+    """The last or the first part of the tokens read, as a fraction of them; all of them if ``share`` is 1."""
 
     share: Fraction
     is_later: bool
@@ -201,7 +204,7 @@ class Window:
 
     @property
     def name(self) -> str:
-        """Name for messages: ``later half of the context``."""
+        """Name of the window in messages, such as ``later half of the context``."""
         if self.share == 1:
             return "tokens read"
         side = "later" if self.is_later else "earlier"
@@ -209,13 +212,13 @@ class Window:
         return f"{side} {part}" + (" of the context" if self.of_context else "")
 
     def bounds(self, view: View) -> tuple[Int[np.ndarray, "scored 1"], Int[np.ndarray, "scored 1"]]:
-        """Return the first position in the window, and the first position after the window."""
+        """Return, for each scored position, the window's first position and the position right after its last."""
         end = (view.starts if self.of_context else view.places + 1)[:, None]
         size = -(-end * self.share.numerator // self.share.denominator)
         return (end - size, end) if self.is_later else (np.zeros_like(end), size)
 
     def mask(self, view: View) -> Mask:
-        """Mark the positions in the window."""
+        """Mark, for each scored position, the positions in the window."""
         begin, end = self.bounds(view)
         mask: Mask = (view.positions >= begin) & (view.positions < end)
         return mask
@@ -226,9 +229,10 @@ ALL = Window(Fraction(1), is_later=True)
 
 
 def windows(shares: tuple[Fraction, ...] = SHARES, *, with_context: bool = False) -> list[Window]:
-    """List windows at the end and at the beginning of the tokens read and, if ``with_context``, of the context.
+    """List windows: the last and the first parts of the tokens read and, if ``with_context``, of the context.
 
-    The context is everything up to the first scored position.
+    Each of ``shares`` is the size of a part, as a fraction. The context is everything up to the sequence's first scored
+    position.
     """
     return [
         Window(share, is_later, of_context)
@@ -239,13 +243,13 @@ def windows(shares: tuple[Fraction, ...] = SHARES, *, with_context: bool = False
 
 
 def _share(is_right: Mask, is_candidate: Mask) -> Chances:
-    """Return the fraction of candidate positions that are right; 0 if there is no candidate."""
+    """Return the probability that a uniform guess among the marked candidates is right; 0 if there are none."""
     chances: Chances = (is_right & is_candidate).sum(axis=1) / np.maximum(is_candidate.sum(axis=1), 1)
     return chances
 
 
 def _tied(scores: Integer[np.ndarray, "scored ids"], view: View) -> Chances:
-    """Choose the candidate with the highest score; guess uniformly among ties."""
+    """Return the probability that the candidate with the highest score is the answer; ties are broken at random."""
     scores = np.where(view.is_candidate, scores, -1)
     is_best = scores == scores.max(axis=1, keepdims=True)
     chances: Chances = is_best[np.arange(len(scores)), view.answers] / is_best.sum(axis=1)
@@ -253,17 +257,17 @@ def _tied(scores: Integer[np.ndarray, "scored ids"], view: View) -> Chances:
 
 
 def token_back(view: View, steps: int) -> Chances:
-    """Name the token ``steps`` positions before the scored position."""
+    """Apply the rule that names the token ``steps`` positions before the scored position."""
     at = view.places - steps
     chances: Chances = (view.tokens[np.arange(len(at)), at.clip(0)] == view.answers) * (at >= 0).astype(float)
     return chances
 
 
 def answer_back(view: View, steps: int, *, is_from_start: bool = False, is_distinct: bool = False) -> Chances:
-    """Name the answer at place ``steps`` in the list of answers read, counted from 1.
+    """Apply the rule that names the n-th latest answer read, where n is ``steps``, from 1 on.
 
-    The list begins with the latest answer, or with the first if ``is_from_start``. With ``is_distinct`` it has each id
-    only once.
+    An answer read is a token read that is a target anywhere in the batch. With ``is_from_start``, the rule names the
+    n-th earliest one. With ``is_distinct``, each id counts only once.
     """
     is_counted = view.is_answer
     if is_distinct:
@@ -275,9 +279,10 @@ def answer_back(view: View, steps: int, *, is_from_start: bool = False, is_disti
 
 
 def guess(view: View, window: Window, *, is_distinct: bool = True, without: str = "") -> Chances:
-    """Guess uniformly among the answers in a window; each id counts once if ``is_distinct``, else once per occurrence.
+    """Apply the rule that guesses uniformly among the tokens in a window that are a target anywhere in the batch.
 
-    Ids that ``EXCLUSIONS[without]`` marks are left out.
+    Each id counts once if ``is_distinct``, else once per occurrence. Tokens that ``EXCLUSIONS[without]`` marks are left
+    out.
     """
     candidates = view.packed((window, is_distinct), lambda: _answers_in(view, window, is_distinct=is_distinct))
     if without:
@@ -289,7 +294,10 @@ def guess(view: View, window: Window, *, is_distinct: bool = True, without: str 
 
 
 def _answers_in(view: View, window: Window, *, is_distinct: bool) -> Mask:
-    """Mark the answers in a window; if ``is_distinct``, only the first occurrence of each id in the window."""
+    """Mark the tokens in a window that are a target anywhere in the batch.
+
+    If ``is_distinct``, mark only the first occurrence of each id in the window.
+    """
     begin, _ = window.bounds(view)
     mask: Mask = view.is_answer & window.mask(view)
     if is_distinct:
@@ -298,7 +306,7 @@ def _answers_in(view: View, window: Window, *, is_distinct: bool) -> Mask:
 
 
 def _is_neighbour(view: View) -> Mask:
-    """Mark copies of the present token, and tokens whose id has stood next to an earlier copy of the present token."""
+    """Mark copies of the token at the scored position, and copies of the neighbours of its earlier copies."""
     num_ids = len(view.is_candidate)
     beside = np.zeros((len(view.tokens), num_ids), dtype=bool)
     row, place = np.nonzero(view.is_equal)
@@ -309,7 +317,7 @@ def _is_neighbour(view: View) -> Mask:
 
 
 def _is_recent(view: View, num_tokens: int) -> Mask:
-    """Mark tokens whose id is among the last ``num_tokens`` tokens read."""
+    """Mark the tokens that equal one of the last ``num_tokens`` tokens read."""
     recent = np.zeros((len(view.tokens), len(view.is_candidate)), dtype=bool)
     for step in range(num_tokens):
         at = (view.places - step).clip(0)
@@ -336,7 +344,11 @@ EXCLUSIONS: Mapping[str, Callable[[View], Mask]] = MappingProxyType(
 
 
 def frequent(view: View, window: Window, *, place: int = 0, is_rarest: bool = False) -> Chances:
-    """Name the most frequent answer in a window, the second most frequent if ``place`` is 1, or the rarest."""
+    """Apply the rule that names the most frequent possible answer among the tokens read in a window.
+
+    A possible answer is a target anywhere in the batch. If ``place`` is 1, the rule names the second most frequent one.
+    If ``is_rarest``, it names the rarest one that occurs.
+    """
     counts = view.counts(window.mask(view) & view.is_read)
     if is_rarest:
         counts = np.where(counts > 0, counts.shape[1] * view.tokens.shape[1] - counts, 0)
@@ -347,7 +359,11 @@ def frequent(view: View, window: Window, *, place: int = 0, is_rarest: bool = Fa
 
 
 def frequent_beside(view: View) -> Chances:
-    """Choose among the ids that have followed the present token; name the id with most copies among all tokens read."""
+    """Apply the rule that names, among ids that followed earlier copies of the present token, the most frequent.
+
+    Frequency counts all tokens read. The present token is the one at the scored position. If nothing has followed it,
+    the rule guesses.
+    """
     after = np.zeros_like(view.is_equal)
     after[:, 1:] = view.is_equal[:, :-1]
     after &= view.is_answer
@@ -357,10 +373,13 @@ def frequent_beside(view: View) -> Chances:
 
 
 def count(view: View, share: Fraction, *, is_later: bool = True, slack: int = 0) -> Chances:
-    """Name the present token's count in a part of the text, scaled up to the whole text.
+    """Apply the rule that counts the token at the scored position in a part of the text, scaled up to the whole.
 
-    With ``slack``, guess uniformly among counts from ``count - slack`` to ``count + slack``. Final tokens that are the
-    same in all sequences, such as a question mark, do not belong to the text.
+    The scaled count is the rule's answer.
+
+    With ``slack`` above 0, the rule guesses uniformly among the counts that differ from it by at most ``slack``. The
+    text is everything before the scored position, without final tokens that are the same in all sequences, such as a
+    question mark.
     """
     end, before = view.places, view.places - 1
     while (before >= 0).all() and len(np.unique(view.tokens[np.arange(len(before)), before])) == 1:
@@ -379,7 +398,10 @@ def count(view: View, share: Fraction, *, is_later: bool = True, slack: int = 0)
 
 
 def _matches(view: View, context: int, *, is_backwards: bool) -> Mask:
-    """Mark where a copy of the last ``context`` tokens ends or, if ``is_backwards``, where a reversed copy begins."""
+    """Mark where an earlier copy of the last ``context`` tokens read ends.
+
+    If ``is_backwards``, mark instead where a copy of these tokens in reversed order begins.
+    """
     if context == 1:
         return view.is_equal
     if (context, is_backwards) not in view.matches:
@@ -394,7 +416,7 @@ def _matches(view: View, context: int, *, is_backwards: bool) -> Mask:
 
 
 def _longest_matches(view: View, context: int, *, is_backwards: bool) -> Mask:
-    """Mark the matches of :func:`_matches` for the longest context, of at most ``context`` tokens, that has a match."""
+    """Mark the copies that :func:`_matches` finds of as many of the last tokens as possible, at most ``context``."""
     matched = _matches(view, context, is_backwards=is_backwards)
     for fewer in reversed(range(1, context)):
         shorter = _matches(view, fewer, is_backwards=is_backwards)
@@ -406,13 +428,20 @@ WHICH = ("the latest", "the first", "the most frequent", "a random")
 
 
 def beside_copy(view: View, which: str, context: int = 1, *, is_backwards: bool = False) -> Chances:
-    """Name the token after an earlier copy of the last ``context`` tokens, or before a reversed copy."""
+    """Apply the rule that names the token after an earlier copy of the last ``context`` tokens read.
+
+    If ``is_backwards``, the rule names the token before a copy in reversed order. If there is no copy, it looks for a
+    copy of fewer tokens. ``which`` selects one of several copies.
+    """
     matched = _longest_matches(view, context, is_backwards=is_backwards)
     return _pick(view, matched, which, -1 if is_backwards else 1)
 
 
 def beside_copy_in(view: View, window: Window, which: str = "a random") -> Chances:
-    """Name the token after a copy of the present token in a window or, if the window has none, after any copy."""
+    """Apply the rule that names the token after a copy, in a window, of the token at the scored position.
+
+    If the window has no copy, any earlier copy will do. ``which`` selects one of several copies in the window.
+    """
     inside = view.is_equal & window.mask(view)
     has_copy = inside.any(axis=1)
     among_all = _pick(view, view.is_equal, "a random", 1)
@@ -427,7 +456,11 @@ def _only_latest(mask: Mask) -> Mask:
 
 
 def _pick(view: View, matched: Mask, which: str, step: int) -> Chances:
-    """Choose an answer ``step`` positions after a marked position, or guess among the answers read if there is none."""
+    """Apply the rule that names a token ``step`` positions after a marked position.
+
+    The token must be a target anywhere in the batch; ``which`` selects one of several. If there is none, the rule
+    guesses uniformly among the different tokens read that are a target anywhere.
+    """
     beside = np.zeros_like(matched)
     beside[:, max(step, 0) : len(view.positions) + min(step, 0)] = matched[
         :, max(-step, 0) : len(view.positions) - max(step, 0)
@@ -445,10 +478,10 @@ def _pick(view: View, matched: Mask, which: str, step: int) -> Chances:
 
 
 def families(length: int, *, is_wide: bool = False) -> dict[str, dict[str, Rule]]:
-    """Build the rules that need no learning, by family and by name.
+    """Build the rules that need no learning: a map from names of families to maps from names to rules.
 
     Args:
-        length: Tokens of a sequence.
+        length: Number of tokens of a sequence.
         is_wide: Include rules that no baseline uses: other windows, longer contexts, more steps back.
     """
     back = range(1, min(WIDE_BACK if is_wide else MOST_BACK, length) + 1)
@@ -519,10 +552,11 @@ VOTES = ("distance", "place")
 
 
 def reached_by_votes(fit: View, fresh: View) -> dict[str, float]:
-    """Learn the weights of votes on ``fit`` and return the accuracies of voting on ``fresh``, by name.
+    """Learn two rules in which tokens vote, on ``fit``; return their accuracies on ``fresh``, by their names.
 
-    Every answer read votes for its own id. The weight is the log-odds that an answer at the vote's distance from the
-    scored position, or at the vote's position, is right.
+    Every token read that is a target anywhere in the sample votes for its own id. A vote's weight is the log-odds that
+    a token there is the answer. In one rule, "there" means the distance to the scored position, in the other the
+    position in the sequence.
     """
     reached = {}
     for kind in VOTES:
@@ -546,7 +580,10 @@ def reached_by_votes(fit: View, fresh: View) -> dict[str, float]:
 
 
 def _ranges(view: View, kind: str) -> Int[np.ndarray, "scored length"]:
-    """Map each place or distance to a range: the first 16 values have a range each, the rest share 32 equal ranges."""
+    """Return the number of the range that holds each token's position or its distance to the scored position.
+
+    The first 16 values have a range each, and all others share 32 ranges of equal size.
+    """
     length = len(view.positions)
     edges = np.unique(np.concatenate([np.arange(min(16, length)), np.linspace(16, max(16, length), 33).astype(int)]))
     places = view.places[:, None] - view.positions if kind == "distance" else view.positions[None]
@@ -556,7 +593,10 @@ def _ranges(view: View, kind: str) -> Int[np.ndarray, "scored length"]:
 
 
 class Scored(NamedTuple):
-    """Scored positions of a batch for lookup tables, which need only a few tokens before each position."""
+    """Scored positions of a batch with their sequences and answers: the data of lookup tables.
+
+    A lookup table is a rule that maps a few tokens to an answer.
+    """
 
     inputs: Tokens
     rows: Int[np.ndarray, " scored"]
@@ -573,7 +613,7 @@ class Scored(NamedTuple):
         return cls(batch.inputs, rows, places, batch.targets[rows, places])
 
     def back(self, steps: int) -> Int[np.ndarray, " scored"]:
-        """Return the token ``steps`` positions before each scored position; -1 before the beginning."""
+        """Return the token ``steps`` positions before each scored position; -1 if the sequence begins later."""
         at = self.places - steps
         return np.where(at >= 0, self.inputs[self.rows, at.clip(0)], -1)
 
@@ -597,11 +637,11 @@ TABLES = (
 
 
 def reached_by_tables(fit: Batch, fresh: Batch, most_tokens: int = MOST_TOKENS) -> dict[str, Halves]:
-    """Learn tables on ``fit`` and return their accuracies on both halves of ``fresh``, by name.
+    """Learn lookup tables on ``fit``; return their accuracies on both halves of ``fresh``, with their names as keys.
 
-    A table names the most frequent answer to its keys: the last few tokens and, in some tables, places, counts or the
-    first token. If the keys are new, a table with fewer keys answers. Only tables that see at most half of the tokens
-    read, on average, are included.
+    A table maps its keys to the answer that was most frequent with these keys. Keys are the last few tokens and, in
+    some tables, also the position, a count or the first token. For keys that ``fit`` lacks, a table with fewer keys
+    answers. Only tables that see, on average, at most half of the tokens read are included.
     """
     learned, scored = Scored.of(fit), Scored.of(fresh)
     skipped = 0
@@ -673,7 +713,10 @@ def _with_table(
     codes: Int[np.ndarray, " scored"],
     predictions: Int[np.ndarray, " scored"],
 ) -> Int[np.ndarray, " scored"]:
-    """Replace the prediction for each learned code by the code's most frequent answer, the smallest id in a tie."""
+    """Replace predictions by the most frequent answer to the position's code, where the code was learned.
+
+    In a tie, take the answer with the smallest id.
+    """
     base = int(answers.max()) + 1
     num_codes = int(max(known.max(), codes.max())) + 1
     if num_codes * base <= NUM_CODES:
@@ -689,7 +732,7 @@ def _with_table(
 
 
 class Reached(NamedTuple):
-    """The best rule of a family, and the rule's accuracy on a sample that was not used to choose it."""
+    """The best rule of a family of rules, and its accuracy on a sample that was not used to choose it."""
 
     rule: str
     accuracy: float
@@ -704,14 +747,14 @@ def search(
     scale: float = 1.0,
     is_wide: bool = False,
 ) -> dict[str, Reached]:
-    """Find the best rule of each family and its accuracy.
+    """Find the best rule of each family, and its accuracy; return them with the families' names as keys.
 
     Args:
         fit: The sample on which rules are chosen and tables are learned.
         fresh: The sample on which the chosen rules are scored.
         vocab_size: Number of token ids.
-        left_out: Patterns of the names of rules to leave out.
-        scale: Factor on the number of scored positions examined.
+        left_out: Rules to leave out: patterns of their names, with wildcards as in file names.
+        scale: Number of scored positions to examine, as a multiple of the usual number.
         is_wide: Include rules that no baseline uses.
     """
     patterns = tuple(left_out)
@@ -739,18 +782,18 @@ def search(
 
 
 def _by_accuracy(rules: Mapping[str, Rule], view: View) -> list[str]:
-    """Sort the names of rules by accuracy, best first."""
+    """Sort the names of rules by the rules' accuracies, from the highest to the lowest."""
     reached = {name: float(rule(view).mean()) for name, rule in rules.items()}
     return sorted(reached, key=lambda name: -reached[name])
 
 
 def is_left_out(name: str, patterns: Iterable[str]) -> bool:
-    """Return True if one of the patterns matches the rule's name."""
+    """Return True if one of the patterns, with wildcards as in file names, matches the rule's name."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def rule_names(length: int) -> set[str]:
-    """List the names of all rules that baselines use, for sequences of ``length`` tokens."""
+    """Collect the names of all generic rules that shortcut baselines use for sequences of ``length`` tokens."""
     names = {name for rules in families(length).values() for name in rules}
     names |= {f"vote by {kind}" for kind in VOTES}
     return names | {_table_name(size, name) for name, _, low, high, _ in TABLES for size in range(low, high + 1)}

@@ -1,8 +1,8 @@
-"""A search for simple rules that beat a level's shortcut baseline, the highest accuracy of the rules known so far.
+"""A search for simple rules that beat a level's shortcut baseline, which is the best accuracy of the known rules.
 
-A rule that clearly beats the baseline should be added to the baseline. The search draws sequences that the baselines
-have not used, and also tries rules that no baseline includes. The file ``shortcuts.csv`` holds the results for all
-levels; ``synthbench shortcuts --write`` recreates the file.
+A rule that clearly beats the baseline should join the rules that the baseline tries. The search draws other sequences
+than those used to measure the baselines, and also tries rules that no baseline includes. The file ``shortcuts.csv``
+holds the results for all levels. The command ``synthbench shortcuts --write`` recreates the file.
 """
 
 import csv
@@ -50,12 +50,12 @@ class Found:
 
     @property
     def skill(self) -> float:
-        """Skill of the rule: its gain in accuracy over the baseline, as a fraction of ceiling minus baseline."""
+        """Skill of the best rule: its accuracy, rescaled so that the baseline is 0 and the ceiling is 1."""
         return (self.best - self.baseline) / (self.ceiling - self.baseline)
 
     @property
     def is_beaten(self) -> bool:
-        """True if the rule's skill is above ``MOST_SKILL``, so that the baseline should include the rule."""
+        """True if the skill of the best rule is above ``MOST_SKILL``, so that the baseline should include the rule."""
         return self.skill > MOST_SKILL
 
     def facts(self) -> dict[str, Any]:
@@ -68,8 +68,9 @@ class Found:
 def digest_of(unit: type[Task], *, has_forest: bool = False) -> str:
     """Hash everything that determines the result of a search for a task.
 
-    The hash covers the task's version, levels, code and ``no_shortcuts``, the code of all rules, the seeds and
-    ``has_forest``. Comments and docstrings do not change the hash.
+    The hash covers the task's version, levels, code and ``no_shortcuts`` (names of rules to leave out). It also covers
+    the code of all generic rules, the seeds, and whether a random forest is tried. Comments and docstrings do not
+    change the hash.
     """
     levels = [str(dict(level)) for level in (*unit.levels, *unit.extended_levels)]
     text = [f"{unit.name} {unit.version} {has_forest} {SEEDS}", *levels, str(dict(unit.no_shortcuts))]
@@ -86,15 +87,15 @@ def _source_of(unit: type[Task]) -> str:
 
 
 def search_level(level: Level, *, scale: float = 1.0, has_forest: bool = False) -> Found:
-    """Find the rule with the highest accuracy on one level, among more rules than the shortcut baseline tries.
+    """Find the rule with the highest accuracy on one level, among more rules than its shortcut baseline includes.
 
     Args:
-        level: The level.
+        level: The level to search.
         scale: Number of scored positions examined, as a multiple of the number that a baseline examines.
         has_forest: Also try a random forest on hand-made features.
 
     Raises:
-        UsageError: If a forest is asked for and scikit-learn is not installed.
+        UsageError: If ``has_forest`` is True and scikit-learn is not installed.
     """
     bounds, task = level_bounds(level), level.task
     fit, fresh = (
@@ -129,27 +130,30 @@ def search_level(level: Level, *, scale: float = 1.0, has_forest: bool = False) 
 def levels_of(unit: type[Task], longest: int = LONGEST) -> list[Level]:
     """List the levels of a task's ladder, then the levels that only its second, extended ladder has.
 
-    Levels of more than ``longest`` tokens are omitted.
+    Levels whose sequences have more than ``longest`` tokens are left out.
     """
     levels = unit.ladder(longest)
     return levels + [level for level in unit.ladder(longest, is_extended=True) if level not in levels]
 
 
 def search_tasks(units: Sequence[type[Task]], longest: int, *, has_forest: bool = False) -> Iterator[Found]:
-    """Find the best rule on each level, of at most ``longest`` tokens, of the given tasks."""
+    """Find the best rule on each level of the given tasks, and yield the results level by level.
+
+    Levels whose sequences have more than ``longest`` tokens are left out.
+    """
     for unit in units:
         for level in levels_of(unit, longest):
             yield search_level(level, has_forest=has_forest)
 
 
 def read_found(file: Path = FILE) -> list[Found]:
-    """Read the results of a search from a CSV file."""
+    """Read the results of a search for simple rules from a CSV file, one result per level."""
     with file.open(encoding="utf-8", newline="") as lines:
         return [Found(**{name: kind(line[name]) for name, kind in _kinds().items()}) for line in csv.DictReader(lines)]
 
 
 def write_found(found: Sequence[Found], file: Path = FILE) -> None:
-    """Write the results of a search, sorted by task, and keep the results of other tasks in the file.
+    """Write the results of a search to a CSV file, sorted by task; results of other tasks in the file remain.
 
     Args:
         found: Results of all levels of one or more tasks.
@@ -169,11 +173,12 @@ def _kinds() -> dict[str, Any]:
 
 
 def features(batch: Batch, vocab_size: int, most: int) -> tuple[Int[np.ndarray, "scored features"], Any]:
-    """Return hand-made features of at most ``most`` scored positions, and the answers at these positions.
+    """Compute features, for a random forest, of at most ``most`` scored positions; return them with the answers.
 
-    The features are the position, the number of tokens up to the first scored position, the last 10 tokens, and the
-    first 3 tokens. Further features are the distances back to the 3 latest copies of the current token, and the tokens
-    on either side of each copy. If there are at most 64 token ids, the count of each id is a feature, too.
+    The features of a position are its index, the number of tokens up to the sequence's first scored position, the last
+    10 tokens read, and the first 3 tokens. Further features are the distances back to the 3 latest copies of the
+    current token, and the tokens on either side of each copy. If there are at most 64 token ids, the count of each id
+    is a feature, too.
     """
     view = _rules.View.of(batch, vocab_size, most)
     scored, length = np.arange(len(view.places)), batch.inputs.shape[1]

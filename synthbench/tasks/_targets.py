@@ -1,4 +1,4 @@
-"""Functions that build the targets of several tasks."""
+"""Functions, shared by several tasks, that build arrays of targets."""
 
 import numpy as np
 from jaxtyping import Int
@@ -7,7 +7,7 @@ from synthbench.tasks.base import IGNORE, Tokens
 
 
 def score_last(answers: Int[np.ndarray, " batch"], length: int) -> Tokens:
-    """Build targets that ask for an answer at the last position only."""
+    """Build targets with an answer at the last position of each sequence, and ``IGNORE`` (not scored) elsewhere."""
     targets = np.full((len(answers), length), IGNORE, dtype=np.int64)
     targets[:, -1] = answers
     return targets
@@ -16,7 +16,10 @@ def score_last(answers: Int[np.ndarray, " batch"], length: int) -> Tokens:
 def score_at(
     answers: Int[np.ndarray, "batch answers"], positions: Int[np.ndarray, "batch answers"], length: int
 ) -> Tokens:
-    """Build targets that ask for answers at the given positions of each sequence; an answer may be ``IGNORE``."""
+    """Build targets with answers at the given positions of each sequence, and ``IGNORE`` (not scored) elsewhere.
+
+    An answer may be ``IGNORE``, too.
+    """
     targets = np.full((len(answers), length), IGNORE, dtype=np.int64)
     np.put_along_axis(targets, positions, answers, axis=1)
     return targets

@@ -13,16 +13,16 @@ from synthbench.tasks.base import IGNORE, LENGTHS, Batch, Task, Tokens
 
 
 def string_levels(first_length: int, tokens_per_symbol: int = 2, **shared: Value) -> tuple[dict[str, Value], ...]:
-    """Build the ladder of a task by string length: each level has longer strings than the level below.
+    """Build a ladder (list of levels) in which each level has longer strings than all easier levels.
 
     >>> string_levels(768, num_symbols=8)[0]
     {'load': 383, 'length': 768, 'shortest': 256, 'num_symbols': 8}
 
     Args:
-        first_length: Sequence length of the first level, in tokens, one of :data:`LENGTHS`. Strings of the
-            level do not fit into the next smaller length.
-        tokens_per_symbol: The task's :attr:`Transduction.tokens_per_symbol`.
-        shared: Options that all levels have.
+        first_length: Sequence length of the first level, in tokens, one of :data:`LENGTHS`. On each level, strings are
+            too long for a sequence of the next smaller length.
+        tokens_per_symbol: Tokens that a sequence needs for each symbol of its string.
+        shared: Options of the task with the same value on all levels.
     """
     return tuple(
         {
@@ -38,9 +38,10 @@ def string_levels(first_length: int, tokens_per_symbol: int = 2, **shared: Value
 
 @dataclass(frozen=True)
 class Transduction(Task):
-    """A task whose sequences are a string, a separator, slots for an answer, and padding; string lengths are uniform.
+    """Base class of tasks with a string, a separator, slots in which to write an answer, and padding.
 
-    The last three ids are the separator, the blank that fills the slots, and the padding, in this order.
+    String lengths are uniformly random. In the slots, the model reads a blank and names a token of the answer. The last
+    three ids are the separator, the blank and the padding, in this order.
     """
 
     tokens_per_symbol: ClassVar[int] = 2
@@ -49,25 +50,29 @@ class Transduction(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the shortest string, the separator and the answer."""
+        """Number of tokens of the shortest string, the separator and the shortest string's answer."""
         return self.tokens_per_symbol * self.shortest + 1
 
     @property
     def separator(self) -> int:
-        """Id of the separator."""
+        """Token id of the separator, which stands right after the string."""
         return self.vocab_size - 3
 
     def longest(self, length: int) -> int:
-        """Return the number of symbols of the longest string that leaves room for its answer."""
+        """Return the number of symbols of the longest string that fits, with its answer, into ``length`` tokens."""
         return (length - 1) // self.tokens_per_symbol
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Use strings of more than ``factor / 2`` and up to ``factor`` times the longest length in training."""
+        """Return a task with longer strings, and the length in tokens that its longest strings need.
+
+        Strings have more than ``factor / 2`` and up to ``factor`` times as many symbols as the longest strings in
+        training.
+        """
         longest = factor * self.longest(length)
         return dataclasses.replace(self, shortest=longest // 2 + 1), self.tokens_per_symbol * longest + 1
 
     def draw_lengths(self, rng: np.random.Generator, batch_size: int, length: int) -> Int[np.ndarray, "batch 1"]:
-        """Draw the number of symbols of each string."""
+        """Draw the number of symbols of each string, uniform among the lengths that fit."""
         return rng.integers(self.shortest, self.longest(length), size=(batch_size, 1), endpoint=True)
 
     def lay_out(
@@ -78,7 +83,12 @@ class Transduction(Task):
         answer_lengths: Int[np.ndarray, "batch 1"],
         length: int,
     ) -> Batch:
-        """Cut strings and answers to their lengths; write each string, the separator and the answer's blank slots."""
+        """Build inputs and targets from strings and answers, of which only the first symbols are used.
+
+        ``string_lengths`` and ``answer_lengths`` say how many symbols. Inputs are the string, the separator, a blank
+        for each token of the answer, and padding. Targets are the answer at the blanks, and ``IGNORE`` (not scored)
+        elsewhere.
+        """
         slots = np.arange(length) - string_lengths - 1
         is_slot = (slots >= 0) & (slots < answer_lengths)
         inputs = np.full(slots.shape, self.separator + 2)

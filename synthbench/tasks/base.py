@@ -1,4 +1,4 @@
-"""The base class of tasks: seeded generators of token sequences with scored targets.
+"""The base class of tasks: generators of random token sequences with scored targets.
 
 A task also states a floor, the best score of a predictor that ignores the input, and a ceiling, the best score of a
 causal predictor.
@@ -43,17 +43,18 @@ Readout = Literal["position", "bottleneck"]
 
 
 class Batch(NamedTuple):
-    """Input sequences and the target at each position. At position t, a causal model has read the inputs 0..t."""
+    """Input tokens and the target at each position, where a causal model has read the inputs up to that position."""
 
     inputs: Tokens
     targets: Tokens
 
 
 class Bound(NamedTuple):
-    """A floor or a ceiling of a task's score, as a number with its kind and standard error.
+    """A limit of a task's score, its floor or its ceiling, as a number with its kind and standard error.
 
-    The score is an accuracy in [0, 1] or, for a task scored in bits, minus the mean bits per token (at most 0). A value
-    of the kind ``exact`` is correct up to rounding, or up to ``standard_error`` if it averages exact probabilities over
+    A floor is the score of the best predictor that ignores the input, a ceiling that of the best causal predictor. The
+    score is an accuracy in [0, 1] or, for a task scored in bits, minus the mean bits per token (at most 0). A value of
+    the kind ``exact`` is correct up to rounding, or up to ``standard_error`` if it averages exact probabilities over
     sampled inputs. A value of the kind ``bound`` is one-sided: the true floor may be higher, or the true ceiling lower.
     """
 
@@ -63,7 +64,7 @@ class Bound(NamedTuple):
 
 
 class Level(NamedTuple):
-    """One level of a ladder, a task's list of settings of increasing difficulty.
+    """One level of a task's ladder; a ladder is a list of levels of increasing difficulty.
 
     A level consists of the task with its options, the sequence length, the difficulty, and the first scored position.
     """
@@ -77,7 +78,7 @@ class Level(NamedTuple):
     """First scored position. Earlier targets are easier, so they are trained on but not scored."""
 
     def new_targets(self, targets: Integer[np.ndarray, "*leading length"]) -> Int[np.ndarray, "*leading length"]:
-        """Return a copy of ``targets`` in which targets that this level does not score are ``IGNORE``."""
+        """Return a copy of ``targets`` with ``IGNORE`` (not scored) at positions that only easier levels score."""
         kept: Int[np.ndarray, "*leading length"] = targets.astype(np.int64)
         kept[..., : self.first_new] = IGNORE
         return kept
@@ -85,10 +86,10 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True)
 class Task(ABC):
-    """A seeded generator of token sequences with scored targets.
+    """Base class of tasks: generators of random token sequences with scored targets.
 
-    Class variables state fixed facts about the task; dataclass fields are its options. ``length`` always means the
-    number of tokens that the model reads.
+    Dataclass fields are the options of a task, which the user can set. Class variables state facts that no option
+    changes. ``length`` always means the number of tokens that the model reads.
     """
 
     kind: ClassVar = "task"
@@ -127,7 +128,7 @@ class Task(ABC):
     """One sentence on what a high score does *not* show; empty if none is needed."""
 
     def __post_init__(self) -> None:
-        """Check that each option lies in its range.
+        """Check that the value of each option lies in the option's range.
 
         Raises:
             UsageError: If an option lies outside its range.
@@ -135,7 +136,7 @@ class Task(ABC):
         check(self)
 
     def __init_subclass__(cls, **named: Any) -> None:
-        """Make ``sample``, ``floor`` and ``ceiling`` refuse the lengths that ``check_length`` refuses."""
+        """Make the methods ``sample``, ``floor`` and ``ceiling`` of a new subclass call ``check_length`` first."""
         super().__init_subclass__(**named)
         for name in ("sample", "floor", "ceiling"):
             if name in vars(cls):
@@ -143,13 +144,13 @@ class Task(ABC):
 
     @classmethod
     def category(cls) -> str:
-        """Return the category: the folder name of a built-in task's file; for another task, by default ``plugin``."""
+        """Return the task's category: the folder of a built-in task's file; ``plugin``, by default, for other tasks."""
         package, _, _ = cls.__module__.rpartition(".")
         return package.rpartition(".")[2] if package.startswith("synthbench.tasks.") else "plugin"
 
     @property
     def vocab_size(self) -> int:
-        """Number of token ids, which is also the number of output classes; by default the option ``vocabulary``.
+        """Number of token ids, and of output classes of the model; by default the value of the option ``vocabulary``.
 
         Raises:
             ContractError: If the task neither has the option ``vocabulary`` nor defines this property.
@@ -165,7 +166,7 @@ class Task(ABC):
 
     @property
     def min_length(self) -> int:
-        """The shortest sequence, in tokens, for which the task is defined: by default one token."""
+        """Number of tokens of the shortest sequence for which the task is defined; by default 1."""
         return 1
 
     @abstractmethod
@@ -178,7 +179,7 @@ class Task(ABC):
 
     @abstractmethod
     def floor(self, length: int) -> Bound:
-        """Return the expected score of the best predictor that ignores the input: one constant answer per position.
+        """Return the expected score of the best predictor that ignores the input: it has one answer per position.
 
         For a task scored in bits, that predictor is one distribution over tokens for all positions, learned from the
         training split.
@@ -187,37 +188,38 @@ class Task(ABC):
     def ceiling(self, length: int) -> Bound:
         """Return the expected score of the best causal predictor, which at position t knows the inputs 0..t.
 
-        The default is 1, for tasks where the tokens read always determine the answer.
+        By default, the ceiling is 1, as for tasks where the tokens read always determine the answer.
         """
         self.check_length(length)
         return Bound(1.0)
 
     def of_split(self, split: Split) -> "Task":
-        """Return the task that draws the sequences of one split, such as ``test``: by default, the task itself.
+        """Return the task that draws sequences of one split of the data, such as ``test``; by default, the task itself.
 
-        A task with finite data returns a copy for the split, with the same options, token ids and coordinates. Until
-        :meth:`of_split` is called, :meth:`sample` draws training sequences.
+        Only a task with finite data needs splits. It returns a copy whose :meth:`sample` draws from the split, with the
+        same options, token ids and coordinates. A task that was not made by :meth:`of_split` draws training sequences.
         """
         return self
 
     def references(self, length: int) -> dict[str, float]:
-        """Return the test scores of simple predictors, by name; the predictors learn from the training split.
+        """Return the scores of simple predictors on the test split, with the predictors' names as keys.
 
-        The scores are accuracies or, for a task scored in bits, mean bits per token.
+        The predictors learn from the training split. Scores are accuracies or, for a task scored in bits, mean bits per
+        token, of which fewer are better.
         """
         return {}
 
     def kinds(self, inputs: Tokens) -> dict[str, Bool[np.ndarray, "batch length"]]:
-        """Return masks of the positions of each named kind, by name; result rows report the loss of each kind.
+        """Divide positions into kinds; return a mask of the positions of each kind, with the kinds' names as keys.
 
-        The task chooses the kinds, such as positions whose last tokens occurred before. The inputs up to a position
-        must determine to which kinds the position belongs.
+        Rows of results report the loss on each kind. A task chooses its kinds, such as positions whose last tokens
+        occurred before. The inputs up to a position must determine to which kinds the position belongs.
         """
         return {}
 
     @classmethod
     def arguments_of_level(cls, number: object) -> dict[str, Value]:
-        """Return the length and options of a level, by name; levels are numbered from 1.
+        """Return the length and the options of a level, with their names as keys; levels are numbered from 1.
 
         Raises:
             UsageError: If the task has no such level.
@@ -230,14 +232,14 @@ class Task(ABC):
 
     @classmethod
     def ladder(cls, longest: int, *, is_extended: bool = False) -> list[Level]:
-        """List the levels whose sequences have at most ``longest`` tokens, easiest first.
+        """List the levels whose sequences have at most ``longest`` tokens, from the easiest to the hardest.
 
         >>> [level.load for level in TASKS["parity_running"].ladder(longest=16)]
         [6, 8, 12, 16]
 
         Args:
             longest: Limit on the length of sequences, in tokens.
-            is_extended: Use :attr:`extended_levels` if the task has them.
+            is_extended: Use :attr:`extended_levels`, the task's second ladder, if it has one.
         """
         found: list[Level] = []
         for arguments in (cls.extended_levels if is_extended else ()) or cls.levels:
@@ -250,8 +252,8 @@ class Task(ABC):
     def stretched(self, length: int, factor: int) -> "tuple[Task, int]":
         """Return a task and a length in tokens for tests beyond the training range.
 
-        By default, the length is ``factor`` times the trained length; a task may multiply its load (the difficulty)
-        instead. Token ids keep their meaning.
+        By default, the task stays and the length is ``factor`` times the trained length. A subclass may instead
+        multiply the load, which is the difficulty in the task's own unit. Token ids keep their meaning.
 
         Args:
             length: The length that was trained on, in tokens.
@@ -260,25 +262,25 @@ class Task(ABC):
         return self, factor * length
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the predictions of shortcuts, rules that avoid what the task tests, by the rule's name.
+        """Return the predictions of shortcuts (rules that avoid what the task tests), with their names as keys.
 
-        A rule may use all tokens up to a position, but must not do what the task asks for. For example, it may
-        answer with the result of too few hops, or with the latest value of any key. Predictions at unscored positions
-        are arbitrary.
+        At each position, a rule may use all tokens up to the position, but must not do what the task asks for. For
+        example, it may make fewer hops than asked, or name the latest value whatever its key. Predictions at unscored
+        positions are arbitrary.
         """
         return {}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the predictions of the task's own rules for the shortcut baseline of a level, by the rule's name.
+        """Return the predictions of the task's rules for a level's shortcut baseline, with the rules' names as keys.
 
-        The shortcut baseline is the highest accuracy of a simple rule. By default, the task's own rules are the rules
-        of :meth:`shortcuts`. Add a newly found rule here. A new rule in :meth:`shortcuts` requires a new version of the
-        task, because result rows store the accuracies of :meth:`shortcuts`.
+        The shortcut baseline is the highest accuracy of a simple rule, among these rules and generic ones. By default,
+        these rules are those of :meth:`shortcuts`. Add a newly found rule here. In :meth:`shortcuts`, it would require
+        a new version of the task, because rows of results store the accuracies of :meth:`shortcuts`.
         """
         return self.shortcuts(inputs)
 
     def check_length(self, length: int) -> None:
-        """Refuse a length below ``min_length`` or above ``LARGEST``.
+        """Refuse a length, in tokens, below ``min_length`` or above ``LARGEST``.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -288,7 +290,10 @@ class Task(ABC):
 
 
 def _length_checked(method: Callable[..., T]) -> Callable[..., T]:
-    """Wrap a method whose last argument is a length, so that it calls :meth:`Task.check_length` first."""
+    """Return a function that checks the length, the method's last argument, and then calls the method.
+
+    :meth:`Task.check_length` is the check.
+    """
 
     @wraps(method)
     def checked(self: Task, *arguments: Any, **named: Any) -> T:
@@ -302,15 +307,15 @@ TASKS: Registry[Task] = Registry("task", room="synthbench.tasks")
 
 
 def running_levels(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...]:
-    """Build a ladder, a list of levels of growing length, for a task whose longer sequences begin like shorter ones.
+    """Build a ladder (list of levels) of growing length, for a task whose long sequences begin like short ones.
 
     >>> running_levels(768, num_inputs=4)[0]
     {'load': 768, 'length': 768, 'first_new': 512, 'num_inputs': 4}
 
     Args:
-        shortest: Length of the first level, in tokens, one of :data:`LENGTHS`. Each level scores only the positions
-            beyond the next smaller length of :data:`LENGTHS`.
-        shared: Options that all levels have.
+        shortest: Length of the sequences of the first level, in tokens, one of :data:`LENGTHS`. Each level scores only
+            the positions beyond the next smaller length of :data:`LENGTHS`.
+        shared: Options of the task with the same value on all levels.
     """
     return tuple(
         {"load": length, "length": length, "first_new": first_new, **shared}
@@ -326,19 +331,25 @@ def task(unit: type[T]) -> type[T]:
 
 
 class Sized(NamedTuple):
-    """A task's resolved arguments: the length in tokens and the options that were given or set by a level."""
+    """The length in tokens and the options of a task, as the user gave them or a level sets them.
+
+    Options that neither the user nor a level set keep their defaults and are absent.
+    """
 
     length: int
     options: dict[str, Value]
 
 
 def sized(name: str, arguments: Mapping[str, object]) -> Sized:
-    """Resolve a task's arguments into a length and options; a ``level`` sets both, but explicit values override it.
+    """Convert a task's arguments, as the user gave them, into a length and options.
+
+    The argument ``level`` sets the length and the options of that level. A length or option that is given, too,
+    overrides the level's value.
 
     Args:
         name: The task's registered name.
-        arguments: Values of ``level``, ``length`` and options, by name; texts are converted to the option's type.
-            ``rung`` is the former name of ``level``.
+        arguments: Values of ``level``, ``length`` and options, with their names as keys. A value may be a text, which
+            is converted to the option's type. ``rung`` is the former name of ``level``.
 
     Raises:
         UnknownName: If the task or an argument does not exist.

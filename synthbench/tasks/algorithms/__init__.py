@@ -1,1 +1,1 @@
-"""Algorithm tasks: sort, add, count, compare, continue patterns and find neighbours."""
+"""Algorithm tasks: sorting, addition, counting, comparison, continuing patterns and finding neighbours."""

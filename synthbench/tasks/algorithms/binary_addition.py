@@ -26,13 +26,13 @@ class BinaryAddition(Transduction):
         targets   . . . . . . . 0 1 0 1 3 . .
 
     Tests an algorithm: match digits of the same place across a varying distance, and propagate carries. A carry passes
-    through every place where the two digits differ. Above the lowest place, the digits differ with probability
-    ``1 - 1 / chain``. Recurrences must store the first number; attention must find the place where the carry began.
+    on through every place where the two digits differ. Above the lowest place, the digits differ with probability ``1 -
+    1 / chain``. Recurrences must store the first number; attention must find the place where the carry began.
 
     Source: Delétang et al. (2023), one of their context-sensitive tasks; the separator is our addition. They divide the
     digits uniformly between the numbers, so one number is often much longer. They also drop zeros at the end of the
-    sum. Here, each number has at least a third of the digits, and the two lowest digits are equal. So half of the later
-    pairs of digits receive a carry.
+    sum. Here, each number has at least a third of the digits. The lowest digits of the two numbers are equal, so half
+    of the higher places of both numbers receive a carry.
     """
 
     name: ClassVar = "binary_addition"
@@ -73,14 +73,14 @@ class BinaryAddition(Transduction):
         return self.lay_out(strings, string_lengths, answers, longer + 2, length)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of the likeliest constant at each position, a digit or the end token.
+        """Return the accuracy of naming, at each position, the likeliest constant: a digit or the end token.
 
         The lengths of the numbers vary as in :meth:`sample`.
         """
         return Bound(_floor(self.shortest, self.longest(length)))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add the numbers without carries, or with only the carries that begin in the place just before."""
+        """Return the answers of two rules: add without carries, or with only the carries that begin one place lower."""
         first, second = self._digits(inputs)
         one_place = first ^ second
         one_place[:, 1:] ^= first[:, :-1] & second[:, :-1]
@@ -90,7 +90,7 @@ class BinaryAddition(Transduction):
         }
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend :meth:`shortcuts` by a rule that adds the carry of the lowest place at every later place."""
+        """Extend :meth:`shortcuts` by a rule that adds the carry out of the lowest place at every higher place."""
         first, second = self._digits(inputs)
         lowest = first ^ second
         lowest[:, 1:] ^= first[:, :1]  # lowest digits are equal
@@ -109,16 +109,16 @@ class BinaryAddition(Transduction):
         return inputs * (places < first_lengths), shifted * (places < second_lengths)
 
     def _in_slots(self, inputs: Tokens, digits: Tokens) -> Tokens:
-        """Return predictions that have the digits and the end token at the positions that ask for the sum."""
+        """Return predictions with the given digits, then the end token, at the positions that ask for the sum."""
         slots = (np.arange(inputs.shape[1]) - self.string_lengths(inputs) - 1).clip(0)
         is_end = slots > np.maximum(*self._number_lengths(inputs))
         return np.where(is_end, END, np.take_along_axis(digits, slots, axis=1))
 
 
 def _splits(string_lengths: Int[np.ndarray, "*batch"]) -> tuple[Int[np.ndarray, "*batch"], Int[np.ndarray, "*batch"]]:
-    """Return the smallest and the largest number of digits that the first number can have.
+    """Return the smallest and the largest number of digits of the first number, given the length of each string.
 
-    Each number has at least a third of all digits, rounded up.
+    A string is both numbers and the plus sign. Each number has at least a third of all digits, rounded up.
     """
     num_digits = string_lengths - 1
     fewest = -(-num_digits // 3)
@@ -128,7 +128,7 @@ def _splits(string_lengths: Int[np.ndarray, "*batch"]) -> tuple[Int[np.ndarray, 
 def _add(
     first: Int[np.ndarray, "batch places"], second: Int[np.ndarray, "batch places"]
 ) -> Int[np.ndarray, "batch places"]:
-    """Add two binary numbers, lowest digit first, dropping the carry out of the last place."""
+    """Add two binary numbers, lowest digit first, without the carry out of the highest place."""
     # The carry out of a place is the digit at the highest place, up to it, where both are equal: others pass it on.
     equal = np.where(first == second, np.arange(first.shape[1]), -1)
     latest = np.maximum.accumulate(equal, axis=1)

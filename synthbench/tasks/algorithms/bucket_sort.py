@@ -57,7 +57,7 @@ class BucketSort(Transduction):
         return self.lay_out(strings, string_lengths, answers, string_lengths, length)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of the likeliest symbol at each position; string lengths vary as in :meth:`sample`."""
+        """Return the accuracy of naming the likeliest symbol at each position, over all string lengths."""
         return Bound(_floor(self.shortest, self.longest(length), self.num_symbols))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
@@ -72,7 +72,7 @@ class BucketSort(Transduction):
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Extend :meth:`shortcuts` by rules that count symbols only in the later half or third of the string.
 
-        The rules assume that the rest of the string has the expected counts.
+        For the rest of the string, the rules assume that all symbols occur equally often.
         """
         string_lengths = self.string_lengths(inputs)
         positions = np.arange(inputs.shape[1])
@@ -92,7 +92,7 @@ class BucketSort(Transduction):
 
 
 def _order_statistics(num_draws: int, num_symbols: int) -> Float[np.ndarray, "slots symbols"]:
-    """Compute the probability of each symbol at each place among ``num_draws`` sorted uniform symbols."""
+    """Compute the probability of each symbol at each place, after ``num_draws`` uniform symbols were sorted."""
     # Slot s holds at most symbol v if more than s of the draws are at most v.
     return np.diff(at_least(num_draws, num_symbols)[:, 1:], axis=0, prepend=0).T
 

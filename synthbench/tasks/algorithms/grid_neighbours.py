@@ -14,11 +14,11 @@ from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 @task
 @dataclass(frozen=True)
 class GridNeighbours(Task):
-    """Read a grid row by row, then pairs of direction and anchor; name the anchor's neighbour in that direction.
+    """Read a grid row by row, then questions of a direction and a token; name that token's neighbour in the grid.
 
-    An anchor is a token that is unique in the grid. The grid's last row may be incomplete. Token ids are, in this
-    order, the symbols, the anchors, and the directions up, down, left and right. Here the anchors are 5 and 6, and the
-    directions 7 to 10. With ``num_symbols=5``, ``width=4`` and ``num_queries=2``::
+    The tokens asked about, called anchors, are unique in the grid. The grid's last row may be incomplete. Token ids
+    are, in this order, the symbols, the anchors, and the directions up, down, left and right. Here the anchors are 5
+    and 6, and the directions 7 to 10. With ``num_symbols=5``, ``width=4`` and ``num_queries=2``::
 
         inputs    3 1 4 1 0 5 2 3 2 6 4 1 0 1 7 6 10 5
         targets   . . . . . . . . . . . . . .  . 5  . 2
@@ -27,8 +27,8 @@ class GridNeighbours(Task):
     neighbours above and below are ``width`` tokens away. With position encodings that have an axis for rows and one for
     columns, all neighbours are one step away.
 
-    Source: Schenck et al. (2025) on positions in two dimensions; the task itself is new. Tests beyond the training
-    length use a grid with more rows.
+    Source: Schenck et al. (2025) on positions in two dimensions; the task itself is new. In tests beyond the training
+    length, the grid has more rows.
     """
 
     name: ClassVar = "grid_neighbours"
@@ -75,16 +75,16 @@ class GridNeighbours(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of all queries and of the smallest grid with enough places for the anchors.
+        """Number of tokens of all queries and of the smallest grid with enough places for the tokens asked about.
 
-        An anchor's place has neighbours on all sides.
+        Such a place has neighbours on all four sides.
         """
         full_rows, rest = divmod(self.num_queries - 1, self.width - 2)
         latest = self.width * (full_rows + 1) + 1 + rest
         return latest + self.width + 1 + 2 * self.num_queries
 
     def coordinates(self, length: int) -> Float[np.ndarray, "length axes"]:
-        """Return each token's row and column.
+        """Return the row and the column of each token, as coordinates for position encodings.
 
         Each query is a row of its own below the grid; with ``wraps_queries``, the queries continue the grid's rows.
         """
@@ -97,7 +97,7 @@ class GridNeighbours(Task):
         return np.stack([rows, np.concatenate([grid[1], queries[1]])], axis=1).astype(np.float64)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform symbols and put the anchors at random places with neighbours on all sides."""
+        """Draw uniform symbols, and put the tokens to ask about at random places with neighbours on all four sides."""
         num_cells = length - 2 * self.num_queries
         grid = rng.integers(self.num_symbols, size=(batch_size, num_cells))
         inside = np.tile(self._inside(num_cells), (batch_size, 1))
@@ -119,11 +119,11 @@ class GridNeighbours(Task):
         return Bound(float(max((1 - is_anchor) / self.num_symbols, is_anchor / self._num_anchors)))
 
     def ceiling(self, length: int) -> Bound:
-        """Return 1: the anchor is unique and the whole grid has been read before the query."""
+        """Return 1: the token asked about is unique, and the whole grid has been read before the question."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Treat the direction up as left and down as right, or treat every direction as right."""
+        """Return the answers of two rules: take up as left and down as right, or take every direction as right."""
         num_cells = inputs.shape[1] - 2 * self.num_queries
         grid, directions, anchors = inputs[:, :num_cells], inputs[:, num_cells::2], inputs[:, num_cells + 1 :: 2]
         places = (grid[:, None] == anchors[:, :, None]).argmax(axis=2)
@@ -136,11 +136,11 @@ class GridNeighbours(Task):
 
     @property
     def _steps(self) -> Int[np.ndarray, " directions"]:
-        """Offsets, in tokens, from a cell to its neighbours above, below, left and right."""
+        """Offsets, in tokens, from a place in the grid to its neighbours above, below, left and right."""
         return np.array([-self.width, self.width, -1, 1])
 
     def _inside(self, num_cells: int) -> Int[np.ndarray, " places"]:
-        """Find the cells with neighbours on all sides; the last row may end anywhere."""
+        """List the places of the grid with neighbours on all four sides; the last row may be incomplete."""
         places = np.arange(self.width, num_cells - self.width)
         columns = places % self.width
         return places[(columns > 0) & (columns < self.width - 1)]

@@ -35,7 +35,7 @@ class PeriodicPattern(Task):
     later tokens of the stream.
 
     Source: Phadke (2025), theorem 5.1, on patterns with several incommensurate frequencies; the task itself is new. If
-    a model is trained on several levels, tests beyond these levels use longer periods.
+    a model is trained on several levels, tests beyond them use longer periods.
     """
 
     name: ClassVar = "periodic_pattern"
@@ -61,16 +61,16 @@ class PeriodicPattern(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of symbols."""
+        """Number of token ids: the symbols that patterns are made of."""
         return self.num_symbols
 
     @property
     def min_length(self) -> int:
-        """Number of tokens up to and including the first position asked: ``2 * longest_period * num_streams``."""
+        """Number of tokens up to and including the first scored position: ``2 * longest_period * num_streams``."""
         return 2 * self.longest_period * self.num_streams
 
     def check_length(self, length: int) -> None:
-        """Refuse a length below ``min_length``, and more streams than there are prime periods.
+        """Refuse a length below ``min_length``; also refuse more streams than there are prime periods.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -84,7 +84,7 @@ class PeriodicPattern(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw distinct prime periods and uniform patterns."""
+        """Draw a different prime period and a random pattern for each stream, and interleave the streams."""
         primes = _primes(self.shortest_period, self.longest_period)
         periods = rng.permuted(np.tile(primes, (batch_size, 1)), axis=1)[:, : self.num_streams]
         patterns = rng.integers(self.num_symbols, size=(batch_size, self.num_streams * self.longest_period))
@@ -99,11 +99,14 @@ class PeriodicPattern(Task):
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """Return 1: all periods that fit the tokens read from a stream predict the same next token."""
+        """Return 1: before a question, enough of each stream has been read to determine the next token."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Assume a single period overall: the distance at which tokens agree most often before the questions."""
+        """Return the guesses of a rule that assumes one period for all streams together.
+
+        The period is the distance at which most tokens before the first question are equal.
+        """
         unasked = inputs[:, : self.min_length]
         distances = np.arange(1, self.num_streams * self.longest_period + 1)
         agreement = [(unasked[:, distance:] == unasked[:, :-distance]).mean(axis=1) for distance in distances]

@@ -25,8 +25,8 @@ class PlantedCounting(Task):
         targets   . . . . . . . . 3
 
     Tests counting. At every length, all counts from ``min_count`` to ``max_count`` are equally likely. Attention that
-    averages over tokens sees only the fraction of copies, and needs the length to turn the fraction into a count. A
-    recurrence must count every symbol, because the question comes last.
+    averages over tokens sees only which fraction of the tokens are copies, and needs the length to turn it into a
+    count. A recurrence must count every symbol, because the question comes last.
 
     Source: Yehudai et al. (2024), their query count task. In the paper, the count is left to chance.
     """
@@ -55,7 +55,7 @@ class PlantedCounting(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The larger of the number of token ids, including the separator, and the number of answers, including 0."""
+        """Number of token ids (symbols and separator), or number of possible counts from 0 on, if that is larger."""
         return max(self._separator, self.max_count) + 1
 
     @property
@@ -80,7 +80,7 @@ class PlantedCounting(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a symbol, a count and that many places for the symbol; fill all other places with other symbols."""
+        """Draw a symbol, a count, and as many places for the symbol; fill all other places with other symbols."""
         asked = rng.integers(self.num_symbols, size=(batch_size, 1))
         counts = rng.integers(self.min_count, self.max_count, size=(batch_size, 1), endpoint=True)
         is_asked = rng.permuted(np.arange(length - 2) < counts, axis=1)
@@ -95,7 +95,7 @@ class PlantedCounting(Task):
         return Bound(1 / (self.max_count - self.min_count + 1))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Answer with twice the symbol's count in the later half, or with the count of another symbol."""
+        """Return the answers of two rules: twice the symbol's count in the later half, or another symbol's count."""
         text, length = inputs[:, :-2], inputs.shape[1]
         num_late = 2 * (text[:, (length - 2) // 2 :] == inputs[:, -1:]).sum(axis=1)
         num_other = (text == (inputs[:, -1:] + 1) % self.num_symbols).sum(axis=1)

@@ -57,9 +57,9 @@ class PlantedMajority(Task):
         return self.margin + 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw the count of the most frequent symbol, which determines the count of the second.
+        """Draw the count of the most frequent symbol, which is ``margin`` above the count of the second.
 
-        All other symbols share the remaining tokens equally.
+        The remaining tokens are divided among all other symbols as equally as possible.
         """
         fewest = -(-(length + (self.num_symbols - 1) * self.margin) // self.num_symbols)
         # At most length // num_symbols more than the least count, so that several symbols remain plausible.
@@ -78,7 +78,7 @@ class PlantedMajority(Task):
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Answer with the latest symbol, or the most frequent symbol of the last quarter."""
+        """Return the answers of two rules: the latest symbol, or the most frequent symbol of the last quarter."""
         length = inputs.shape[1]
         latest = count_symbols(inputs[:, -(-3 * length // 4) :], self.num_symbols).argmax(axis=1)
         return {"latest symbol": inputs, "last quarter": score_last(latest, length)}

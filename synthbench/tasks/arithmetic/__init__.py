@@ -1,1 +1,1 @@
-"""Arithmetic tasks: count and add tokens."""
+"""Arithmetic tasks: counting and adding tokens."""

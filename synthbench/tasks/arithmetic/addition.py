@@ -21,7 +21,7 @@ class Addition(Task):
         inputs    1 0 1 1 1 1
         targets   . . . . . 1
 
-    Tests counting. At the published length the sum never reaches the modulus, and the answer is the number of ones.
+    Tests counting. At the published length, the sum never reaches ``vocabulary``, so the answer is the number of ones.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """

@@ -33,7 +33,7 @@ class Modular(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of classes: the residues, and one class that is never correct, as in the published code."""
+        """Number of token ids and answers: the residues, and one id that never occurs, as in the published code."""
         return self.modulus + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

@@ -30,7 +30,7 @@ class Parity(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Two tokens, 0 and 1."""
+        """Number of token ids, 2: the bits 0 and 1."""
         return 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

@@ -1,1 +1,1 @@
-"""Basic tasks: repeat or reorder the tokens read."""
+"""Basic tasks: repeating or reordering the tokens of the sequence."""

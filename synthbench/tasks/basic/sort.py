@@ -25,7 +25,7 @@ class Sort(Task):
         targets   1 1 3 4 5
 
     Tests estimating the sorted order of all tokens from the tokens read so far. The t-th position asks for the t-th
-    smallest of all tokens, including the tokens still to be read. So only the last answer can be known with certainty.
+    smallest of all tokens, including the tokens still to be read. So in general, only the last answer is certain.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """
@@ -36,20 +36,21 @@ class Sort(Task):
     vocabulary: int = option(32, "number of tokens", low=2, high=4096)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform tokens; the targets are the same tokens in order."""
+        """Draw uniform tokens; the targets are the same tokens in ascending order."""
         inputs = rng.integers(self.vocabulary, size=(batch_size, length))
         return Batch(inputs, np.sort(inputs, axis=1))
 
     def floor(self, length: int) -> Bound:
-        """Return the probability of the likeliest answer at each position, averaged over all positions.
+        """Return the accuracy of naming the likeliest answer at each position, without the input.
 
-        With positions counted from 0, the answer at position t is at most v if at least t + 1 tokens are at most v.
+        With positions counted from 0, the answer at position t is at most v exactly if at least t + 1 of all tokens
+        are.
         """
         at_most = at_least(length, self.vocabulary)[:, 1:]
         return Bound(float(np.diff(at_most, axis=0, prepend=0).max(axis=0).mean()))
 
     def ceiling(self, length: int) -> Bound:
-        """Average, over sampled inputs, the probability of the likeliest answer given the tokens read so far."""
+        """Estimate, on sampled inputs, the accuracy of naming the likeliest answer given the tokens read so far."""
         return _ceiling(length, self.vocabulary)
 
 

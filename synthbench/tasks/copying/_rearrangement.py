@@ -69,7 +69,7 @@ class Rearrangement(Transduction):
         return self.lay_out(strings, string_lengths, answers, (self.tokens_per_symbol - 1) * string_lengths, length)
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess: the answer at every position is uniform."""
+        """Return the accuracy of a uniform guess: the answer at every position is uniform."""
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:

@@ -90,7 +90,7 @@ class ControlledInduction(Task):
     )
 
     def __post_init__(self) -> None:
-        """Check the options, individually and against each other.
+        """Check the value of each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or there are too few triggers or ids.
@@ -142,7 +142,7 @@ class ControlledInduction(Task):
         return Batch(inputs, self._at_the_end(POLICIES[self.policy](self._successors(inputs)), length))
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess."""
+        """Return the accuracy of a uniform guess."""
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:

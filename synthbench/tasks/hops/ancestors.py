@@ -69,7 +69,7 @@ class Ancestors(Task):
     reach: int = option(4, "how far back, at most, a parent stands in the order of the graph", low=1, high=1024)
 
     def __post_init__(self) -> None:
-        """Check the options, individually and against each other.
+        """Check the value of each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or there are fewer ids than nodes.

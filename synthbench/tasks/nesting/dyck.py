@@ -63,7 +63,7 @@ class Dyck(NextSymbols):
     )
 
     def __post_init__(self) -> None:
-        """Check the options, individually and against each other.
+        """Check the value of each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or no position could be scored.

@@ -122,7 +122,7 @@ class GrammarNextToken(Task):
         return Batch(inputs, np.where((begun == self.depth - 1) & is_later_word, tokens, IGNORE).T.copy())
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess: words begin with any symbol, and rules keep symbols equally likely."""
+        """Return the accuracy of a uniform guess: all symbols are equally likely at every position."""
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:

@@ -71,7 +71,7 @@ class InterleavedStacks(Task):
     )
 
     def __post_init__(self) -> None:
-        """Check the options, individually and against each other.
+        """Check the value of each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, there are fewer ids than stacks, or no POP could be scored.
@@ -132,7 +132,7 @@ class InterleavedStacks(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess, since all values are equally likely."""
+        """Return the accuracy of a uniform guess, since all values are equally likely."""
         return Bound(1 / self.num_values)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:

@@ -56,7 +56,7 @@ class SolveEquation(Evaluation):
         return digits
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return the chance of a uniform guess: all digits are equally likely."""
+        """Return the accuracy of a uniform guess: all digits are equally likely."""
         return np.full(len(lengths), 1 / self.modulus)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:

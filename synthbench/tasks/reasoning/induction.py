@@ -45,7 +45,7 @@ class Induction(Task):
         return Batch(inputs, score_last(inputs[rows, trigger + 1], length))
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess."""
+        """Return the accuracy of a uniform guess."""
         return Bound(1 / self.vocabulary)
 
     def ceiling(self, length: int) -> Bound:

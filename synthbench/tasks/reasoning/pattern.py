@@ -42,7 +42,7 @@ class Pattern(Task):
         return Batch(sequence[:, :-1].copy(), sequence[:, 1:].copy())
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess."""
+        """Return the accuracy of a uniform guess."""
         return Bound(1 / self.vocabulary)
 
     def ceiling(self, length: int) -> Bound:

@@ -18,7 +18,7 @@ class Recall(Task):
         """Number of tokens that can be an answer."""
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess, since all answers are equally likely."""
+        """Return the accuracy of a uniform guess, since all answers are equally likely."""
         return Bound(1 / self.num_answers)
 
     def ceiling(self, length: int) -> Bound:
@@ -50,7 +50,7 @@ class Dictionary(Recall):
     )
 
     def __post_init__(self) -> None:
-        """Check the options, individually and against each other.
+        """Check the value of each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or ``tokens_used`` exceeds the number of keys.

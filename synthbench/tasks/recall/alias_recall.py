@@ -54,7 +54,7 @@ class AliasRecall(Recall):
     )
 
     def __post_init__(self) -> None:
-        """Check the options, individually and against each other.
+        """Check the value of each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or there are too few keys or values.

@@ -76,7 +76,7 @@ class CompositeRecall(Recall):
     )
 
     def __post_init__(self) -> None:
-        """Check the options, individually and against each other.
+        """Check the value of each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or ``num_pairs`` is not a product of two numbers from 2 to

@@ -66,7 +66,7 @@ class FuzzyRecall(Recall):
     max_motif: int = option(3, "largest number of tokens in a key, and in a value", low=2, high=5)
 
     def __post_init__(self) -> None:
-        """Check the options, individually and against each other.
+        """Check the value of each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or there are too few possible keys or value tokens.

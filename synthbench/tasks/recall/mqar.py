@@ -74,7 +74,7 @@ class Mqar(Dictionary):
     filler: Literal["blank", "noise"] = option("blank", "what stands between the queries: blanks, or any key or value")
 
     def __post_init__(self) -> None:
-        """Check the options, individually and against each other.
+        """Check the value of each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or there are fewer keys than pairs.

@@ -73,7 +73,7 @@ class OverwriteRecall(Dictionary):
     )
 
     def __post_init__(self) -> None:
-        """Check the options, individually and against each other.
+        """Check the value of each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or there are too few keys or values.

@@ -77,7 +77,7 @@ class BrokenGrammar(Task):
     )
 
     def __post_init__(self) -> None:
-        """Check the options, individually and against each other.
+        """Check the value of each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, no symbol is left for gaps, or no token is scored.
@@ -129,7 +129,7 @@ class BrokenGrammar(Task):
         return Batch(inputs, np.where(distance >= nearest, reached, IGNORE))
 
     def floor(self, length: int) -> Bound:
-        """Return the chance of a uniform guess, since all symbols are equally likely."""
+        """Return the accuracy of a uniform guess, since all symbols are equally likely."""
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
