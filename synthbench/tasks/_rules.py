@@ -694,7 +694,10 @@ def _codes(
     codes: Int[np.ndarray, " scored"],
     other_key: Int[np.ndarray, " scored"],
 ) -> tuple[Int[np.ndarray, " learned"], Int[np.ndarray, " scored"]]:
-    """Number the pairs of a code and a key, with the same numbers in both samples."""
+    """Combine the code and a further key of each position into a new code.
+
+    Equal pairs of code and key have the same new code in both samples.
+    """
     base = int(max(key.max(), other_key.max())) + 2
     pairs, other_pairs = known * base + key + 1, codes * base + other_key + 1
     size = int(max(pairs.max(), other_pairs.max())) + 1

@@ -112,7 +112,7 @@ class GridNeighbours(Task):
         return Batch(inputs, score_at(answers, np.tile(np.arange(num_cells + 1, length, 2), (batch_size, 1)), length))
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of always guessing one symbol or always one anchor, whichever is better."""
+        """Return the accuracy of always naming one symbol or one anchor (a token asked about), whichever is better."""
         inside = self._inside(length - 2 * self.num_queries)
         both_inside = np.isin(inside[:, None] + self._steps, inside).mean()
         is_anchor = both_inside * (self.num_queries - 1) / max(1, len(inside) - 1)

@@ -55,7 +55,7 @@ class PlantedCounting(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of token ids (symbols and separator), or number of possible counts from 0 on, if that is larger."""
+        """The larger of the separator's id and ``max_count``, plus 1: ids of tokens and counts begin at 0."""
         return max(self._separator, self.max_count) + 1
 
     @property

@@ -48,7 +48,7 @@ SHORTCUTS = ("forwards", "backwards", "latest symbol")
 
 @dataclass(frozen=True)
 class Rearrangement(Transduction):
-    """Base class of tasks in which each position of the answer asks for one symbol of a random string."""
+    """Base class of tasks that ask for the symbols of a random string in some order."""
 
     order: ClassVar[str]
     """What makes the task: a key of ``ORDERS``."""
@@ -56,11 +56,11 @@ class Rearrangement(Transduction):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the symbols, the separator, the blank and the padding."""
+        """Number of token ids: the symbols, the separator, the blank and the padding."""
         return self.num_symbols + 3
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw strings of uniform length and uniform symbols."""
+        """Draw strings of uniform length and uniform symbols; the answer has the symbols in the task's order."""
         longest = self.longest(length)
         string_lengths = self.draw_lengths(rng, batch_size, length)
         strings = rng.integers(self.num_symbols, size=(batch_size, longest))
@@ -73,7 +73,10 @@ class Rearrangement(Transduction):
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Write the string in the orders of ``SHORTCUTS``; beyond either end, repeat the symbol at that end."""
+        """Return the guesses of rules that write the string in a wrong order: one rule per order in ``SHORTCUTS``.
+
+        Beyond either end of the string, a rule repeats the symbol at that end.
+        """
         string_lengths = self.string_lengths(inputs)
         slots = np.arange(inputs.shape[1]) - string_lengths - 1
         return {name: _read(inputs, name, slots, string_lengths) for name in SHORTCUTS if name != self.order}

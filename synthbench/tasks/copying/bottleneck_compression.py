@@ -19,7 +19,7 @@ class BottleneckCompression(Task):
         inputs    3 1 4 1 5 8
         targets   3 1 4 1 5 .
 
-    Tests how much of a sequence one vector can hold: every answer is computed from the output vector at the last
+    Tests how much of a sequence one vector can hold. Every answer is computed from only the output vector at the last
     position and an encoding of the position asked. So attention has no advantage over a recurrence, which always keeps
     its past in a state.
 
@@ -51,10 +51,10 @@ class BottleneckCompression(Task):
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """Return 1, since the summary token comes after all symbols; limits of what a vector can hold are ignored."""
+        """Return 1: the summary token comes after all symbols. What a vector can hold is not taken into account."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Answer each position of the later half with its symbol, and each earlier position with 0."""
+        """Return the answers of a rule that knows only the later half of the symbols; it answers 0 for all others."""
         is_late = np.arange(inputs.shape[1]) >= (inputs.shape[1] - 1) // 2
         return {"later half": np.where(is_late, inputs, 0)}

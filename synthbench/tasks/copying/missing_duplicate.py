@@ -23,11 +23,11 @@ class MissingDuplicate(Transduction):
         inputs    3 1 2 0 3 4 2 0 5 6 6
         targets   . . . . . . . . 1 . .
 
-    Tests comparing two halves when only the separator reveals, afterwards, where the second half began. Networks with a
-    tape as memory solve the task at any length.
-    With many symbols and short strings, the symbols next to the mask are enough to find the same place in the other
-    copy. Only the masked symbol occurs an odd number of times, so counting reveals the answer. To prevent
-    counting, padding can replace ``num_erased`` other symbols, each in one copy only.
+    Tests comparing two halves, although only the separator at their end reveals where the second half began. Networks
+    with a tape as memory solve the task at any length. With many symbols and short strings, the symbols next to the
+    mask are enough to find the same place in the other copy. Only the masked symbol is visible an odd number of times,
+    so counting reveals the answer. To prevent that, padding can replace ``num_erased`` other symbols, each in only one
+    of the two copies.
 
     Source: Delétang et al. (2023), one of their context-sensitive tasks. They use 2 symbols; the separator is our
     addition.
@@ -75,10 +75,10 @@ class MissingDuplicate(Transduction):
     def _draw_erased(
         self, rng: np.random.Generator, string_lengths: Int[np.ndarray, "batch 1"], masks: Int[np.ndarray, "batch 1"]
     ) -> Int[np.ndarray, "batch erased"]:
-        """Draw the positions of ``num_erased`` symbols to erase, each in a random copy; the masked symbol is spared.
+        """Draw the positions of ``num_erased`` symbols to erase, each in a random copy of the string.
 
-        If the string has too few symbols, the remaining positions are the position of the separator, which is written
-        later.
+        The masked symbol is not erased in the other copy. If the string has too few symbols, the remaining positions
+        are that of the separator, which overwrites them later.
         """
         order = rng.random((len(masks), int(string_lengths.max())))
         order[np.arange(order.shape[1]) >= string_lengths] = np.inf
@@ -96,10 +96,10 @@ class MissingDuplicate(Transduction):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Answer with the symbol s before the mask, or look up s.
+        """Return the answers of two rules: name the symbol before the mask, or look that symbol up.
 
-        The look-up finds the latest s that is followed by a symbol, and names this symbol. If the mask comes first, s
-        is the symbol after the mask.
+        The look-up finds the symbol's latest copy that is followed by a symbol, and names the follower. If the mask is
+        the first token, the symbol after the mask takes the place of the symbol before it.
         """
         masks = (inputs == self.num_symbols).argmax(axis=1, keepdims=True)
         neighbours = np.take_along_axis(inputs, np.where(masks > 0, masks - 1, 1), axis=1)
@@ -113,7 +113,7 @@ class MissingDuplicate(Transduction):
         """Extend :meth:`shortcuts` by three kinds of rules.
 
         The rules name a symbol with an odd count, the most frequent symbol, or the winner of a vote. The winner is the
-        most frequent symbol at the places whose neighbours agree most with the mask's neighbours.
+        most frequent symbol at the places where the most neighbours equal those of the mask.
         """
         counts = count_symbols(inputs, self.vocab_size)[:, : self.num_symbols]
         votes = {
@@ -126,10 +126,10 @@ class MissingDuplicate(Transduction):
         return {**self.shortcuts(inputs), **guesses}
 
     def _votes(self, inputs: Tokens, steps: tuple[int, ...]) -> Float[np.ndarray, "batch symbols"]:
-        """Sum votes for each symbol: each place votes for the symbol that stands there.
+        """Sum votes for each symbol; each position of a sequence votes for the symbol that stands there.
 
-        The vote's weight grows with the number of offsets in ``steps`` at which the tokens beside the place and beside
-        the mask are equal.
+        ``steps`` lists offsets to neighbours. The weight of a vote grows with the number of offsets at which the
+        position and the mask have equal neighbours.
         """
         length, margin = inputs.shape[1], max(map(abs, steps))
         padded = np.pad(inputs, ((0, 0), (margin, margin)), constant_values=-1)

@@ -22,14 +22,14 @@ class NgramLookup(Task):
         inputs    0 3 1 4 7 5 1 6 2 8 3 1
         targets   . . . . . . . . . . . 4
 
-    Tests lookup by several tokens in a row. The n-gram has the same follower everywhere in the string. A decoy repeats
-    all tokens of the n-gram but the first and has another follower. So looking up only the last tokens also matches at
-    ``num_decoys`` other places. An induction head that matches one token fails; matching n tokens takes depth or a
-    convolution.
+    Tests lookup by several tokens in a row. The n-gram has the same follower (next symbol) everywhere in the string. A
+    decoy is a copy of the n-gram with a changed first token and another follower. So looking up only the last tokens
+    also matches at ``num_decoys`` other places. An induction head that matches one token fails; matching n tokens takes
+    depth or a convolution.
 
-    There are also ``num_openings`` openings. Each opening repeats all tokens of the n-gram but the last, so the first
-    token alone is ambiguous as well. With ``shares_follower``, all decoys and openings have the same follower.
-    Otherwise, each token of the n-gram could be looked up alone, and a vote among the results would find the answer.
+    There are also ``num_openings`` openings: copies with a changed last token, so the first token alone is ambiguous as
+    well. With ``shares_follower``, all decoys and openings have the same follower. With different followers, each token
+    of the n-gram could be looked up alone, and a vote among the results would find the answer.
 
     Source: Jelassi et al. (2024), their n-gram lookup task; decoys and openings are our additions.
     """
@@ -85,11 +85,11 @@ class NgramLookup(Task):
 
     @property
     def _num_plants(self) -> int:
-        """Number of planted n-grams: the genuine one, the decoys and the openings."""
+        """Number of n-grams put into the string: the one asked about, and its changed copies (decoys and openings)."""
         return 1 + self.num_decoys + self.num_openings
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Put the n-gram, decoys and openings in random order at random places of a string of uniform symbols."""
+        """Put the n-gram and its changed copies in random order at random places of a string of uniform symbols."""
         num_plants, width = self._num_plants, self.order + 1
         strings = rng.integers(self.num_symbols, size=(batch_size, length - width))
         grams = rng.integers(self.num_symbols, size=(batch_size, width))
@@ -116,9 +116,11 @@ class NgramLookup(Task):
     def _draw_changed(
         self, rng: np.random.Generator, genuine: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, "batch plants 1"]:
-        """Choose which token of each planted n-gram is changed: the last in openings, the first in decoys.
+        """Draw, for each copy of the n-gram, the index of the token to change.
 
-        The genuine n-gram gets an index too, but remains unchanged.
+        It is the last index in an opening and the first in a decoy, the two kinds of changed copies.
+
+        The n-gram asked about gets an index too, but is not changed.
         """
         changed = np.zeros((len(genuine), self._num_plants), dtype=np.int64)
         if self.num_openings:
@@ -139,7 +141,8 @@ class NgramLookup(Task):
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Look up only the last 1, 2, ... tokens of the n-gram, or only the first; the latest match counts.
 
-        The look-ups of the first tokens are tried only if there are openings.
+        Of several matches, the latest counts. First tokens are looked up only if there are openings (copies with a
+        changed last token).
         """
         strings, length = inputs[:, : -self.order - 1], inputs.shape[1]
         found = {}
@@ -153,7 +156,7 @@ class NgramLookup(Task):
         return found
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend :meth:`shortcuts` by votes of all copies of the n-gram's tokens.
+        """Extend :meth:`shortcuts` by rules in which all copies of single tokens of the n-gram vote.
 
         A copy of token j, counted from 1, votes for the symbol ``order + 1 - j`` places later. The rules count the
         votes from copies of the last token, of the first token, or of all tokens of the n-gram.
@@ -173,7 +176,7 @@ class NgramLookup(Task):
 
 
 def _agree(strings: Tokens, grams: Int[np.ndarray, "batch width"]) -> None:
-    """Change ``strings`` in place so that the follower comes after every copy of the n-gram.
+    """Change ``strings`` in place so that every copy of the n-gram is followed by the same symbol, the follower.
 
     A row of ``grams`` is an n-gram and its follower. Writing a follower may create a new copy, so the function repeats
     until all followers are right.
@@ -189,7 +192,7 @@ def _agree(strings: Tokens, grams: Int[np.ndarray, "batch width"]) -> None:
 
 
 def _copies(strings: Tokens, grams: Int[np.ndarray, "batch order"], gap: int = 0) -> Bool[np.ndarray, "batch starts"]:
-    """Mark the start of each copy of the n-gram that has at least ``gap + 1`` symbols after it."""
+    """Mark the start of each copy of the n-gram, if at least ``gap + 1`` symbols come after the copy."""
     num_starts = strings.shape[1] - grams.shape[1] - gap
     is_copy = np.ones((len(strings), num_starts), dtype=bool)
     for index, symbols in enumerate(grams.T):
@@ -198,7 +201,10 @@ def _copies(strings: Tokens, grams: Int[np.ndarray, "batch order"], gap: int = 0
 
 
 def _latest_follower(strings: Tokens, grams: Int[np.ndarray, "batch order"], gap: int = 0) -> Int[np.ndarray, " batch"]:
-    """Find the symbol ``gap + 1`` places after the latest copy of the n-gram; if there is none, the first symbol."""
+    """Find the symbol ``gap + 1`` places after the end of the latest copy of the n-gram.
+
+    If there is no copy, return the first symbol of the string.
+    """
     places = np.arange(grams.shape[1] + gap, strings.shape[1])
     latest = (_copies(strings, grams, gap) * places).max(axis=1, keepdims=True)
     followers: Int[np.ndarray, " batch"] = np.take_along_axis(strings, latest, axis=1)[:, 0]

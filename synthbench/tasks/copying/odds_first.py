@@ -21,8 +21,8 @@ class OddsFirst(Rearrangement):
     Tests addressing by position: the symbol to write is at no fixed distance from the place where it is written.
     Networks with a tape as memory solve the task at any length.
 
-    Source: Delétang et al. (2023), one of their context-sensitive tasks. Their documentation also counts positions from
-    1, but their code begins with the second symbol. They use 2 symbols; the separator is our addition.
+    Source: Delétang et al. (2023), one of their context-sensitive tasks. Their documentation has the same order as
+    here, but their code begins with the symbols 2, 4, 6, ... They use 2 symbols; the separator is our addition.
     """
 
     name: ClassVar = "odds_first"

@@ -24,12 +24,12 @@ class Palindrome(Transduction):
         inputs    3 1 4 1 8 1 4 1 9 9
         targets   . . . . 1 4 1 3 . .
 
-    Tests reading backwards from a moving place. In the string, the answer stands before the symbol just read. But
-    that symbol occurs in several places, and only the number of answers so far tells which place is meant. The task
+    Tests reading backwards from a moving place. In the string, the answer stands right before a copy of the symbol just
+    read. But there are several copies, and only the number of answers so far tells which one is meant. The task
     ``reverse_string`` asks for the same string without showing the answers.
 
     With ``block=8`` the string consists of blocks of eight symbols, and any two blocks differ in at most one symbol.
-    Only the symbols that may differ are asked, so the tokens just before each question are mostly the same.
+    Only the symbols that may differ are asked, so mostly the same tokens stand before each question.
 
     Source: after the Kimi Team (2025), which tests Kimi Delta Attention this way. Here, string lengths vary.
     """
@@ -88,7 +88,7 @@ class Palindrome(Transduction):
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Write the string forwards, or look up the last one or two tokens read.
+        """Return the guesses of rules that write the string forwards, or look up the last one or two tokens read.
 
         The look-up finds the latest place where these tokens stand in the string in reverse order, and names the token
         before them.
@@ -103,7 +103,7 @@ class Palindrome(Transduction):
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Extend :meth:`shortcuts` by look-ups of the last n tokens read.
 
-        For blocks of k symbols, n is 4, 5, k, k + 1, 2k and 2k + 1.
+        For strings of blocks of k symbols, n is 4, 5, k, k + 1, 2k and 2k + 1.
         """
         string_lengths = self.string_lengths(inputs)
         found = self.shortcuts(inputs)
@@ -135,5 +135,5 @@ class Palindrome(Transduction):
 
 
 def _symbols(strings: Int[np.ndarray, "batch longest"], places: Tokens) -> Tokens:
-    """Return the symbols at the given places of each string; places outside the string give its nearest symbol."""
+    """Return the symbols at the given places of each string; a place beyond an end gives the symbol at that end."""
     return np.take_along_axis(strings, places.clip(0, strings.shape[1] - 1), axis=1)

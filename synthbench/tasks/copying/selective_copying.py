@@ -24,9 +24,9 @@ class SelectiveCopying(Task):
     cannot hold arbitrarily many symbols.
 
     Source: Poli et al. (2024), the selective copying task of their MAD suite. In their code, each blank goes before a
-    random symbol, so the last symbol always stands right before the separator; sequences have 256 tokens. Here, every
-    arrangement is equally likely. If a model is trained on several levels, tests beyond these levels have more symbols
-    and more blanks.
+    random symbol, so the last symbol always stands right before the separator. Their sequences have 256 tokens. Here,
+    every arrangement of symbols and blanks is equally likely. If a model is trained on several levels, tests beyond
+    these levels have more symbols and more blanks.
     """
 
     name: ClassVar = "selective_copying"
@@ -47,7 +47,7 @@ class SelectiveCopying(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the symbols without blanks, the separator, and a blank to answer for each symbol."""
+        """Number of tokens of the symbols, the separator, and one blank per symbol at which the model answers."""
         return 2 * self.num_tokens + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -69,7 +69,7 @@ class SelectiveCopying(Task):
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Copy the token at the average place of the first symbol, then of the second symbol, and so on."""
+        """Return the guesses of a rule: for the n-th symbol, the token at the n-th symbol's average place."""
         num_places = inputs.shape[1] - self.num_tokens - 1
         places = np.arange(1, self.num_tokens + 1) * (num_places + 1) // (self.num_tokens + 1) - 1
         predictions = np.zeros_like(inputs)
@@ -77,9 +77,9 @@ class SelectiveCopying(Task):
         return {"average places": predictions}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend :meth:`shortcuts` by a rule that copies the symbol nearest to each average place.
+        """Extend :meth:`shortcuts` by a rule: for the n-th symbol, the symbol nearest to its average place.
 
-        In a tie, the rule copies the earlier symbol.
+        Of two equally near symbols, the rule names the earlier one.
         """
         num_places = inputs.shape[1] - self.num_tokens - 1
         places = np.arange(1, self.num_tokens + 1) * (num_places + 1) // (self.num_tokens + 1) - 1

@@ -27,7 +27,7 @@ def _latest(successors: Int[np.ndarray, "questions repeats"]) -> Int[np.ndarray,
 
 
 def _majority(successors: Int[np.ndarray, "questions repeats"]) -> Int[np.ndarray, " questions"]:
-    """Pick the most common successor; in a tie, pick the smallest id."""
+    """Pick the most frequent of each trigger's successors (tokens that followed it); in a tie, the smallest id."""
     ordered = np.sort(successors, axis=1)
     votes = (ordered[:, :, None] == ordered[:, None, :]).sum(axis=2)
     return np.take_along_axis(ordered, votes.argmax(axis=1)[:, None], axis=1)[:, 0]
@@ -55,9 +55,9 @@ TRIGGER_LEVELS: Sequence[Mapping[str, Value]] = tuple(
 
 @dataclass(frozen=True)
 class ControlledInduction(Task):
-    """Base class of tasks with trigger tokens among background symbols.
+    """Base class of tasks with repeated tokens, called triggers, among background symbols.
 
-    The model must name one of the tokens that followed a trigger.
+    At a trigger at the end, the model must name one of the tokens that followed its earlier copies, such as the latest.
 
     All triggers occur equally often. The tokens after them, called successors, are drawn from the background symbols.
     In the vocabulary, background symbols have the lowest ids, and triggers the next ones.
@@ -93,7 +93,8 @@ class ControlledInduction(Task):
         """Check the value of each option, and that the options fit together.
 
         Raises:
-            UsageError: If an option lies outside its range, or there are too few triggers or ids.
+            UsageError: If an option lies outside its range, or there are fewer triggers than questions, or fewer ids
+                than triggers.
         """
         super().__post_init__()
         if self.num_asked > self.num_triggers:
@@ -109,20 +110,23 @@ class ControlledInduction(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the background symbols and the triggers."""
+        """Number of token ids: the background symbols and the triggers."""
         return self.num_symbols + max(self.num_triggers, self.trigger_ids, self.ids_used)
 
     @property
     def min_length(self) -> int:
-        """Room for all triggers with their successors, and for the triggers asked at the end."""
+        """Number of tokens of all triggers, each with the token that follows it, and of the triggers at the end."""
         return 2 * self.num_triggers * self.repeats + self.num_asked
 
     def draw_successors(self, rng: np.random.Generator, num_sets: int) -> Int[np.ndarray, "sets repeats"]:
-        """Draw the successors of ``num_sets`` triggers; the successors of one trigger all differ."""
+        """Draw the tokens that follow each of ``num_sets`` triggers; the tokens that follow one trigger all differ."""
         return distinct(rng, num_sets, self.repeats, self.num_symbols)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Put triggers and their successors at random places of a random background; ask for triggers at the end."""
+        """Put triggers, each with the token that follows it, at random places among random symbols.
+
+        The last tokens are triggers, too, and each asks for a token that followed its earlier copies.
+        """
         num_slots = self.num_triggers * self.repeats
         # A slot is a trigger and its successor. Draw which items in a row of slots and single symbols are slots.
         keys = rng.random((batch_size, length - self.num_asked - num_slots))
@@ -146,11 +150,16 @@ class ControlledInduction(Task):
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """Return 1: all successors have been read."""
+        """Return 1: everything that followed the trigger has been read before the question."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Apply the other policies; with several questions, also apply the task's policy to all triggers together."""
+        """Return the answers of rules that pick a wrong successor, which is a token that followed a trigger.
+
+        A policy says which successor of a trigger is asked: the first, the latest or the most frequent. The rules apply
+        the policies of other tasks. With several questions, one more rule applies the task's policy to all triggers as
+        if they were one.
+        """
         successors = self._successors(inputs)
         found = {name: policy(successors) for name, policy in POLICIES.items() if name != self.policy}
         # With a single question, adding this shortcut would require a new version of the task.
@@ -159,19 +168,19 @@ class ControlledInduction(Task):
         return {name: self._at_the_end(answers, inputs.shape[1]) for name, answers in found.items()}
 
     def _whichever(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, " questions"]:
-        """Apply the policy to the successors of all triggers together; repeat the result for each question."""
+        """Pick one of the tokens that followed any trigger, as if all triggers were one; give it as every answer."""
         rows, positions = np.nonzero(inputs[:, : -self.num_asked] >= self.num_symbols)
         picked = POLICIES[self.policy](inputs[rows, positions + 1].reshape(len(inputs), -1))
         return np.repeat(picked, self.num_asked)
 
     def _successors(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "questions repeats"]:
-        """Find the successors of each asked trigger, in order of position."""
+        """Find the tokens that followed each trigger of a question, in order of position."""
         context, asked = np.split(inputs, [-self.num_asked], axis=1)
         rows, _, positions = np.nonzero(context[:, None] == asked[:, :, None])
         return inputs[rows, positions + 1].reshape(-1, self.repeats)
 
     def _at_the_end(self, answers: Int[np.ndarray, " questions"], length: int) -> Int[np.ndarray, "batch length"]:
-        """Place each answer at its trigger at the end of the sequence, and ``IGNORE`` elsewhere."""
+        """Put each answer at the position of its question at the end of the sequence, and ``IGNORE`` elsewhere."""
         questions = np.arange(length - self.num_asked, length)
         rows = answers.reshape(-1, self.num_asked)
         return score_at(rows, np.broadcast_to(questions, rows.shape), length)

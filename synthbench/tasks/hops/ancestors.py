@@ -23,7 +23,7 @@ NUM_GRAPHS = 2**13
 @task
 @dataclass(frozen=True)
 class Ancestors(Task):
-    """Read an acyclic graph's edges; name a node's ancestors, each after its parents, then an end token.
+    """Read the edges of an acyclic graph; name all ancestors of a node, each after its own parents, then an end token.
 
     The query token is 5, the end token 6 and the padding 7. Edges lead from 2 to 0, 4 to 2, 4 to 1 and 1 to 2, so the
     ancestors of 0 are 4, 1 and 2. With ``num_nodes=4`` and ``node_ids=5``::
@@ -31,16 +31,17 @@ class Ancestors(Task):
         inputs    2 0 4 2 4 1 1 2 5 0 4 1 2 7
         targets   . . . . . . . . . 4 1 2 6 .
 
-    Tests search with memory: find the nodes from which edges lead to the node asked about, directly or through other
-    nodes, and name each after its parents. If several nodes could come next, the one that appears first in the list of
-    edges is right, so the answer is unique. The model reads each token of the answer at the next position.
+    Tests search with memory. Ancestors are the nodes from which edges lead to the node asked about, directly or through
+    other nodes. If several ancestors could come next, the one that appears first in the list of edges is right, so the
+    answer is unique. The model reads each token of the answer at the next position.
 
-    The graph's nodes have an order. Each node but the first has one or two parents among the ``reach`` nodes before it,
-    and the question is about a node in the last quarter of the order.
+    A graph is drawn node by node. Each node but the first has one or two parents among the ``reach`` nodes drawn before
+    it. The question is about one of the last quarter of the nodes drawn.
 
     Source: after the task Brevo of Allen-Zhu (2025), which asks for the ancestors of a node in topological order. In
     Brevo, any topological order is right, the number of edges varies, and graphs have several roots. Also, a node has
-    up to four parents, which can be any nodes before it. Our graphs have one root, which is always the first answer.
+    up to four parents, which can be any nodes before it. Our graphs have one root (node without parents), which is
+    always the first answer.
     """
 
     name: ClassVar = "ancestors"
@@ -106,7 +107,7 @@ class Ancestors(Task):
         return 2 * self._num_edges + 1 + self.num_nodes
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw graphs, list their edges in random order, and ask for the ancestors of a node from the last quarter."""
+        """Draw graphs, list their edges in random order, and ask for the ancestors of one of the last nodes drawn."""
         edges, asked = self._draw(rng, batch_size)
         is_ancestor, answers = _topological(*_parents(edges, self.num_nodes), asked)
         ids = distinct(rng, batch_size, self.num_nodes, self._num_ids)
@@ -129,9 +130,9 @@ class Ancestors(Task):
     def _draw(
         self, rng: np.random.Generator, batch_size: int
     ) -> tuple[Int[np.ndarray, "batch ends"], Int[np.ndarray, " batch"]]:
-        """Draw edges, written as parent then child, and the node asked about.
+        """Draw the edges of a graph, each as parent and child, and the node asked about.
 
-        Nodes are numbered in the order in which they first appear in the edges.
+        Nodes are numbered from 0 in the order in which they first appear in the list of edges.
         """
         nodes = np.broadcast_to(np.arange(1, self.num_nodes), (batch_size, self.num_nodes - 1))
         choices = np.minimum(nodes, self.reach)
@@ -166,17 +167,17 @@ class Ancestors(Task):
         return larger, larger.min_length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Return the predictions of three rules, each of which picks among the nodes not yet named.
+        """Return the answers of three rules, each of which chooses among the nodes not yet named.
 
-        The rules name the next node of the whole graph in topological order, any ancestor, or a child of the node named
-        last.
+        The first rule names the next node of the whole graph whose parents are all named. The second rule names any
+        ancestor, and the third a child of the node named last.
         """
         return {name: answers for name, answers in self._guesses(inputs).items() if name in PLAIN}
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """Extend :meth:`shortcuts` by variants of its first and its last rule.
 
-        The variants name the end token once all parents of the node asked about are named.
+        Once all parents of the node asked about are named, the variants name the end token.
         """
         return self._guesses(inputs)
 
@@ -220,7 +221,7 @@ class Ancestors(Task):
 
 
 def _in_order_of_appearance(edges: Int[np.ndarray, "batch ends"], num_nodes: int) -> Int[np.ndarray, "batch nodes"]:
-    """Number nodes in the order in which they first appear among the ends of edges."""
+    """Compute each node's rank in the order in which nodes first appear in the list of edges."""
     firsts = np.empty((len(edges), num_nodes), dtype=np.int64)
     for place in reversed(range(edges.shape[1])):
         firsts[np.arange(len(edges)), edges[:, place]] = place
@@ -241,9 +242,9 @@ def _topological(
     children: Bool[np.ndarray, "batch nodes nodes"],
     asked: Int[np.ndarray, " batch"],
 ) -> tuple[Bool[np.ndarray, "batch nodes"], Int[np.ndarray, "batch nodes"]]:
-    """Return a mask of the ancestors of the node asked about, and a list of them in the order of the answer.
+    """Return a mask of the ancestors of the node asked about, and these ancestors in the order of the answer.
 
-    Arbitrary nodes fill the rest of the list.
+    The list of ancestors is filled up with arbitrary nodes.
     """
     rows = np.arange(len(asked))
     is_ancestor = parents[rows, asked]
@@ -263,7 +264,7 @@ def _topological(
 
 @cache
 def _floor(task: Ancestors) -> Bound:
-    """Estimate the floor from sampled graphs.
+    """Estimate, on sampled graphs, the accuracy of the best constant at each position, a node or the end token.
 
     All node ids are equally likely, so only the distribution of the number of ancestors determines at which positions
     the end token is the better guess.

@@ -17,9 +17,10 @@ NUM_AUTOMATA = 2**14
 
 
 class Automata(NamedTuple):
-    """Finite automata, one per sequence, whose edges write symbols; state 0 is the start.
+    """Finite automata, one per sequence: states with edges to other states, each of which writes a symbol.
 
-    Edges of a state beyond the state's first ``num_edges`` are padding.
+    State 0 is the start. All states have arrays of equal size for their edges, of which only the first ``num_edges``
+    are valid.
     """
 
     num_edges: Int[np.ndarray, "batch states"]
@@ -30,7 +31,7 @@ class Automata(NamedTuple):
 @task
 @dataclass(frozen=True)
 class InContextLanguage(Task):
-    """Read strings of one random automaton, each after a separator; at each position name the next symbol.
+    """Read strings that one random automaton writes, each after a separator; at each position name the next symbol.
 
     With ``num_symbols=4``, the separator is 4; the end of a string cannot be known and is not scored::
 
@@ -45,7 +46,7 @@ class InContextLanguage(Task):
     none. In tests beyond the training length, each automaton writes more strings.
 
     Source: Akyürek et al. (2024). Here, the numbers of states and symbols are fixed, and no edge leads from a state to
-    itself. Only the actual next symbol is right, while theirs accepts any symbol that the automaton allows.
+    itself. Only the actual next symbol is right, while their task accepts any symbol that the automaton allows.
     """
 
     name: ClassVar = "in_context_language"
@@ -98,9 +99,9 @@ class InContextLanguage(Task):
         return _ceiling(self, length)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the symbol that most often followed the last 0, 1 or 2 tokens so far.
+        """Return the guesses of three rules: the symbol that most often followed the last 0, 1 or 2 tokens so far.
 
-        Shorter contexts break ties, and give the answer where a context is new.
+        In a tie, or if these tokens are new in combination, fewer tokens decide.
         """
         (batch_size, length), vocab = inputs.shape, self.vocab_size
         rows = np.arange(batch_size)
@@ -124,7 +125,7 @@ class InContextLanguage(Task):
 def draw_automata(
     rng: np.random.Generator, batch_size: int, num_states: int, num_symbols: int, most_edges: int
 ) -> Automata:
-    """Draw automata; each state has 1 to ``most_edges`` edges, with distinct symbols, to other states."""
+    """Draw random automata: each state has 1 to ``most_edges`` edges to other states, with distinct symbols."""
     shape = (batch_size, num_states, most_edges)
     num_edges = rng.integers(1, most_edges + 1, size=shape[:2])
     symbols = distinct(rng, batch_size * num_states, most_edges, num_symbols).reshape(shape)
@@ -136,7 +137,7 @@ def draw_automata(
 def walk(
     rng: np.random.Generator, automata: Automata, separator: int, longest_string: int, num_tokens: int
 ) -> tuple[Int[np.ndarray, "batch tokens"], Int[np.ndarray, "batch tokens"]]:
-    """Draw strings by following uniformly drawn edges; a separator precedes each string.
+    """Draw strings of each automaton by following random edges from the start; a separator precedes each string.
 
     String lengths are uniform from 1 to ``longest_string`` symbols; the last string of a sequence may be cut off.
 
@@ -170,9 +171,12 @@ def walk(
 
 @cache
 def _ceiling(task: InContextLanguage, length: int) -> Bound:
-    """Compute the mean of ``1 / num_edges`` over the states in which symbols are drawn, and the mean's standard error.
+    """Compute the accuracy of a predictor that knows the automaton's state and guesses one of its edges.
 
-    Only the automata are sampled; for each automaton, the probability of each state is exact.
+    This is the mean of ``1 / num_edges`` over the states in which symbols are drawn.
+
+    The standard error counts only that automata are sampled. For each automaton, the probability of each state is
+    exact.
     """
     rng = np.random.Generator(np.random.Philox(0))
     automata = draw_automata(rng, NUM_AUTOMATA, task.num_states, task.num_symbols, task.most_edges)

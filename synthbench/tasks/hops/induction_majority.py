@@ -23,8 +23,8 @@ class InductionMajority(ControlledInduction):
         inputs    8 3 1 9 0 5 8 6 9 4 8 6 2 9 4 8
         targets   . . . . . . . . . . . . . . . 6
 
-    Tests induction that weighs all occurrences alike: a plain sum over the past does, but decay and overwriting do not.
-    On all levels the number of occurrences is odd, and the more frequent token leads by one occurrence. Longer test
+    Tests induction that weighs all occurrences alike: a plain sum over the past does so, but decay and overwriting do
+    not. On all levels, the number of occurrences is odd, and the more frequent token leads by one. Longer test
     sequences have more background symbols or, if a model is trained on several levels, more occurrences.
 
     Source: Olsson et al. (2022), who define induction heads. Repeating triggers and asking for the majority are our
@@ -70,9 +70,9 @@ class InductionMajority(ControlledInduction):
     repeats: int = option(5, "how often each trigger occurs before it is asked", low=3, high=512)
 
     def draw_successors(self, rng: np.random.Generator, num_sets: int) -> Int[np.ndarray, "sets repeats"]:
-        """Draw two symbols for each of ``num_sets`` triggers, and build the trigger's successors from them.
+        """Draw two symbols for each of ``num_sets`` triggers; return the tokens that follow the trigger, in order.
 
-        Just over half of a trigger's successors are the first symbol; the others are the second.
+        Just over half of these tokens are the first symbol, and the others are the second.
         """
         candidates = distinct(rng, num_sets, 2, self.num_symbols)
         if self.is_shared:

@@ -14,7 +14,7 @@ from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class KhopInduction(Task):
-    """From each token, hop several times to the token after its latest earlier occurrence; name the last token found.
+    """Hop several times from a token to the token that followed its previous occurrence; name the last token found.
 
     With ``num_symbols=4`` and ``num_hops=2``, the answer 4 means that some hop finds no earlier occurrence::
 
@@ -24,12 +24,12 @@ class KhopInduction(Task):
     At the last 0, the first hop leads back to the 2 that followed the previous 0. The second hop leads from that 2 to
     the 3 that followed the previous 2.
 
-    Tests the composition of induction heads: attention needs a depth that grows with the logarithm of ``num_hops``; a
-    recurrent state must keep every hop's result for every symbol.
+    Tests the composition of induction heads: attention needs a depth that grows with the logarithm of ``num_hops``. A
+    recurrent state must keep the results of 1, 2, ... hops from every symbol.
 
-    No token follows itself, so the last hop always changes the token. Test sequences longer than in training have the
-    same number of hops. If a model is trained on several levels, and the task has a level of the tested length, the
-    test uses that level's number of hops.
+    No token follows itself, so the last hop always changes the token. Test sequences longer than in training ask for as
+    many hops as in training. But if a model is trained on several levels, and the task has a level of the tested
+    length, the test uses that level's number of hops.
 
     Source: Sanford, Hsu & Telgarsky (2024), following their code. In the paper, the number of hops varies and is stated
     by the first token. Here, with ``is_marked=true``, sequences show the number too: they begin with one mark per hop.
@@ -86,7 +86,7 @@ class KhopInduction(Task):
         return Batch(self._after_marks(symbols, self.num_symbols), self._after_marks(answers, IGNORE))
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of guessing at each position "none" or one of the symbols, whichever is likelier.
+        """Return the accuracy of guessing, at each position, "no answer" or one of the symbols, whichever is likelier.
 
         Neighbouring tokens differ but are otherwise uniform, so the distances of hops are independent and have a
         geometric distribution.
@@ -106,7 +106,7 @@ class KhopInduction(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Name the token found by fewer hops than asked: 0, 1, ... up to ``num_hops - 1``."""
+        """Return the answers of rules that make too few hops: 0, 1, ... up to ``num_hops - 1``."""
         *shorter, _ = self._found(inputs[:, self._num_marks :])
         return {f"{num_hops}_hops": self._after_marks(found, 0) for num_hops, found in enumerate(shorter)}
 
@@ -115,7 +115,7 @@ class KhopInduction(Task):
         return np.pad(rows, ((0, 0), (self._num_marks, 0)), constant_values=token)
 
     def _found(self, inputs: Int[np.ndarray, "batch length"]) -> Iterator[Int[np.ndarray, "batch length"]]:
-        """Yield the tokens found by 0, 1, ... ``num_hops`` hops from each position."""
+        """Yield the tokens found from each position: first by 0 hops, then by 1 hop, and so on up to ``num_hops``."""
         batch_size, length = inputs.shape
         # Sort positions by token, earliest first; 16-bit integers allow a radix sort.
         order = np.argsort(inputs.astype(np.uint16), axis=1, kind="stable")

@@ -28,16 +28,16 @@ class PermutationHops(Task):
         targets   . . . . . . . . . . . . . . 1 2
 
     Tests composition: each hop looks up the node found by the previous hop, matching all tokens of its name. All hops
-    must be made at the position before the answer. The model reads the first token of the answer before it names the
-    second token. The second token is easy, because few nodes begin with the first token.
+    must be made before the first token of the answer. The model reads this token before it names the second one, which
+    is easy, because few nodes begin with the first token.
 
-    The permutation is a single cycle, longer than the chain of hops, so no smaller number of hops gives the answer.
-    Questions start from distinct nodes. In tests beyond the trained lengths, the cycle grows.
+    The cycle is longer than the chain of hops, so no smaller number of hops gives the answer. Questions start from
+    distinct nodes. In tests beyond the trained lengths, the cycle grows.
 
     Source: after the task Depo of Allen-Zhu (2025), which also asks for k hops on a permutation with shuffled edges.
-    Depo also has a token for each number of hops, and several tokens per node. But in Depo the names of nodes vary in
-    length and have an end token, cycles vary in length, and one sequence asks for 1 to K hops. On each of our levels,
-    all questions ask for the same number of hops.
+    Like here, Depo has a token for each number of hops, and several tokens per node. But in Depo the names of nodes
+    vary in length and have an end token, cycles vary in length, and one sequence asks for 1 to K hops. On each of our
+    levels, all questions ask for the same number of hops.
     """
 
     name: ClassVar = "permutation_hops"
@@ -113,7 +113,7 @@ class PermutationHops(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the shortest cycle and the questions.
+        """Number of tokens of the shortest cycle and all questions.
 
         The cycle has ``longest_chain`` + 1 edges, or one edge per question if there are more questions.
         """
@@ -144,9 +144,9 @@ class PermutationHops(Task):
         return length // (2 * self.tokens_per_node) - self.num_questions
 
     def check_length(self, length: int) -> None:
-        """Refuse a length whose cycle has more nodes than there are names.
+        """Refuse a length with room for a cycle of more nodes than there are names for nodes.
 
-        In a sequence of an allowed length, positions left over become padding at the front.
+        In a sequence of an allowed length, positions that no edge or question needs become padding at the front.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -160,7 +160,7 @@ class PermutationHops(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a cycle of nodes, list its edges in random order, and ask about nodes on the cycle."""
+        """Draw a cycle of nodes, list its edges in random order, and ask for hops from nodes on the cycle."""
         num_nodes, width = self._num_nodes(length), self.tokens_per_node
         cycle = self._spelled(distinct(rng, batch_size, num_nodes, self._most_nodes))
         order = rng.permuted(np.tile(np.arange(num_nodes), (batch_size, 1)), axis=1)
@@ -180,7 +180,7 @@ class PermutationHops(Task):
         )
 
     def _spelled(self, nodes: Int[np.ndarray, "batch nodes"]) -> Int[np.ndarray, "batch nodes tokens"]:
-        """Write each node's number in digits, which are the tokens of the node's name."""
+        """Convert each node's number to the tokens of its name: the digits of the number, highest first."""
         powers = self._num_used ** np.arange(self.tokens_per_node)[::-1]
         tokens: Int[np.ndarray, "batch nodes tokens"] = nodes[:, :, None] // powers % self._num_used
         return tokens
@@ -194,10 +194,11 @@ class PermutationHops(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Guess the first token of the node after one hop, or of the node one hop before the answer.
+        """Return the guesses of two rules that make the wrong number of hops: only one hop, or one hop too few.
 
-        If ``longest_chain`` is 1, only the second rule is used. For the later tokens, find the latest listed node that
-        begins with the tokens shown so far, and name its next token.
+        The rules name the first token of the node found. If ``longest_chain`` is 1, only the second rule is used. For
+        later tokens of the answer, both rules find the latest listed node that begins with the tokens shown so far, and
+        name its next token.
         """
         length, num_nodes, width = inputs.shape[1], self._num_nodes(inputs.shape[1]), self.tokens_per_node
         num_asked = 2 * width * self.num_questions
@@ -224,11 +225,11 @@ class PermutationHops(Task):
         return found
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Extend :meth:`shortcuts` by guesses that exclude nodes near the start node.
+        """Extend :meth:`shortcuts` by rules that guess among nodes that are not near the start node.
 
-        There are such guesses only if nodes have two tokens and all questions ask for the same number of hops. The
-        guesses name the most frequent first token of the remaining nodes. After the first token is shown, they name
-        the largest second token among the remaining nodes that begin with it.
+        There are such rules only if nodes have two tokens and all questions ask for the same number of hops. The rules
+        name the most frequent first token of the remaining nodes. Once the first token is shown, they name the largest
+        second token among the remaining nodes that begin with it.
         """
         found = self.shortcuts(inputs)
         if self.tokens_per_node != 2 or self.longest_chain != self.shortest_chain:
@@ -265,7 +266,7 @@ class PermutationHops(Task):
         questions: Int[np.ndarray, "batch questions 4"],
         length: int,
     ) -> Int[np.ndarray, "batch length"]:
-        """Name the most frequent first token of the nodes that ``is_left`` marks.
+        """Guess the answer among the nodes that ``is_left`` marks: name their most frequent first token.
 
         Where the first token is shown, name the largest second token among the marked nodes that begin with it.
         """
@@ -299,5 +300,5 @@ class PermutationHops(Task):
 def _take(
     nodes: Int[np.ndarray, "batch nodes tokens"], places: Int[np.ndarray, "batch places"]
 ) -> Int[np.ndarray, "batch places tokens"]:
-    """Gather the tokens of the nodes at the given places."""
+    """Return the tokens of the nodes at the given places on each cycle."""
     return np.take_along_axis(nodes, places[:, :, None], axis=1)

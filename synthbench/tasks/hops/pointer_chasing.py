@@ -24,18 +24,18 @@ class PointerChasing(Task):
         inputs    0 2 4 1 2 4 1 0 7 6 6 4 8
         targets   . . . . . . . . . . . 0 .
 
-    Tests composition: each hop looks up the result of the previous hop. The marks stand before the start node, so all
-    hops must be made at a single position. Attention needs a depth that grows with the logarithm of the number of hops;
-    a recurrent state needs room for all edges.
+    Tests composition: each hop looks up the result of the previous hop. The start node comes after the marks, so all
+    hops must be made at its position. Attention needs a depth that grows with the logarithm of the number of hops; a
+    recurrent state needs room for all edges.
 
     The nodes are a random subset of all node ids. The chain of hops is shorter than the cycle, so no smaller number of
     hops gives the answer. On all levels, the cycle has at least twice as many edges as the chain has hops.
 
     With ``num_starts`` above 1, several start nodes follow the marks, and the same number of hops is asked from each.
 
-    Source: Peng, Narayanan & Papadimitriou (2024), iterated function composition; the layout of sequences is new. Marks
-    show the number of hops. With a token for each number, the tokens for longer chains than in training would be
-    untrained.
+    Source: Peng, Narayanan & Papadimitriou (2024), iterated function composition; the layout of sequences is new. The
+    number of hops is shown by as many marks. If each number had its own token, tokens for longer chains than in
+    training would be untrained.
     """
 
     name: ClassVar = "pointer_chasing"
@@ -77,7 +77,7 @@ class PointerChasing(Task):
         """Check the value of each option, and that the options fit together.
 
         Raises:
-            UsageError: If an option lies outside its range, or ``num_nodes`` is too low for the chains or start nodes.
+            UsageError: If an option lies outside its range, or there are too few nodes for the hops or the start nodes.
         """
         super().__post_init__()
         if not self.shortest_chain <= self.longest_chain < self.num_nodes:
@@ -95,7 +95,7 @@ class PointerChasing(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the shortest cycle and its question.
+        """Number of tokens of the shortest cycle and the question about it.
 
         The cycle has ``longest_chain`` + 1 edges, or one edge per start node if there are more start nodes.
         """
@@ -114,7 +114,7 @@ class PointerChasing(Task):
     def check_length(self, length: int) -> None:
         """Refuse a length with room for more edges than there are nodes.
 
-        With a single start node, also refuse a length whose last edge would have only one token.
+        With a single start node, also refuse a length that leaves one token over after the last edge.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -158,7 +158,7 @@ class PointerChasing(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Guess the node after one hop, or the node one hop before the answer.
+        """Return the guesses of two rules that make the wrong number of hops: only one hop, or one hop too few.
 
         If ``longest_chain`` is 1, only the second rule is used.
         """

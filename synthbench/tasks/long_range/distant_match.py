@@ -20,7 +20,7 @@ class DistantMatch(Task):
         targets   . . . 3 . .
 
     Tests recall from one fixed position over half of the sequence. A sequence that begins with 0 is not scored at all.
-    The second half comes after the question, so a causal model cannot use it.
+    Tokens after the middle cannot affect the answer of a causal model.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """

@@ -20,8 +20,8 @@ class LongCopy(Copy):
     Tests that a mechanism passes on each position's own token. The embedding and output layers suffice if the mechanism
     does not interfere.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code, which uses
-    256 tokens. For the published table, runs on one kind of device had only 128 tokens.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code, which uses 256 tokens.
+    For the published table, runs on one kind of device used only 128 tokens.
     """
 
     name: ClassVar = "long_copy"

@@ -20,8 +20,8 @@ class Multihop(Task):
         inputs    3 6 4 7 5 0 2 1 0
         targets   . . . . . . . . 5
 
-    Tests one hop: find the unique second marker and read the token after it. The first marker stands in the first third
-    of the sequence, the second marker in the middle third.
+    Tests one hop: find the second marker, which occurs once, and read the token after it. The first marker stands in
+    the first third of the sequence, the second marker in the middle third.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code. Their documentation
     describes a chain of pointers: at the start, after one third and after two thirds of the sequence. Their code
@@ -36,7 +36,7 @@ class Multihop(Task):
     vocabulary: int = option(32, "number of tokens, the two markers among them", low=3, high=65536)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform tokens and put one marker into each of the first two thirds."""
+        """Draw uniform tokens; put the first marker into the first third and the second into the middle third."""
         third, rows = length // 3, np.arange(batch_size)
         first_marker, second_marker = self.vocabulary - 2, self.vocabulary - 1
         inputs = rng.integers(first_marker, size=(batch_size, length))

@@ -1,1 +1,1 @@
-"""Memory tasks: store tokens and recall them."""
+"""Memory tasks: storing tokens and recalling them."""

@@ -13,7 +13,7 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class Retrieval(Task):
-    """At the final query token, name the needle, the same token in every sequence.
+    """At the end, name the needle, a token that is the same in every sequence.
 
     With ``vocabulary=8``, the needle is 7 and the query 6::
 

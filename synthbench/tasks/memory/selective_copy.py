@@ -19,8 +19,8 @@ class SelectiveCopy(Task):
         inputs    7 1 4 7 7 5 2 0 6 1 3 3
         targets   0 0 0 0 0 0 1 6 5 0 0 0
 
-    A marker may overwrite the answer of the marker before it, as the third marker here overwrote the 6. The model can
-    only guess an overwritten answer. A marker at the end of the first half has the answer 0.
+    A marker may overwrite the token that another marker marks, as the third marker here overwrote a 6. The model can
+    only guess the overwritten token, which is still the answer. A marker at the end of the first half has the answer 0.
 
     Tests recall of marked tokens in order. The zeros before and after the answers are scored as well.
 
@@ -38,7 +38,7 @@ class SelectiveCopy(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the shortest sequence: each half has one position for each mark."""
+        """Number of tokens of the shortest sequence: each half has as many positions as there are markers."""
         return 2 * self.num_marks
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -56,12 +56,12 @@ class SelectiveCopy(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of always answering 0, which is right where nothing is recalled or the answer is 0."""
+        """Return the accuracy of always answering 0, which is right where no token is asked for, or the token is 0."""
         guess = 1 / (self.vocabulary - 1)
         at_end = self.num_marks / (length // 2)
         return Bound((length - self.num_marks + (self.num_marks - 1) * guess + at_end + (1 - at_end) * guess) / length)
 
     def ceiling(self, length: int) -> Bound:
-        """Return the accuracy if all answers are known except overwritten answers, which are guessed."""
+        """Return the accuracy of knowing all answers but those that a marker overwrote, which are guessed."""
         num_hidden = self.num_marks * (self.num_marks - 1) / (length // 2)
         return Bound(1 - num_hidden * (1 - 1 / (self.vocabulary - 1)) / length)

@@ -1,1 +1,1 @@
-"""Pattern tasks: statistics and regularities of the tokens read."""
+"""Pattern tasks: counts, fixed maps and other regularities of the tokens read."""

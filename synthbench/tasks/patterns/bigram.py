@@ -16,7 +16,7 @@ TABLE = np.array(
 @task
 @dataclass(frozen=True)
 class Bigram(Task):
-    """Name the entry of a fixed table for the token just read.
+    """Look up the token just read in a fixed table, and name the answer found there.
 
     ::
 

@@ -14,7 +14,7 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class Histogram(Task):
-    """At position v, say how often symbol v occurs in the whole sequence; afterwards, answer 0.
+    """At position v, name the count of symbol v in the whole sequence; after the last symbol's count, answer 0.
 
     Positions count from 0. A count above ``largest_count``, here the count 4 of symbol 0, is written as
     ``largest_count``. With ``largest_count=3`` and ``num_symbols=3``::
@@ -22,7 +22,7 @@ class Histogram(Task):
         inputs    0 1 1 0 2 0 1 0
         targets   3 3 1 0 0 0 0 0
 
-    Tests next to nothing in a causal model, because counts are asked before the tokens have been read. All other
+    Tests next to nothing in a causal model, because counts are asked before most tokens have been read. All other
     targets are zeros, which are scored too.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
@@ -42,11 +42,11 @@ class Histogram(Task):
 
     @property
     def min_length(self) -> int:
-        """One token per symbol, at which the symbol's count is asked."""
+        """Number of tokens at which a count is asked: one per symbol."""
         return self.num_symbols
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform symbols; the first targets are the counts of symbols."""
+        """Draw uniform symbols; the first targets are the counts of the symbols, and all others are 0."""
         inputs = rng.integers(self.num_symbols, size=(batch_size, length))
         targets = np.zeros_like(inputs)
         targets[:, : self.num_symbols] = np.minimum(count_symbols(inputs, self.num_symbols), self.largest_count)
@@ -58,7 +58,7 @@ class Histogram(Task):
         return Bound(float((length - self.num_symbols + self.num_symbols * count) / length))
 
     def ceiling(self, length: int) -> Bound:
-        """Return the accuracy of the best guess: the count in the tokens read plus the likeliest count in the rest."""
+        """Return the accuracy of naming the count among the tokens read plus the likeliest count among the others."""
         accuracy = float(length - self.num_symbols)
         for position in range(self.num_symbols):
             unseen = binomial(length - 1 - position, 1 / self.num_symbols)

@@ -18,7 +18,7 @@ NEGLIGIBLE = 1e-25
 @task
 @dataclass(frozen=True)
 class Majority(Task):
-    """At the end, name the most frequent token; among ties, the smallest.
+    """At the end, name the most frequent token, or the smallest of several equally frequent ones.
 
     With ``num_symbols=4``::
 
@@ -48,7 +48,7 @@ class Majority(Task):
         return Batch(inputs, score_last(count_symbols(inputs, self.num_symbols).argmax(axis=1), length))
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of guessing symbol 0: it wins every tie, so no other symbol is right more often."""
+        """Return the accuracy of always naming symbol 0: it wins every tie, so no other symbol is right more often."""
         rate = length / self.num_symbols
         counts = poisson(rate, length)
         # Poisson counts, given their total, are those of uniform draws.

@@ -1,1 +1,1 @@
-"""Tasks on data made by people: the data are finite and divided into splits."""
+"""Tasks on data made by people: finite data, divided into training, validation and test splits."""

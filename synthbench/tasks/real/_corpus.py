@@ -1,4 +1,4 @@
-"""Texts divided into training, validation and test bytes: the packaged corpus, or the user's file or folder."""
+"""Texts, divided into bytes for training, validation and test: the packaged corpus or the user's own files."""
 
 import hashlib
 import json
@@ -32,16 +32,16 @@ _ALLOWED = "allowed: a file of UTF-8 text, or a folder of such files"
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """The bytes of each split (training, validation and test); the name is the hash of the documents."""
+    """The bytes of each split of a text (training, validation and test), and a hash of its documents as its name."""
 
     name: str
     splits: Mapping[Split, UInt8[np.ndarray, " bytes"]]
 
 
 def corpus_at(path: str) -> Corpus:
-    """Read the text of a file or folder or, for an empty path, the packaged corpus.
+    """Read a corpus from a file or a folder of texts or, for an empty path, the packaged corpus.
 
-    The text is cached until a file changes.
+    The corpus is cached until a file changes.
 
     Raises:
         UsageError: If the path cannot be read, or its content is empty, too large, not UTF-8, or has a zero byte.
@@ -78,7 +78,7 @@ def frozen() -> Corpus:
 
 
 def corpus_of(documents: Mapping[str, bytes]) -> Corpus:
-    """Build a corpus from documents by name: hash them and divide them into splits."""
+    """Build a corpus from documents, with their names as keys: hash them and divide them into splits."""
     parts = split(documents)
     texts = {
         name: np.frombuffer(END.join(parts[name][key] for key in sorted(parts[name])), np.uint8) for name in SPLITS
@@ -87,7 +87,7 @@ def corpus_of(documents: Mapping[str, bytes]) -> Corpus:
 
 
 def hash_of(documents: Mapping[str, bytes]) -> str:
-    """Hash the names and contents of documents; each row of results records this hash."""
+    """Compute a hash of the names and contents of documents; rows of results record it in place of the text."""
     digest = hashlib.sha256()
     for name in sorted(documents):
         for part in (name.encode(), documents[name]):
@@ -98,9 +98,10 @@ def hash_of(documents: Mapping[str, bytes]) -> str:
 def split(documents: Mapping[str, bytes]) -> dict[Split, dict[str, bytes]]:
     """Divide documents among training, validation and test, each document whole if possible.
 
-    The test split and the validation split have room for a tenth of all bytes each. In the order of hashed names, each
-    document goes to the first of test, validation and training that has room. If test or validation then remains less
-    than half full, every document is cut into contiguous pieces, and the pieces are divided instead.
+    The test split and the validation split have room for a tenth of all bytes each, and training for any number. In the
+    order of the hashes of their names, each document goes to the first of test, validation and training that has room.
+    If test or validation then remains less than half full, every document is cut into contiguous pieces, and the pieces
+    are divided instead.
 
     >>> parts = split({name: b"text " * 9 for name in "abcdefghijklmnopqrstuvwxyz"})
     >>> {name: len(documents) for name, documents in parts.items()}
@@ -133,7 +134,7 @@ def _pieces(documents: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def _files(path: Path) -> Iterator[tuple[str, Path]]:
-    """List the files in and below a folder, except hidden ones, each with its relative name; or a single file."""
+    """Yield the name and path of each file in and below a folder, but not of hidden ones; or of a single file."""
     if not path.is_dir():
         yield "text", path  # whatever a single file is called, it is the same corpus
         return

@@ -1,4 +1,4 @@
-"""Reference results on a text: the bits per byte of simple predictors."""
+"""Reference scores on a text: the bits per byte of simple predictors, of which fewer are better."""
 
 import lzma
 
@@ -20,9 +20,9 @@ def reference_lines(corpus: Corpus) -> dict[str, float]:
 
     The predictors learn from the training split.
 
-    ``unigram`` uses the frequencies of bytes. ``bigram`` uses the frequencies of pairs of bytes, smoothed by
-    ``unigram``. ``lzma`` compresses the end of the training text, with and without the test text after it, and takes
-    the difference of the sizes.
+    ``unigram`` predicts from the frequencies of bytes, and ``bigram`` from those of pairs of bytes, smoothed by
+    ``unigram``. ``lzma`` is a compressor: its score is how much larger the compressed end of the training text becomes
+    if the test text follows.
     """
     train, test = corpus.splits["train"], corpus.splits["test"][:MOST_SCORED]
     alone, paired = unigram(train), bigram(train)
@@ -34,14 +34,17 @@ def reference_lines(corpus: Corpus) -> dict[str, float]:
 
 
 def unigram(text: UInt8[np.ndarray, " bytes"]) -> Float[np.ndarray, "256"]:
-    """Compute the probability of each byte from its count plus one."""
+    """Compute the probability of each byte value from its count plus one (Laplace smoothing)."""
     counts = np.bincount(text, minlength=256) + 1.0
     shares: Float[np.ndarray, 256] = counts / counts.sum()
     return shares
 
 
 def bigram(text: UInt8[np.ndarray, " bytes"]) -> Float[np.ndarray, "256 256"]:
-    """Compute the probability of each byte given the byte before, from the pair's count plus the byte's ``unigram``."""
+    """Compute the probability of each byte value given the byte before; row: the byte before.
+
+    It is proportional to the count of the pair plus the byte's probability in :func:`unigram`.
+    """
     pairs = text[:-1].astype(np.int64) * 256 + text[1:]
     counts = np.bincount(pairs, minlength=256 * 256).reshape(256, 256) + unigram(text)
     shares: Float[np.ndarray, "256 256"] = counts / counts.sum(axis=1, keepdims=True)

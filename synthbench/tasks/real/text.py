@@ -27,19 +27,20 @@ class Text(Task):
         inputs     t  h  e     c  a  t     a  n  d     t  h  e     c
         targets    h  e     c  a  t     a  n  d     t  h  e     c  a
 
-    Sequences are windows at random positions of one split of a text. Files are divided among training, validation and
-    test, so the test text is not trained on. If there are too few files, or too large ones, contiguous parts of them
-    are divided instead. A zero byte separates files or parts. The default text consists of the help topics of Python
-    3.11 and the docstrings of the standard library's modules that are written in Python. The option ``text:path=notes``
-    takes your own file or folder instead. Each row of results records only the hash of the text.
+    Sequences are windows at random positions of one split (training, validation or test) of a text. Whole files are
+    divided among the splits, so the test text is not trained on. If there are too few files, or too large ones,
+    contiguous parts of them are divided instead. A zero byte separates files or parts. The default text consists of the
+    help topics of Python 3.11 and the docstrings of the standard library's modules that are written in Python. The
+    option ``text:path=notes`` takes your own file or folder instead. Each row of results records only the hash of the
+    text.
 
     The score is in bits per byte, for all positions of a window and separately for two kinds of positions. A position
     is *repeated* if the four bytes that end at the position occurred earlier in the window. The two occurrences may
     overlap, and different bytes may follow them. All other positions are *other*. Arora et al. (2024) instead mark
     tokens that complete a repeated pair, so their kinds depend on the answer.
 
-    Source: documentation of Python, under the PSF licence. The splits and the kinds are ours; the kinds follow Arora
-    et al. (2024).
+    Source: documentation of Python, under the PSF licence. The splits are ours, and so are the kinds of positions,
+    which are modelled on Arora et al. (2024).
     """
 
     name: ClassVar = "text"
@@ -52,10 +53,10 @@ class Text(Task):
     split: Split = "train"
 
     def __post_init__(self) -> None:
-        """Find the text, and set ``corpus`` to its hash.
+        """Read the text, and set ``corpus`` to the text's hash.
 
         Raises:
-            UsageError: If there is no text, or ``corpus`` is not the hash of the text.
+            UsageError: If there is no text, or if ``corpus`` was given and is not the hash of the text.
         """
         super().__post_init__()
         found = self._text.name
@@ -70,7 +71,7 @@ class Text(Task):
         object.__setattr__(self, "corpus", found)
 
     def of_split(self, split: Split) -> "Text":
-        """Return the task on the text of one split."""
+        """Return the task whose sequences come from one split of the text, such as ``test``."""
         return replace(self, split=split)
 
     @property
@@ -98,18 +99,18 @@ class Text(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Cut windows at uniform positions of the split."""
+        """Cut windows out of the split's text at uniformly random positions; the targets are the next bytes."""
         text = self._text.splits[self.split]
         places = rng.integers(len(text) - length, size=(batch_size, 1)) + np.arange(length + 1)
         windows = text[places].astype(np.int64)
         return Batch(windows[:, :-1].copy(), windows[:, 1:].copy())
 
     def floor(self, length: int) -> Bound:
-        """Return minus the bits per byte of ``unigram`` in :meth:`references`."""
+        """Return minus the bits per byte of ``unigram``, the predictor that knows only the frequencies of bytes."""
         return Bound(-self.references(length)["unigram"], "bound")
 
     def ceiling(self, length: int) -> Bound:
-        """Return 0 bits, which is only a bound: nobody knows how predictable a text is."""
+        """Return 0, for 0 bits per byte; this is only a bound, because nobody knows how predictable a text is."""
         return Bound(0.0, "bound")
 
     def references(self, length: int) -> dict[str, float]:
@@ -117,13 +118,13 @@ class Text(Task):
         return dict(_lines(self._text))
 
     def kinds(self, inputs: Tokens) -> dict[str, Bool[np.ndarray, "batch length"]]:
-        """Mark positions as ``repeated`` if the last :data:`CONTEXT` bytes occurred before, all others as ``other``."""
+        """Return two masks: ``repeated`` where the last :data:`CONTEXT` bytes occurred before, ``other`` elsewhere."""
         is_repeated = repeats(inputs, CONTEXT)
         return {"repeated": is_repeated, "other": ~is_repeated}
 
 
 def repeats(inputs: Tokens, context: int) -> Bool[np.ndarray, "batch length"]:
-    """Mark positions where the last ``context`` bytes (at most 7) repeat bytes that ended at an earlier position.
+    """Mark positions where the last ``context`` bytes read also stand earlier in the sequence; at most 7 bytes.
 
     >>> repeats(np.frombuffer(b"abcabc", np.uint8)[None].astype(np.int64), 2).astype(int).tolist()
     [[0, 0, 0, 0, 1, 1]]

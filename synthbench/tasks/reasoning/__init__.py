@@ -1,1 +1,1 @@
-"""Reasoning tasks: follow a rule or a structure."""
+"""Reasoning tasks: following a rule or a structure."""

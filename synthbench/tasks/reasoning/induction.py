@@ -16,7 +16,7 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class Induction(Task):
-    """The second-last token repeats a token of the first half; name the repeated token's successor.
+    """The second-last token repeats a token of the first half; name the token that followed it there.
 
     The last token is irrelevant. The repeated token, here 1, may come from positions 1 to 3, counted from 0. With
     ``vocabulary=8``::
@@ -24,8 +24,8 @@ class Induction(Task):
         inputs    3 0 1 4 5 2 1 6
         targets   . . . . . . . 4
 
-    Tests induction, asked one position later than usual: the second-last token is the trigger, and the last position
-    asks for the answer. Other copies of the trigger occur by chance, so the answer is not always unique.
+    Tests induction, asked one position later than usual: the answer is asked for not at the repeated token, but after
+    it. Other copies of this token occur by chance, so the answer is not always unique.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """
@@ -55,12 +55,12 @@ class Induction(Task):
 
 @lru_cache(maxsize=64)
 def _ceiling(window: int, vocabulary: int) -> float:
-    """Compute the expected share of the trigger's copies that have the most common successor.
+    """Compute the accuracy of naming the token that most often followed the trigger, the repeated token.
 
-    Let n(a) be the number of copies of token a in the window, and m(a) how many of these copies have the most common
-    successor. The trigger is a with probability ``n(a) / window``. The best guess is then right with probability
-    ``m(a) / n(a)``. So the result is the sum over a of ``E[m(a)] / window``, which is ``vocabulary / window * E[m(a)]``
-    for any one token a.
+    The trigger copies a random token of the window. Let n(a) be the number of copies of token a in the window, and m(a)
+    how many of them are followed by the token that follows most of them. The trigger is a with probability ``n(a) /
+    window``. The best guess is then right with probability ``m(a) / n(a)``. So the result is the sum over a of
+    ``E[m(a)] / window``, which is ``vocabulary / window * E[m(a)]`` for any one token a.
     """
     mean = window / vocabulary
     # Beyond twelve standard deviations and a few counts the probability is below rounding.

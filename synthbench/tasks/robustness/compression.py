@@ -40,7 +40,7 @@ class Compression(Task):
     longest_run: int = option(3, "largest length of a run, before equal neighbours merge", low=1, high=64)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw runs of uniform values and uniform lengths until the sequence is full."""
+        """Draw runs (repetitions of one token) of uniform values and uniform lengths until the sequence is full."""
         values = rng.integers(self.vocabulary, size=(batch_size, length))
         starts = rng.integers(1, self.longest_run + 1, size=(batch_size, length)).cumsum(axis=1)
         # Runs that begin after the end share one column that is cut off.
@@ -59,7 +59,7 @@ class Compression(Task):
         return Bound(_bounds(length, self.vocabulary, self.longest_run)[0])
 
     def ceiling(self, length: int) -> Bound:
-        """Return the accuracy of naming the likeliest of 0, the current token and any other, given the runs so far."""
+        """Return the accuracy of naming, given the runs so far, the likeliest token: 0, the current one or another."""
         return Bound(_bounds(length, self.vocabulary, self.longest_run)[1])
 
 
@@ -77,7 +77,10 @@ def _remaining(longest_run: int, vocabulary: int, most: int) -> Float[np.ndarray
 
 
 def _new_runs(length: int, vocabulary: int, longest_run: int) -> Float[np.ndarray, "steps remaining runs"]:
-    """Compute the probability of at least n new runs within some steps, given the tokens left in the current run."""
+    """Compute the probability that at least n new runs begin within a number of steps.
+
+    It depends on how many tokens the current run still has.
+    """
     at_least = np.zeros((length, longest_run, length + 1))
     at_least[:, :, 0] = 1
     for steps in range(1, length):
@@ -90,7 +93,7 @@ def _new_runs(length: int, vocabulary: int, longest_run: int) -> Float[np.ndarra
 
 @lru_cache(maxsize=64)
 def _bounds(length: int, vocabulary: int, longest_run: int) -> tuple[float, float]:
-    """Compute floor and ceiling by dynamic programming over the number of runs and the age of the current run."""
+    """Compute floor and ceiling by dynamic programming over the number of runs and the current run's length so far."""
     remaining = _remaining(longest_run, vocabulary, length)
     most = len(remaining)
     at_least = _new_runs(length, vocabulary, longest_run)

@@ -12,7 +12,7 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class NoisyCopy(Task):
-    """In the first half, name the token just read; in the second half, where noise covers some tokens, answer 0.
+    """In the first half, name the token just read; in the second half, where noise replaces some tokens, answer 0.
 
     With ``vocabulary=8``, noise is 7::
 
