@@ -605,7 +605,7 @@ class Scored(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch) -> "Scored":
-        """Take the first scored positions of a batch, up to a limit."""
+        """Take the first scored positions of a batch, up to a limit, which is higher for short sequences."""
         rows, places = np.nonzero(batch.targets != IGNORE)
         most = NUM_IN_TABLES * (2 if batch.inputs.shape[1] <= SHORT else 1)
         kept = slice(most)  # sequences are independent: the first are as good as any
@@ -619,7 +619,10 @@ class Scored(NamedTuple):
 
 
 class Halves(NamedTuple):
-    """Accuracies of a table on the two halves of a sample: one half chooses the table, the other scores it."""
+    """Accuracies of a lookup table on each half of a sample.
+
+    One half chooses the best of several tables, and the other half scores the chosen table.
+    """
 
     earlier: float
     later: float

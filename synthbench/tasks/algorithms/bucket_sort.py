@@ -61,7 +61,7 @@ class BucketSort(Transduction):
         return Bound(_floor(self.shortest, self.longest(length), self.num_symbols))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Answer with the likeliest symbol at each position of the answer, given only the string's length."""
+        """Return the guesses of one rule: at each place of the answer, the likeliest symbol given its length."""
         string_lengths = self.string_lengths(inputs)
         slots = np.arange(inputs.shape[1]) - string_lengths - 1
         modes = np.zeros((inputs.shape[1], inputs.shape[1]), dtype=np.int64)

@@ -56,7 +56,7 @@ class MissingDuplicate(Transduction):
         return self.num_symbols + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform symbols, write them twice, mask one symbol and erase ``num_erased`` others."""
+        """Draw uniform symbols, write them twice, mask one, and replace ``num_erased`` others by padding."""
         string_lengths = self.draw_lengths(rng, batch_size, length)
         strings = rng.integers(self.num_symbols, size=(batch_size, self.longest(length)))
         places = np.arange(length)

@@ -80,7 +80,7 @@ class NgramLookup(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the n-gram, decoys and openings, each with a follower, the separator and the question."""
+        """Number of tokens of the n-gram and its changed copies, with their next symbols, separator and question."""
         return self._num_plants * (self.order + 1) + 1 + self.order
 
     @property
@@ -139,7 +139,7 @@ class NgramLookup(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Look up only the last 1, 2, ... tokens of the n-gram, or only the first; the latest match counts.
+        """Return the answers of rules that look up only some tokens of the n-gram: the last or the first 1, 2, ...
 
         Of several matches, the latest counts. First tokens are looked up only if there are openings (copies with a
         changed last token).

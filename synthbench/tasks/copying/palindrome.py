@@ -113,7 +113,9 @@ class Palindrome(Transduction):
         return found
 
     def _before_copies(self, inputs: Tokens, string_lengths: Int[np.ndarray, "batch 1"], num_tokens: int) -> Tokens:
-        """Find the token before the latest place where the last ``num_tokens`` tokens read stand in reverse order.
+        """Find the latest place where the last ``num_tokens`` tokens read stand in reverse order.
+
+        Return the token before this place.
 
         The search covers the string and the separator.
         """

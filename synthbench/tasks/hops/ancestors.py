@@ -231,7 +231,10 @@ def _in_order_of_appearance(edges: Int[np.ndarray, "batch ends"], num_nodes: int
 def _parents(
     edges: Int[np.ndarray, "batch ends"], num_nodes: int
 ) -> tuple[Bool[np.ndarray, "batch nodes nodes"], Bool[np.ndarray, "batch nodes nodes"]]:
-    """Return masks over sequence, node and other node: True if the other node is a parent, and if it is a child."""
+    """Return two masks, each over sequence, node and other node.
+
+    The first is True if the other node is a parent of the node, and the second if it is a child.
+    """
     is_parent = np.zeros((len(edges), num_nodes, num_nodes), dtype=bool)
     is_parent[np.arange(len(edges))[:, None], edges[:, 1::2], edges[:, 0::2]] = True
     return is_parent, is_parent.swapaxes(1, 2)

@@ -62,7 +62,7 @@ class KhopInduction(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of token ids: one per symbol, and one that is both the mark and the answer "none"."""
+        """Number of token ids: one per symbol, and one more, which marks a hop and is the answer "no occurrence"."""
         return self.num_symbols + 1
 
     @property
@@ -111,7 +111,7 @@ class KhopInduction(Task):
         return {f"{num_hops}_hops": self._after_marks(found, 0) for num_hops, found in enumerate(shorter)}
 
     def _after_marks(self, rows: Int[np.ndarray, "batch _"], token: int) -> Int[np.ndarray, "batch length"]:
-        """Put ``token`` before each row, once per mark."""
+        """Put ``token`` at the beginning of each row, once for each mark (a token that stands for one hop)."""
         return np.pad(rows, ((0, 0), (self._num_marks, 0)), constant_values=token)
 
     def _found(self, inputs: Int[np.ndarray, "batch length"]) -> Iterator[Int[np.ndarray, "batch length"]]:

@@ -287,7 +287,10 @@ class PermutationHops(Task):
     def _with_beginning(
         nodes: Int[np.ndarray, "batch nodes tokens"], shown: Int[np.ndarray, "batch questions beginning"]
     ) -> Int[np.ndarray, "batch questions beginning"]:
-        """Find, for one, two, ... tokens shown, the latest listed node that begins with them; return its next token."""
+        """Find the latest listed node that begins with the tokens of the answer shown so far; return its next token.
+
+        The result has one token for each of one, two, ... tokens shown.
+        """
         begins = np.ones((*shown.shape[:2], nodes.shape[1]), dtype=bool)
         found = np.empty_like(shown)
         for place in range(shown.shape[2]):

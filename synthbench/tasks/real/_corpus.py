@@ -96,7 +96,7 @@ def hash_of(documents: Mapping[str, bytes]) -> str:
 
 
 def split(documents: Mapping[str, bytes]) -> dict[Split, dict[str, bytes]]:
-    """Divide documents among training, validation and test, each document whole if possible.
+    """Divide documents, with their names as keys, among training, validation and test; keep them whole if possible.
 
     The test split and the validation split have room for a tenth of all bytes each, and training for any number. In the
     order of the hashes of their names, each document goes to the first of test, validation and training that has room.

@@ -1,1 +1,1 @@
-"""Recall tasks: bind values to keys, and name the value of a key."""
+"""Recall tasks: binding values to keys, and naming the value of a key."""

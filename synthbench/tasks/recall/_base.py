@@ -1,4 +1,4 @@
-"""Shared code of recall tasks: floor and ceiling, and ids of keys and values."""
+"""Base classes of recall tasks, with the floor, the ceiling, and the ids of keys and values."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from synthbench.tasks.base import Bound, Task
 
 @dataclass(frozen=True)
 class Recall(Task):
-    """Base of tasks in which all answers are equally likely until the model reads what determines the answer."""
+    """Base class of tasks whose answers are equally likely at first, and certain once the model has read enough."""
 
     @property
     @abstractmethod
     def num_answers(self) -> int:
-        """Number of tokens that can be an answer."""
+        """Number of token ids that can be an answer."""
 
     def floor(self, length: int) -> Bound:
         """Return the accuracy of a uniform guess, since all answers are equally likely."""
@@ -26,10 +26,10 @@ class Recall(Task):
         return Bound(1.0)
 
     def check_at_most(self, option: str, most: int, reason: str) -> None:
-        """Refuse a value of an option that exceeds a limit set by other options.
+        """Check that the value of an option does not exceed a limit, which other options set.
 
         Raises:
-            UsageError: If the value is larger than ``most``; the message ends with the reason.
+            UsageError: If the value is larger than ``most``; the error message ends with ``reason``.
         """
         value = getattr(self, option)
         if value > most:
@@ -38,7 +38,10 @@ class Recall(Task):
 
 @dataclass(frozen=True)
 class Dictionary(Recall):
-    """Base of tasks whose ids are, in this order, keys, as many values (or one more), and one blank."""
+    """Base class of recall tasks whose token ids are keys, then values, then one blank.
+
+    There are as many values as keys, or one more.
+    """
 
     vocabulary: int = option(512, "number of tokens: values, as many keys, and the blank", low=4, high=65536)
     tokens_used: int = option(
@@ -60,20 +63,20 @@ class Dictionary(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Number of values: half of the vocabulary, or ``tokens_used`` if set."""
+        """Number of values that occur: half of the vocabulary, rounded down, or ``tokens_used`` if that is not 0."""
         return self.tokens_used or self.vocabulary // 2
 
     @property
     def num_key_tokens(self) -> int:
-        """Number of keys: half of the vocabulary without the blank, rounded down."""
+        """Number of token ids that are keys: half of the vocabulary without the blank, rounded down."""
         return (self.vocabulary - 1) // 2
 
     @property
     def num_keys_used(self) -> int:
-        """Number of keys that may occur in pairs; these are the keys with the smallest ids."""
+        """Number of keys that may occur in a sequence; these are the keys with the smallest ids."""
         return self.tokens_used or self.num_key_tokens
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the option ``vocabulary``."""
+        """Number of token ids: the value of the option ``vocabulary``."""
         return self.vocabulary

@@ -1,4 +1,4 @@
-"""Queries for keys after all pairs, as in multi-query associative recall."""
+"""Functions that ask for the values of keys, after all pairs of a key and a value have been read."""
 
 import numpy as np
 from jaxtyping import Int
@@ -16,11 +16,12 @@ def ask(
     *,
     with_replacement: bool = False,
 ) -> Int[np.ndarray, "batch length"]:
-    """Write queries for the keys into the inputs, from position ``start`` on, and return the targets.
+    """Write keys into the inputs again, as queries for their values, and return targets with these values.
 
-    Each key is asked once. With ``with_replacement``, each query asks for a random key instead. The positions from
-    ``start`` on are cut into slots of ``tokens + 1`` positions, numbered from 1. One key after another draws a free
-    slot with probability proportional to ``slot ** (alpha - 1)``. The target stands at the last token of a query.
+    Each key is asked once, or with ``with_replacement``, each query asks for a random key. The positions from ``start``
+    on are divided into slots of one position more than a key has tokens. Slots are numbered from 1. One key after
+    another draws a free slot, with probability proportional to ``slot ** (alpha - 1)``. A query's target stands at its
+    last token.
     """
     batch_size, num_keys, width = keys.shape
     length = inputs.shape[1]
@@ -43,7 +44,7 @@ def look_up(
     inputs: Int[np.ndarray, "batch length"],
     vocab_size: int,
 ) -> Int[np.ndarray, "batch length"]:
-    """Look up, for each input, the value of the last pair with this key; 0 if there is none."""
+    """Look up, for each input token, the value of the last pair whose key is this token; 0 if there is none."""
     table = np.zeros((len(inputs), vocab_size), dtype=np.int64)
     rows = np.arange(len(inputs))
     # One pair after the other: in a single assignment NumPy may write equal keys in any order.

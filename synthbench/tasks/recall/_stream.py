@@ -1,4 +1,4 @@
-"""Streams of keys and values in which a repeated key repeats its value, with noise among the pairs."""
+"""Streams of keys, each followed by its value, with noise among the pairs; a repeated key has the same value."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,7 +14,7 @@ from synthbench.tasks.recall._base import Recall
 
 @dataclass(frozen=True)
 class Stream(Recall):
-    """Base of tasks that read a stream of keys, each followed by its value, and ask for the values of repeated keys."""
+    """Base class of tasks that show a stream of keys, each followed by its value, and ask at repeated keys."""
 
     load: ClassVar = "keys"
     vocabulary: int = option(16, "number of tokens without noise: values, and as many keys", low=4, high=4096)
@@ -33,21 +33,21 @@ class Stream(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Number of values: half of the vocabulary, rounded down."""
+        """Number of token ids that are values: half of the vocabulary, rounded down."""
         return self.vocabulary // 2
 
     @property
     def num_keys(self) -> int:
-        """Number of keys: half of the vocabulary, rounded up."""
+        """Number of token ids that are keys: half of the vocabulary, rounded up."""
         return self.vocabulary - self.num_answers
 
     @property
     def min_length(self) -> int:
-        """Three tokens: a key, its value and the key again."""
+        """Number of tokens of a key, its value and the key again: 3."""
         return 3
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Guess the latest value, whatever its key."""
+        """Return the guesses of one rule: the latest value read, whatever its key."""
         is_value = (self.num_keys <= inputs) & (inputs < self.vocabulary)
         latest = np.maximum.accumulate(np.where(is_value, np.arange(inputs.shape[1]), 0), axis=1)
         return {"latest_value": np.take_along_axis(inputs, latest, axis=1)}
@@ -65,10 +65,11 @@ def sample_stream(
     num_noise: int = 1,
     only_last: bool = False,
 ) -> Batch:
-    """Draw sequences of slots, each with a key and its value; at a repeated key, the value is the target.
+    """Draw streams of keys, each followed by its value; at a repeated key, the value is the target.
 
-    Among the ids, keys come first, then values, then noise. A slot holds a uniform key and its value or, with
-    probability ``noise``, two uniform noise tokens. The last slot repeats a key drawn uniformly from the earlier keys.
+    Token ids are, in this order, keys, values and noise. A sequence consists of slots of two tokens. A slot holds a
+    uniform key and its value or, with probability ``noise``, two uniform noise tokens. The last slot holds a key drawn
+    uniformly from those of earlier slots.
 
     Args:
         rng: Generator that draws everything.
@@ -76,9 +77,9 @@ def sample_stream(
         length: Number of tokens in each sequence; if odd, the last value is cut off.
         num_keys: Number of keys; each sequence draws a uniform value for each key.
         num_values: Number of values.
-        keys_used: Number of keys that may occur, which are the first keys; 0 for all.
-        noise: Probability of noise in a slot; the last slot and one random earlier slot never have noise.
-        num_noise: Number of noise tokens.
+        keys_used: Number of keys that may occur, which are those with the smallest ids; 0 for all keys.
+        noise: Probability of noise in a slot; the last slot and one random earlier slot never hold noise.
+        num_noise: Number of token ids of noise.
         only_last: True to score only the last slot.
     """
     rows, num_slots = np.arange(batch_size), (length + 1) // 2

@@ -29,8 +29,8 @@ class AliasRecall(Recall):
         inputs    1 5 3 4 0 7 2 7
         targets   . . . . 4 . 5 .
 
-    Tests recall by meaning: the query does not occur earlier, so copying what followed the same token fails. A model
-    must learn from the answers which names belong together before recall can begin. A pair is stored under one random
+    Tests recall by meaning: the query does not occur earlier, so copying what followed the same token fails. Before
+    recall can begin, a model must learn from the answers which names belong together. A pair is stored under one random
     name of its key and asked under another name. Values are distinct.
 
     Source: our own design; multi-query associative recall as in Arora et al. (2024), but with synonyms of keys.
@@ -66,7 +66,7 @@ class AliasRecall(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Number of values, or ``tokens_used`` if set."""
+        """Number of values that occur: ``num_values``, or ``tokens_used`` if that is not 0."""
         return self.tokens_used or self.num_values
 
     @property
@@ -75,16 +75,16 @@ class AliasRecall(Recall):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the names of all keys, the values and the blank."""
+        """Number of token ids: the names of all keys, the values and the blank."""
         return self._num_name_tokens + self.num_values + 1
 
     @property
     def min_length(self) -> int:
-        """Two tokens for each pair and two for each query."""
+        """Number of tokens of all pairs and all queries: two for each pair and two for each query."""
         return 4 * self.num_pairs
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw distinct keys, two names of each, and distinct values; then ask for each key."""
+        """Draw distinct keys, two names of each, and distinct values; ask for each key by its second name."""
         end = 2 * self.num_pairs
         keys = distinct(rng, batch_size, self.num_pairs, self.tokens_used or self.num_keys)
         values = self._num_name_tokens + distinct(rng, batch_size, self.num_pairs, self.num_answers)
@@ -98,7 +98,10 @@ class AliasRecall(Recall):
         return Batch(inputs, targets)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Return the task and length, with ``factor`` times the tokens and, if keys and values suffice, the pairs."""
+        """Return the task and the length for longer tests: ``factor`` times as many tokens.
+
+        If there are enough keys and values, a sequence also has ``factor`` times as many pairs.
+        """
         pairs = factor * self.num_pairs
         return (
             replace(self, num_pairs=pairs)
@@ -107,7 +110,7 @@ class AliasRecall(Recall):
         ), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Return the guesses of two rules: the value of the last pair, and at the n-th query the n-th pair's value."""
+        """Return the answers of two rules: the value of the last pair, or at the n-th query, the n-th pair's value."""
         end = 2 * self.num_pairs
         values = inputs[:, 1:end:2]
         is_query = (inputs < self._num_name_tokens) & (np.arange(inputs.shape[1]) >= end)
@@ -120,6 +123,6 @@ class AliasRecall(Recall):
 
 @cache
 def names_of(num_keys: int, num_names: int) -> Int[np.ndarray, "keys names"]:
-    """List the names of each key, as tokens."""
+    """List the token ids of the names of each key; all names of a key mean the same."""
     rng = np.random.Generator(np.random.Philox(key=PHILOX_KEY))
     return rng.permutation(num_keys * num_names).reshape(num_keys, num_names)

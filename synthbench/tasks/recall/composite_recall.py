@@ -29,10 +29,10 @@ class CompositeRecall(Recall):
         targets   . . . . . . . . . . . . . 7 . . 8 . . 6 . . 6 .
 
     First tokens of keys are 0 to 2, second tokens 3 to 5, values 6 to 8, and the blank is 9. Each sequence draws m
-    first tokens and n second tokens, with ``m * n = num_pairs`` and m as close to n as possible. All combinations of a
-    first and a second token are keys. So each token occurs in at least two keys, and one token alone usually does not
-    determine the value. Each key is asked once, at a random position. With the option ``with_replacement``, each query
-    asks for a random key.
+    first tokens and n second tokens, with ``m * n = num_pairs`` and m as close to n as possible. All combinations of
+    these first and second tokens are keys. So each token occurs in at least two keys, and one token alone usually does
+    not determine the value. Each key is asked once, at a random position. With the option ``with_replacement``, each
+    query asks for a random key.
 
     Tests recall by two tokens together: two layers, or one layer after a short convolution, can first bind the two
     tokens of a key.
@@ -104,11 +104,11 @@ class CompositeRecall(Recall):
 
     @property
     def min_length(self) -> int:
-        """Three tokens for each pair and three for each query."""
+        """Number of tokens of all pairs and all queries: three for each pair and three for each query."""
         return 6 * self.num_pairs
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw first and second tokens and a value for each combination, then ask for keys in random order."""
+        """Draw first tokens, second tokens, and a value for each combination; then ask for keys in random order."""
         end, shape = 3 * self.num_pairs, (batch_size, self.num_pairs)
         num_first, num_second = sides(self.num_pairs)
         cells = rng.permuted(np.tile(np.arange(self.num_pairs), (batch_size, 1)), axis=1)
@@ -125,7 +125,11 @@ class CompositeRecall(Recall):
         return Batch(inputs, targets)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Return the guesses of three rules: the value of the last key with the same first, second or rarer token."""
+        """Return the answers of three rules that compare only one token of the key: the first, second or rarer one.
+
+        Each rule names the value of the last pair whose key has the same token there. The rarer token is the one in
+        fewer keys.
+        """
         end = 3 * self.num_pairs
         first, second, values = inputs[:, 0:end:3], inputs[:, 1:end:3], inputs[:, 2:end:3]
         before = np.roll(inputs, 1, axis=1)  # the first token of a key, seen from the second
@@ -149,6 +153,6 @@ def sides(num_pairs: int) -> tuple[int, int]:
 
 
 def _fits(num_pairs: int, grid: int) -> bool:
-    """Return True if ``num_pairs`` is a product of two numbers from 2 to ``grid``."""
+    """Return True if both factors that :func:`sides` finds for ``num_pairs`` lie between 2 and ``grid``."""
     smaller, larger = sides(num_pairs)
     return smaller >= 2 and larger <= grid

@@ -29,15 +29,16 @@ class FuzzyRecall(Recall):
 
     A key consists of different tokens from 0 to 3, and a value of different tokens from 4 to 7. Each token of a value
     is the target at the position before it, so the first of them is the target at the end of the key. Keys and values
-    change from sequence to sequence. A token shows whether it belongs to a key or a value, so parsing is unambiguous
-    and the ceiling (the best possible score) is 1.
+    change from sequence to sequence. The id of a token shows whether it belongs to a key or a value, so it is clear
+    where keys end, and the ceiling (the best possible score) is 1.
 
     Tests binding of several tokens to several other tokens: keys share tokens, so the whole key must be compared. In
-    the benchmark MAD, this task is the hardest, and mechanisms whose state decays do worst.
+    the benchmark MAD (Mechanistic Architecture Design), this task is the hardest, and mechanisms whose state decays do
+    worst.
 
     Source: Poli et al. (2024), MAD, following its code. MAD draws keys from all possible sequences of tokens, so long
     keys hardly repeat, except for one key asked at the end. MAD pads the start, and all keys in its tests have the
-    largest size. MAD's training asks for every next token, in a fixed set of sequences.
+    largest size. In MAD's training, every next token is a target, and the set of sequences is fixed.
 
     Here, each sequence draws ``num_keys`` keys, and pairs use only these keys. The stream is cut off instead of padded.
     Training and tests score only the values of repeated keys.
@@ -78,12 +79,12 @@ class FuzzyRecall(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Number of tokens that values are made of: half of the vocabulary, rounded down."""
+        """Number of token ids of which values are made: half of the vocabulary, rounded down."""
         return self.vocabulary // 2
 
     @property
     def num_key_tokens(self) -> int:
-        """Number of tokens that keys are made of: half of the vocabulary, rounded up."""
+        """Number of token ids of which keys are made: half of the vocabulary, rounded up."""
         return self.vocabulary - self.num_answers
 
     @property
@@ -93,7 +94,7 @@ class FuzzyRecall(Recall):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of all keys with their values, and of one repeated key, if keys and values are longest."""
+        """Number of tokens of all keys with their values, and of one repeated key, if all are as long as possible."""
         return 2 * self.max_motif * self.num_keys + self.max_motif
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -116,7 +117,10 @@ class FuzzyRecall(Recall):
         return Batch(inputs[is_kept].reshape(batch_size, length), targets[is_kept].reshape(batch_size, length))
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Guess the token that followed the latest earlier copy of the current token, ignoring the tokens before it."""
+        """Return the guesses of a rule that ignores all tokens of the key but the last.
+
+        It names the token that followed the latest earlier copy of the current token.
+        """
         return {"same_token": np.take_along_axis(inputs, previous(inputs) + 1, axis=1)}
 
 

@@ -26,8 +26,8 @@ class InContextRecall(Stream):
     Tests associative recall with few, frequent keys, so the answer is nearby. Most mechanisms do well with few keys
     and fall behind as the number of keys and the length grow.
 
-    Source: Poli et al. (2024), MAD, following its code. MAD's training asks for every next token, in a fixed set of
-    sequences. Here, every sequence is newly drawn. Only repeated keys are scored, as in MAD's tests; with
+    Source: Poli et al. (2024), MAD, following its code. In MAD's training, every next token is a target, and the set of
+    sequences is fixed. Here, every sequence is newly drawn. Only repeated keys are scored, as in MAD's tests; with
     ``scored=probe``, only the last key is scored. MAD's sequences end with the last key. Here, its value follows if the
     length is even.
     """
@@ -75,12 +75,12 @@ class InContextRecall(Stream):
 
     @property
     def num_answers(self) -> int:
-        """Number of values: half of the vocabulary, rounded down, or ``values_used`` if set."""
+        """Number of values that occur: half of the vocabulary, rounded down, or ``values_used`` if that is not 0."""
         return self.values_used or self.vocabulary // 2
 
     @property
     def num_keys(self) -> int:
-        """Number of keys: half of the vocabulary, rounded up."""
+        """Number of token ids that are keys: half of the vocabulary, rounded up."""
         return self.vocabulary - self.vocabulary // 2
 
     @property

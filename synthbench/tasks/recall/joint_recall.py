@@ -16,7 +16,7 @@ from synthbench.tasks.recall._base import Recall
 @task
 @dataclass(frozen=True)
 class JointRecall(Recall):
-    """Read contexts that give the same keys different values; name the value of a key in a context.
+    """Read contexts, in each of which the same keys have other values; name the value of a given key in a context.
 
     Contexts are 0 and 1, keys 2 and 3, values 4 to 7, and the padding is 8. With
     ``num_contexts=2``, ``num_keys=2``, ``context_ids=2``, ``key_ids=2`` and ``num_values=4``::
@@ -24,8 +24,9 @@ class JointRecall(Recall):
         inputs    1 3 4 2 7 0 2 5 3 6 0 3 1 2 8
         targets   . . . . . . . . . . . 6 . 7 .
 
-    Tests recall by a context and a key together. A context is a single token before all of its keys, so it is far
-    from most values. In the task ``composite_recall``, by contrast, both parts of a key stand right before the value.
+    Tests recall by a context and a key together. A context is named by a single token before all of its keys and
+    values, so it is far from most values. In the task ``composite_recall``, by contrast, both parts of a key stand
+    right before the value.
 
     The values of a key differ between contexts, so a random value of the key is right with probability
     ``1 / num_contexts``. Each question is about a random key and context. Questions fill the rest of the sequence.
@@ -89,7 +90,7 @@ class JointRecall(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Number of values, or ``tokens_used`` if set."""
+        """Number of values that occur: ``num_values``, or ``tokens_used`` if that is not 0."""
         return self.tokens_used or self.num_values
 
     @property
@@ -107,7 +108,7 @@ class JointRecall(Recall):
         return self.num_contexts * (1 + 2 * self.num_keys)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw contexts, keys and the value of each key in each context; then ask for random values."""
+        """Draw contexts, keys and the value of each key in each context; ask for random keys in random contexts."""
         shape = (batch_size, self.num_contexts, self.num_keys)
         contexts = distinct(rng, batch_size, self.num_contexts, self.tokens_used or self.context_ids)
         keys = self.context_ids + distinct(rng, batch_size, self.num_keys, self.tokens_used or self.key_ids)
@@ -131,13 +132,13 @@ class JointRecall(Recall):
         return Batch(inputs, score_at(answers, np.broadcast_to(positions, answers.shape), length))
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Return the task with ``factor`` times as many keys in each context, and ``factor`` times the length."""
+        """Return the task and the length for longer tests: ``factor`` times as many keys per context, and tokens."""
         return replace(self, num_keys=factor * self.num_keys), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Return the guesses of three rules: any value of the key, the key's latest value, any value of the context.
+        """Return the answers of three rules: any value of the key, the key's latest value, or any value of the context.
 
-        Rules with "any" in their name use each value equally often.
+        Over all questions, a rule of "any" value uses each of these values equally often.
         """
         batch_size, length = inputs.shape
         read = inputs[:, : self._num_read].reshape(batch_size, self.num_contexts, 1 + 2 * self.num_keys)

@@ -27,11 +27,12 @@ class Memorization(Recall):
 
     Keys are 0 to 3, values 4 to 7, and the blank is 8. Each value belongs to one key.
 
-    The task is a control: it needs next to no mixing of positions, only the previous token and its learned value. The
-    score should depend mostly on the parameters of the channel mixer.
+    The task is a control, which hardly tests the mixing of positions: the model needs only the previous token and its
+    learned value. The score should depend mostly on the parameters of the channel mixer.
 
-    Source: Poli et al. (2024), MAD, section 3.1 and code. MAD's training repeats a fixed set of 256 sequences, with 127
-    keys and 128 values. Here, sequences are always new, and there are as many keys as values.
+    Source: Poli et al. (2024), MAD, section 3.1 and code. MAD (Mechanistic Architecture Design) repeats a fixed set of
+    256 training sequences, with 127 keys and 128 values. Here, sequences are always new, and there are as many keys as
+    values.
     """
 
     name: ClassVar = "memorization"
@@ -44,7 +45,7 @@ class Memorization(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Number of values, one for each key."""
+        """Number of values, of which each key has one."""
         return self.num_keys
 
     @property
@@ -54,7 +55,7 @@ class Memorization(Recall):
 
     @property
     def min_length(self) -> int:
-        """Two tokens: a key and a blank."""
+        """Number of tokens of a key and a blank: 2."""
         return 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -69,5 +70,5 @@ class Memorization(Recall):
 
 @cache
 def _values(num_keys: int) -> Int[np.ndarray, " keys"]:
-    """Draw the value of each key, as a token."""
+    """Draw the token id of each key's value, the same for all sequences."""
     return num_keys + np.random.Generator(np.random.Philox(key=PHILOX_KEY)).permutation(num_keys)

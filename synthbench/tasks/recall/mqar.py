@@ -30,8 +30,8 @@ class Mqar(Dictionary):
     Tests associative recall of many pairs at once. Softmax attention keeps all pairs. A state of fixed size fails once
     the pairs outgrow it: linear attention fails first, then gated mechanisms, then the delta rule.
 
-    Source: Arora et al. (2024), Zoology, following its code. There, pairs can also be shown several times, and the
-    noise between queries may include blanks.
+    Source: Arora et al. (2024), Zoology, following its code. There, pairs can also be shown several times, and random
+    tokens between queries may include blanks.
     """
 
     name: ClassVar = "mqar"
@@ -84,7 +84,7 @@ class Mqar(Dictionary):
 
     @property
     def min_length(self) -> int:
-        """Two tokens for each pair and two for each query."""
+        """Number of tokens of all pairs and all queries: two for each pair and two for each query."""
         return 4 * self.num_pairs
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -101,12 +101,15 @@ class Mqar(Dictionary):
         return Batch(inputs, targets)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Return the task and length, with ``factor`` times the tokens and, if there are enough keys, the pairs."""
+        """Return the task and the length for longer tests: ``factor`` times as many tokens.
+
+        If there are enough keys, a sequence also has ``factor`` times as many pairs.
+        """
         pairs = factor * self.num_pairs
         return (replace(self, num_pairs=pairs) if pairs <= self.num_keys_used else self), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Return the guesses of two rules: the value of the last pair, and at the n-th query the n-th pair's value."""
+        """Return the answers of two rules: the value of the last pair, or at the n-th query, the n-th pair's value."""
         end = 2 * self.num_pairs
         keys, values = inputs[:, 0:end:2], inputs[:, 1:end:2]
         is_query = look_up(keys, np.ones_like(keys), inputs, self.vocabulary)

@@ -27,8 +27,8 @@ class NoisyRecall(Stream):
     Tests associative recall among noise. A gate or a delta rule that sees the input can keep noise out of the state; a
     linear time-invariant mixer cannot.
 
-    Source: Poli et al. (2024), MAD, following its code. MAD's training asks for every next token, in a fixed set of
-    sequences. Here, every sequence is newly drawn, and only repeated keys are scored, as in MAD's tests. MAD's
+    Source: Poli et al. (2024), MAD, following its code. In MAD's training, every next token is a target, and the set of
+    sequences is fixed. Here, every sequence is newly drawn, and only repeated keys are scored, as in MAD's tests. MAD's
     sequences end with the last key. Here, the value of the last key follows if the length is even. Unlike in MAD, at
     least one key comes before the last key, so there is always a key to ask for.
     """

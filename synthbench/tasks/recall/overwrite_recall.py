@@ -85,16 +85,16 @@ class OverwriteRecall(Dictionary):
 
     @property
     def num_pairs(self) -> int:
-        """Number of pairs in a sequence."""
+        """Number of pairs of a key and a value in a sequence; a rewritten key counts several times."""
         return self.num_keys + (self.num_writes - 1) * self.num_rewritten
 
     @property
     def min_length(self) -> int:
-        """Two tokens for each pair and two for each query."""
+        """Number of tokens of all pairs and all queries: two for each pair and two for each query."""
         return 2 * self.num_pairs + 2 * self.num_keys
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw keys and values, list the pairs in random order (a rewritten key has several), then ask for keys."""
+        """Draw keys and values, list the pairs in random order, and ask for keys; a rewritten key has several pairs."""
         end, shape = 2 * self.num_pairs, (batch_size, self.num_keys)
         keys = distinct(rng, *shape, self.num_keys_used)
         values = self._draw_values(rng, batch_size)
@@ -113,7 +113,10 @@ class OverwriteRecall(Dictionary):
         return Batch(inputs, targets)
 
     def _draw_values(self, rng: np.random.Generator, batch_size: int) -> Int[np.ndarray, "batch keys writes"]:
-        """Draw the values of each key in writing order: distinct for rewritten keys, equal for all other keys."""
+        """Draw the values of each key in the order of its pairs.
+
+        The values of a rewritten key all differ, and those of any other key are all the same.
+        """
         shape = (batch_size, self.num_keys, 1)
         first = rng.integers(self.num_answers, size=shape)
         # Other values are one to num_answers - 1 steps away from the first, around the circle.

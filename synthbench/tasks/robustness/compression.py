@@ -64,7 +64,7 @@ class Compression(Task):
 
 
 def _remaining(longest_run: int, vocabulary: int, most: int) -> Float[np.ndarray, "lasted remaining"]:
-    """Compute the distribution of the number of tokens left in the run drawn last, given the equal tokens read."""
+    """Compute the distribution of how many tokens the latest run still has, given how many equal tokens were read."""
     rows = [np.full(longest_run, 1 / longest_run)]
     lasting = change = 1.0
     # The last row stands for all later ones: it stops mattering when they are too rare, or too much like it.
