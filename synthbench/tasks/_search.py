@@ -59,7 +59,7 @@ class Found:
         return self.skill > MOST_SKILL
 
     def facts(self) -> dict[str, Any]:
-        """Return all fields, ``skill`` and ``is_beaten`` by name, with fractions rounded as in ``shortcuts.csv``."""
+        """Return all fields, ``skill`` and ``is_beaten``, as a dictionary; fractions are rounded as in the CSV file."""
         rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(self).items()}
         return {**rounded, "skill": round(self.skill, 3), "is_beaten": self.is_beaten}
 

@@ -103,7 +103,7 @@ class Ancestors(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the edges (two each), the query, its node, and all other nodes as the answer."""
+        """Number of tokens of the edges (two each), the query, its node, and the longest answer that is read."""
         return 2 * self._num_edges + 1 + self.num_nodes
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

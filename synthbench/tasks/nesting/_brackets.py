@@ -1,7 +1,7 @@
-"""Draw fully bracketed expressions and compute their values modulo a number.
+"""Random arithmetic expressions with all brackets written, and their values modulo a number.
 
-An expression of one to four symbols holds one digit: d, -d, (d) or (-d). A longer expression is (left operator right),
-and the length of its left part is drawn uniformly.
+An expression of one to four symbols holds one digit d: d, -d, (d) or (-d). A longer expression is ``(left operator
+right)``, where both parts are expressions and the length of the left part is drawn uniformly.
 """
 
 from functools import cache
@@ -21,17 +21,17 @@ class Grammar(NamedTuple):
 
     @property
     def minus(self) -> int:
-        """Id of ``-``, which is both the operator and the sign."""
+        """Token id of ``-``, which stands for the operator and for the sign."""
         return self.modulus + 1
 
     @property
     def opening(self) -> int:
-        """Id of the opening bracket; smaller ids are digits and operators."""
+        """Token id of the opening bracket; smaller ids are digits and operators."""
         return self.modulus + self.num_operators
 
     @property
     def closing(self) -> int:
-        """Id of the closing bracket, the largest id of the grammar."""
+        """Token id of the closing bracket, which is the largest id of an expression."""
         return self.opening + 1
 
     def apply(
@@ -48,7 +48,7 @@ def write_expressions(
     starts: Int[np.ndarray, " expressions"],
     lengths: Int[np.ndarray, " expressions"],
 ) -> Int[np.ndarray, " expressions"]:
-    """Write random expressions of the given lengths into ``line``, from the given starts on; return their values."""
+    """Write random expressions of the given lengths at the given positions of ``line``; return their values."""
     ends = starts + lengths - 1
     line[starts[lengths >= 3]] = grammar.opening
     line[ends[lengths >= 3]] = grammar.closing
@@ -74,7 +74,10 @@ def write_expressions(
 
 @cache
 def value_laws(grammar: Grammar, longest: int) -> Float[np.ndarray, "lengths values"]:
-    """Compute the distribution of values; row n is for random expressions of n symbols, and row 0 is meaningless."""
+    """Compute the probability of each value of random expressions of 1, 2, ... symbols.
+
+    Row n is for expressions of n symbols, and row 0 is meaningless.
+    """
     digits = np.arange(grammar.modulus)
     operators = np.arange(grammar.num_operators)
     results = grammar.apply(operators[:, None, None], digits[:, None], digits).ravel()
@@ -87,7 +90,7 @@ def value_laws(grammar: Grammar, longest: int) -> Float[np.ndarray, "lengths val
 
 
 def flat_values(grammar: Grammar, inputs: Tokens) -> Tokens:
-    """Evaluate the tokens up to each position from left to right, ignoring brackets."""
+    """Compute, at each position, the value of the tokens so far, from left to right and without the brackets."""
     values = np.zeros_like(inputs)
     value, operator, sign = np.zeros_like(inputs[:, 0]), np.zeros_like(inputs[:, 0]), np.ones_like(inputs[:, 0])
     follows_digit = np.zeros(len(inputs), dtype=bool)

@@ -1,4 +1,4 @@
-"""Shared code of the tree completion tasks, which ask for a tree or for its hidden end.
+"""Base class of the tree completion tasks, which ask for a tree, or for its end, that blanks hide.
 
 A tree is written ``( label child* )``, three tokens per node. The ids are, in this order, the labels, the brackets, the
 names of trees (in tasks that have them), ``=``, the blank and the padding.
@@ -37,11 +37,11 @@ class LabelledNodes(NamedTuple):
 
 @dataclass(frozen=True)
 class TreeCompletion(Task):
-    """Base class of tasks that show trees and an ``=``, then ask for a last tree that the shown trees determine.
+    """Base class of tasks that show trees and an ``=``, then ask for one more tree, which the shown trees determine.
 
-    The number of nodes of each tree is drawn uniformly. Blanks hide the last tree from a random position to its end,
-    and the model names the token that each blank hides. With ``is_shown`` nothing is hidden: at each token of the last
-    tree except the final one, the model names the next token.
+    The number of nodes of each shown tree is drawn uniformly. Blanks hide the last tree from a random position to its
+    end, and the model names the token that each blank hides. With ``is_shown``, nothing is hidden: at each token of the
+    last tree except its final one, the model names the next token.
     """
 
     fewest: int = option(1, "fewest nodes of a tree", low=1, high=4096)
@@ -66,46 +66,46 @@ class TreeCompletion(Task):
 
     @property
     def num_ids(self) -> int:
-        """Number of ids of labels, brackets and, in tasks that have them, names of trees."""
+        """Number of token ids of labels, brackets and, in tasks that have them, names of trees."""
         return self.num_labels + 2
 
     @abstractmethod
     def write(
         self, rng: np.random.Generator, batch_size: int, length: int
     ) -> tuple[Tokens, Int[np.ndarray, " batch"], Int[np.ndarray, " batch"]]:
-        """Write sequences with nothing hidden; return them with the start and length of each tree to complete."""
+        """Draw sequences with nothing hidden; return them with the start and the length of the tree to complete."""
 
     @property
     def opening(self) -> int:
-        """Id of the bracket before a node."""
+        """Token id of the opening bracket, which begins a node."""
         return self.num_labels
 
     @property
     def closing(self) -> int:
-        """Id of the bracket after a node."""
+        """Token id of the closing bracket, which ends a node after its children."""
         return self.num_labels + 1
 
     @property
     def equals(self) -> int:
-        """Id of the ``=`` before the tree to complete."""
+        """Token id of the ``=``, which stands before the tree to complete."""
         return self.num_ids
 
     @property
     def vocab_size(self) -> int:
-        """Number of all ids, including the ``=``, the blank and the padding."""
+        """Number of token ids, including the ``=``, the blank and the padding."""
         return self.num_ids + 3
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of a sequence whose trees have the fewest nodes."""
+        """Number of tokens of a sequence whose trees have as few nodes as allowed."""
         return self.tokens_per_node * self.fewest + self.num_marks
 
     def most_nodes(self, length: int) -> int:
-        """Return the largest n for which trees of n nodes each fit into a sequence of this length."""
+        """Return the largest number of nodes per tree with which all trees fit into ``length`` tokens."""
         return (length - self.num_marks) // self.tokens_per_node
 
     def check_length(self, length: int) -> None:
-        """Refuse a length that leaves room for larger trees than ``depth`` and ``arity`` allow.
+        """Refuse a length below ``min_length``, or with room for larger trees than ``depth`` and ``arity`` allow.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -139,22 +139,28 @@ class TreeCompletion(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Guess the latest label or, with ``is_shown``, the token that followed the latest copy of the last tokens."""
+        """Return the guesses of one rule: the latest label or, with ``is_shown``, what followed the last tokens before.
+
+        The latter is the token after the latest earlier copy of the last tokens read.
+        """
         if self.is_shown:
             return {"induction": self._induced(inputs)}
         latest = np.maximum.accumulate(np.where(inputs < self.num_labels, np.arange(inputs.shape[1]), 0), axis=1)
         return {"latest label": np.take_along_axis(inputs, latest, axis=1)}
 
     def slots(self, inputs: Tokens) -> Tokens:
-        """Return the index, in the last tree, of the token to name at each position; negative before that tree."""
+        """Return, at each position, the index in the last tree of the token that the model must name there.
+
+        The index is negative before that tree.
+        """
         equals = (inputs == self.equals).argmax(axis=1, keepdims=True)
         slots: Tokens = np.arange(inputs.shape[1]) - equals - 1 + self.is_shown
         return slots
 
     def _induced(self, inputs: Tokens) -> Tokens:
-        """Find the token that followed the latest earlier copy of the last tokens.
+        """Find the token that followed the latest earlier copy of the last tokens read.
 
-        The copy has as many tokens as possible, up to four.
+        The copy has as many tokens as possible, but at most four.
         """
         found = np.zeros_like(inputs)
         recent = np.zeros_like(inputs)
@@ -170,8 +176,8 @@ class TreeCompletion(Task):
     def draw_nodes(self, rng: np.random.Generator, sizes: Int[np.ndarray, " trees"]) -> LabelledNodes:
         """Draw random trees with the given numbers of nodes.
 
-        A node above the last level has 0 to ``arity`` children with equal probability, before conditioning on the size
-        of the tree.
+        Trees are distributed as if each node above the last level had 0 to ``arity`` children with equal probability,
+        and only trees of the given size were kept.
         """
         law = Law((1 / (self.arity + 1),) * (self.arity + 1), inner=1, levels=self.depth)
         levels = grow(rng, law, sizes)
@@ -188,7 +194,7 @@ class TreeCompletion(Task):
     def spell(
         self, tokens: Int[np.ndarray, "rows length"], nodes: LabelledNodes, openings: Int[np.ndarray, " nodes"]
     ) -> None:
-        """Write each node into the row of its tree, with its opening bracket at the given position."""
+        """Write each node's brackets and label into the row of its tree, from the given position on."""
         tokens[nodes.trees, openings] = self.opening
         tokens[nodes.trees, openings + 1] = nodes.labels
         tokens[nodes.trees, openings + 3 * nodes.sizes - 1] = self.closing
@@ -196,10 +202,10 @@ class TreeCompletion(Task):
 
 @cache
 def _sampled_floor(task: TreeCompletion, length: int) -> Bound:
-    """Estimate the score of the best constant guess at each position: a bracket or a label.
+    """Estimate the accuracy of naming, at each position, the best constant: a bracket or a label.
 
-    Labels are equally likely, so their frequencies are pooled. Guesses are chosen on each half of the sample and
-    scored on the other half, so the estimate is not too high.
+    Labels are equally likely, so the estimate counts them together. The constants are chosen on one half of a sample
+    and scored on the other, both ways, so the estimate is not too high.
     """
     rng = np.random.Generator(np.random.Philox(0))
     targets = task.sample(rng, max(256, NUM_TOKENS // length), length).targets

@@ -1,4 +1,4 @@
-"""Shared code of tasks that ask for the value of an expression of varying length."""
+"""Base class of tasks that ask for the value of an expression of random length."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from synthbench.tasks.base import Batch, Bound, Task, Tokens
 
 @dataclass(frozen=True)
 class Evaluation(Task):
-    """Base class of tasks with an expression of random length, a separator that asks for its value, and padding."""
+    """Base class of tasks with an expression of random length, a separator where its value is asked, and padding."""
 
     shortest: int = option(1, "symbols in the shortest expression", low=1, high=65536)
 
@@ -30,11 +30,11 @@ class Evaluation(Task):
 
     @abstractmethod
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return the probability of the likeliest value at each expression length."""
+        """Return the probability of the likeliest value of expressions of each of the given lengths."""
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the symbols, the separator and the padding."""
+        """Number of token ids: the symbols, the separator and the padding."""
         return self.num_symbols + 2
 
     @property

@@ -1,4 +1,4 @@
-"""Shared code of tasks that ask which symbols may follow each beginning of a word."""
+"""Base class of tasks that ask which symbols may follow, after each symbol of a word."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ from synthbench.tasks.base import IGNORE, Batch, Bound, Task
 class NextSymbols(Task):
     """Base class of tasks that show a word's beginning and ask, after each symbol, which symbols may follow.
 
-    Each set of symbols is one class, so a model must get the whole set right. If a model was trained on levels, tests
-    on longer sequences score only positions beyond the trained length.
+    Each set of symbols is one answer (one output class), so a model must get the whole set right. If a model was
+    trained on levels, tests on longer sequences score only positions beyond the trained length.
     """
 
     unscored: int = option(0, "number of positions at the beginning that are not scored", low=0, high=65536)
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw beginnings of words and, at each position, the class of the set that may follow."""
+        """Draw beginnings of words; the target at each position is the class of the set of symbols that may follow."""
 
     @abstractmethod
     def best_guess(self, length: int) -> Float[np.ndarray, " length"]:
-        """Return the probability of the likeliest set at each position."""
+        """Return the probability of the likeliest set of next symbols at each position."""
 
     @property
     def min_length(self) -> int:
@@ -40,5 +40,5 @@ class NextSymbols(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of guessing the likeliest set at each position."""
+        """Return the accuracy of naming the likeliest set of next symbols at each scored position."""
         return Bound(float(self.best_guess(length)[self.unscored :].mean()))

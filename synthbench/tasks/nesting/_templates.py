@@ -1,4 +1,4 @@
-"""Shared code of tree completion tasks in which names stand for trees defined earlier."""
+"""Base class of tree completion tasks in which names stand for trees that were defined earlier."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -16,7 +16,10 @@ Spans = Int[np.ndarray, "batch _ 2"]
 
 
 def alternate(*spans: Spans) -> Spans:
-    """Interleave sequences of pieces: the first piece of each, then the second of each, and so on."""
+    """Interleave lists of pieces: the first piece of each list, then the second of each, and so on.
+
+    A piece is a range of columns of a table.
+    """
     return np.stack(spans, axis=2).reshape(len(spans[0]), -1, 2)
 
 
@@ -41,35 +44,35 @@ class Expansion(TreeCompletion):
         wholes: Int[np.ndarray, "batch trees 2"],
         names: Int[np.ndarray, "batch names 2"],
     ) -> tuple[Spans, Spans]:
-        """Choose which tree uses which names; return the pieces to join before and after the ``=``.
+        """Choose which tree uses which names; return the pieces of the sequence before and after the ``=``.
 
-        A piece is a range of columns of the table of :meth:`write`: the first column and the last column + 1.
+        A piece is a range of columns of the table that :meth:`write` builds: its first column and its last column + 1.
 
         Args:
             rng: Generator that draws the choice.
             trees: Tokens of the main tree, then of the templates, all padded to the same width.
             num_nodes: Number of nodes of each tree.
-            wholes: Piece that holds each tree.
-            names: Piece that holds each template's name.
+            wholes: For each tree, the piece that holds it.
+            names: For each template (defined tree), the piece that holds its name.
         """
 
     @property
     def num_ids(self) -> int:
-        """Number of ids of labels, brackets and names."""
+        """Number of token ids of labels, brackets and names."""
         return self.num_labels + 2 + self.num_names
 
     @property
     def tokens_per_node(self) -> int:
-        """Six tokens per node of each tree: three before the ``=`` and three after it."""
+        """Number of tokens if each tree has one more node: three before and three after the ``=`` for each tree."""
         return 6 * (self.num_templates + 1)
 
     @property
     def num_marks(self) -> int:
-        """Two tokens per template (one name in its definition and one in a tree), and the ``=``."""
+        """Number of names and ``=``: each template (defined tree) is named in its definition and in a tree."""
         return 2 * self.num_templates + 1
 
     def check_length(self, length: int) -> None:
-        """Refuse an impossible length, and more templates than there are names.
+        """Refuse a length that the trees cannot have, and more templates (defined trees) than there are names.
 
         Raises:
             UsageError: If the task has no sequence of this length, or ``num_templates`` exceeds ``num_names``.
@@ -84,7 +87,7 @@ class Expansion(TreeCompletion):
     def write(
         self, rng: np.random.Generator, batch_size: int, length: int
     ) -> tuple[Tokens, Int[np.ndarray, " batch"], Int[np.ndarray, " batch"]]:
-        """Put all trees, names and ``=`` into a table; join the pieces of each row that :meth:`lay_out` chooses."""
+        """Put all trees, names and ``=`` into a table; join the ranges of columns that :meth:`lay_out` chooses."""
         num_trees, most = self.num_templates + 1, self.most_nodes(length)
         num_nodes = rng.integers(self.fewest, most, size=(batch_size, num_trees), endpoint=True)
         nodes = self.draw_nodes(rng, num_nodes.ravel())
@@ -121,26 +124,28 @@ class Expansion(TreeCompletion):
         return gaps
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add a rule to the shortcuts of all tree tasks: repeat the main tree without its names."""
+        """Extend the shortcuts of all tree tasks by a rule that repeats the main tree without its names."""
         is_main = self.definition_index(inputs) == self.num_templates
         return super().shortcuts(inputs) | {"without names": self.read(inputs, np.where(is_main, 0, 1))}
 
     def definition_index(self, inputs: Tokens) -> Tokens:
-        """Count the trees that ended before each position; in the main tree, this is the number of definitions."""
+        """Count the trees that ended before each position; in the main tree, the count is the number of definitions."""
         is_end = (inputs == self.closing) & (self.depths(inputs) == 0)
         num_ended: Tokens = np.cumsum(is_end, axis=1) - is_end
         return num_ended
 
     def depths(self, inputs: Tokens) -> Tokens:
-        """Count the open nodes after each position; the count is meaningless after a blank."""
+        """Count the nodes that are still open after each position; the count is meaningless after a blank."""
         return np.cumsum((inputs == self.opening).astype(np.int64) - (inputs == self.closing), axis=1)
 
     def read(self, inputs: Tokens, parts: Tokens) -> Tokens:
-        """Guess that the labels and brackets of part 0 follow the ``=`` in order, then the ones of part 1, and so on.
+        """Guess that the labels and brackets of given parts of the sequence come again after the ``=``.
+
+        Those of part 0 come first, in their order, then those of part 1, and so on.
 
         Args:
             inputs: Tokens of the sequences.
-            parts: Number of the part to which each position belongs; names belong to no part.
+            parts: Number of the part to which each position belongs, from 0 on; names are left out.
         """
         is_name = (inputs > self.closing) & (inputs < self.equals)
         order = np.argsort(np.where(is_name, inputs.shape[1], parts), axis=1, stable=True)
@@ -148,7 +153,7 @@ class Expansion(TreeCompletion):
         return np.take_along_axis(inputs, np.take_along_axis(order, slots, axis=1), axis=1)
 
     def _join(self, table: Int[np.ndarray, "batch columns"], spans: Spans, length: int) -> Tokens:
-        """Join the pieces of each row in order, and pad to ``length`` tokens."""
+        """Join the given ranges of columns of each row in order, and pad the result to ``length`` tokens."""
         begins = spans[..., 0].ravel()
         lengths = spans[..., 1].ravel() - begins
         totals = lengths.reshape(len(table), -1).sum(axis=1)

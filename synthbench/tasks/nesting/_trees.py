@@ -1,7 +1,7 @@
-"""Random trees of given sizes, drawn many at once, level by level.
+"""Random trees of given sizes; many trees are drawn at once, level by level from the roots on.
 
-The trees are branching processes of bounded depth, conditioned on size: each node has a random number of children, and
-nodes of the last level have none. Sizes of subtrees follow their exact distribution, computed by convolution.
+Each node has a random number of children, and nodes of the last level have none. Of all trees that arise in this way,
+those of the given size are drawn with their exact probabilities, which convolutions give.
 """
 
 from functools import cache
@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 
 class Law(NamedTuple):
-    """Distribution of random trees: numbers of children, sizes and largest number of levels.
+    """Distribution of random trees: how likely a node has how many children, and how sizes and levels are counted.
 
     A leaf has size 1. An inner node has size ``inner`` plus the sizes of its children.
     """
@@ -40,7 +40,7 @@ class Nodes(NamedTuple):
 
 @cache
 def forests(law: Law, largest: int) -> Float[np.ndarray, "levels trees sizes"]:
-    """Compute the distribution of the total size of 0, 1, 2, ... trees, for trees of up to 1, 2, ... levels."""
+    """Compute the distribution of the total size of 0, 1, 2, ... independent trees of at most 1, 2, ... levels."""
     tree = np.zeros(largest + 1)
     tree[1] = 1
     levels = []
@@ -57,7 +57,7 @@ def forests(law: Law, largest: int) -> Float[np.ndarray, "levels trees sizes"]:
 
 
 def grow(rng: np.random.Generator, law: Law, sizes: Int[np.ndarray, " trees"]) -> list[Nodes]:
-    """Draw one tree of each given size, and return the levels of all trees, roots first."""
+    """Draw one tree of each given size; return the nodes of all trees level by level, the roots first."""
     tables = forests(law, int(sizes.max()))
     trees, starts = np.arange(len(sizes)), np.zeros_like(sizes)
     levels = []
@@ -93,7 +93,7 @@ def _first_size(
     num_trees: Int[np.ndarray, " forests"],
     totals: Int[np.ndarray, " forests"],
 ) -> Int[np.ndarray, " forests"]:
-    """Draw the size of the first tree of each forest, given the number of its trees and their total size."""
+    """Draw the size of the first tree of each group of trees, given the group's number of trees and total size."""
     if not len(totals):
         return totals
     largest = np.flatnonzero(table[1])[-1]

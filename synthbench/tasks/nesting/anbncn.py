@@ -18,16 +18,16 @@ LONGEST_GAP = 6
 class AnBnCn(Task):
     """Read words of n times a, n times b and n times c, with a gap before each word; name the symbol that must follow.
 
-    Only the last two symbols of each run of b and each run of c are scored. After the second-last symbol the run goes
-    on, and after the last symbol it ends. Nothing is asked after an a, because either an a or a b can follow. Each word
-    has its own n, and the last word may be cut off. The symbols a, b and c are 0, 1 and 2, and the gap is 3. With
+    Only the last two symbols of each run of b and each run of c are scored. After the second-last symbol, the run goes
+    on, and after the last symbol, it ends. Nothing is asked after an a, because either an a or a b can follow. Each
+    word has its own n, and the last word may be cut off. The symbols a, b and c are 0, 1 and 2, and the gap is 3. With
     ``largest=3``::
 
         inputs    3 3 0 0 1 1 2 2 3 0 0 0 1 1 1 2
         targets   . . . . 1 2 2 3 . . . . . 1 2 .
 
-    Tests counting: the count of the symbol a is needed twice, for b and for c. Earlier positions of a run are not
-    scored because repeating the symbol would be right there. Gaps have 1 to 6 tokens; without gaps, words would end at
+    Tests counting: the count of the symbol a is needed twice, for b and for c. Earlier symbols of a run are not scored,
+    because simply repeating the symbol would be right there. Gaps have 1 to 6 tokens; without gaps, words would end at
     multiples of 3.
 
     Source: Gers & Schmidhuber (2001), who use one word per sequence and score all positions.
@@ -79,7 +79,7 @@ class AnBnCn(Task):
         return LONGEST_GAP + 3 * self.largest
 
     def check_length(self, length: int) -> None:
-        """Refuse a length that could cut the first word, and a ``smallest`` above ``largest``.
+        """Refuse a length that could cut off the first word; also refuse a ``smallest`` above ``largest``.
 
         Raises:
             UsageError: If the task has no sequence of this length, or ``smallest`` exceeds ``largest``.
@@ -91,7 +91,7 @@ class AnBnCn(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw more words than needed and cut them off at the sequence length."""
+        """Draw words with gaps before them until the sequence is full, and cut off the last word."""
         size = (batch_size, length // (3 * self.smallest + 1) + 1)
         counts = rng.integers(self.smallest, self.largest, size=size, endpoint=True)
         ends = np.cumsum(rng.integers(1, LONGEST_GAP, size=size, endpoint=True) + 3 * counts, axis=1)
@@ -107,7 +107,7 @@ class AnBnCn(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of guessing the likeliest symbol at each position, given where words can begin."""
+        """Return the accuracy of naming the likeliest of b, c and the gap at each position, over all random words."""
         counts = np.arange(self.smallest, self.largest + 1)
         gaps = np.arange(1, LONGEST_GAP + 1)[:, None]
         lengths = (gaps + 3 * counts).ravel()
@@ -124,7 +124,7 @@ class AnBnCn(Task):
         return Bound(float(frequencies.max(axis=0).sum() / frequencies.sum()))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of two rules: the run goes on; or it ends once it is at least as long as the mean n."""
+        """Return the answers of two rules: the run goes on, or it ends once it is as long as the mean n."""
         positions = np.arange(inputs.shape[1])
         is_first = np.diff(inputs, axis=1, prepend=-1) != 0
         run_lengths = positions - np.maximum.accumulate(is_first * positions, axis=1) + 1

@@ -27,12 +27,13 @@ class Dyck(NextSymbols):
         targets   1 2 3 2 1 0 2
 
     Tests a stack of bounded depth: the model must know the innermost open bracket after later ones have been closed. A
-    finite state suffices, but it must hold one type for each level of nesting; attention can find the innermost open
-    bracket by its depth.
+    finite state suffices, but it must hold the type of each open bracket; attention can find the innermost open bracket
+    by its depth.
 
     Source: Hewitt et al. (2020), Dyck-(k, m), with sets of next symbols as targets, as in Bhattamishra et al. (2020).
-    The latter predict each symbol separately and count a set as right if all its symbols are right, so their accuracy
-    is comparable with this task's. Their words are complete; here, a sequence is the beginning of a word.
+    Bhattamishra et al. predict each symbol separately and count a set as right if all its symbols are right, so their
+    accuracy is comparable with this task's. Their sequences are complete words; here, a sequence is the beginning of a
+    word.
     """
 
     name: ClassVar = "dyck"
@@ -77,7 +78,7 @@ class Dyck(NextSymbols):
 
     @property
     def vocab_size(self) -> int:
-        """Number of classes, two per type and one more; the brackets use two ids per type."""
+        """Number of output classes, two per type of bracket and one more; as tokens, only two ids per type occur."""
         return 2 * self.num_types + 1
 
     @property
@@ -88,10 +89,10 @@ class Dyck(NextSymbols):
         return first + 1 + (self.nearest > 0 and self.depth == 2 and first % 2)
 
     def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw bracket types uniformly, and depths as a random walk reflected at 0 and at the greatest depth.
+        """Draw types uniformly, and the number of open brackets as a random walk between 0 and ``depth``.
 
         By default, the walk rises and falls with equal probability. With ``is_peaked``, it mostly rises in the first
-        half and then mostly falls.
+        half of the sequence and then mostly falls.
         """
         # Positions come first: the loop below takes one of them at a time.
         size = (length, batch_size)
@@ -120,17 +121,17 @@ class Dyck(NextSymbols):
         return Batch(inputs.T.copy(), targets.T.copy())
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of guessing the likeliest set of next brackets at each position.
+        """Return the accuracy of naming the likeliest set of next brackets at each position.
 
-        With ``nearest`` above 0, no scored position is at depth 0 or at the greatest depth. The set then depends only
-        on the type of the innermost open bracket, so the floor is 1 divided by the number of types.
+        With ``nearest`` above 0, at least one and fewer than ``depth`` brackets are open at a scored position. The set
+        then depends only on the type of the innermost open bracket, so the floor is 1 divided by the number of types.
         """
         if not self.nearest:
             return super().floor(length)
         return Bound(1 / self.num_types)
 
     def best_guess(self, length: int) -> Float[np.ndarray, " length"]:
-        """Return the probability of the likeliest class at each position, from the distribution of depths."""
+        """Return the probability of the likeliest set of next brackets at each position."""
         law = np.zeros(2 * self.depth)  # of the walk, which is read as depths
         law[0] = 1
         guesses = []
@@ -144,7 +145,8 @@ class Dyck(NextSymbols):
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Guess that the latest opening bracket, closed or not, is the innermost open one.
 
-        With ``nearest`` above 0, that guess is never right, so the rule takes the type with most open brackets instead.
+        With ``nearest`` above 0, that bracket is always closed, so the rule takes the type with most open brackets
+        instead.
         """
         is_open = inputs < self.num_types
         depths = np.cumsum(2 * is_open - 1, axis=1)
@@ -154,10 +156,11 @@ class Dyck(NextSymbols):
         return {"latest opening": self._sets(depths, np.take_along_axis(inputs, latest, axis=1))}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add rules that find the innermost open bracket only among the latest tokens.
+        """Extend :meth:`shortcuts` by rules that find the innermost open bracket only among the latest tokens.
 
-        Each rule covers the latest k × ``nearest`` tokens, for k = 2 and 3, and with ``is_peaked`` also 4 and 5. For
-        brackets farther back, the rules take the type with most open brackets.
+        There are such rules only if ``nearest`` is above 0. Each rule looks at the latest k × ``nearest`` tokens, for k
+        = 2 and 3, and with ``is_peaked`` also 4 and 5. If the bracket is farther back, the rule takes the type with
+        most open brackets.
         """
         found = self.shortcuts(inputs)
         if not self.nearest:
@@ -180,7 +183,7 @@ class Dyck(NextSymbols):
         return found
 
     def _most_often_open(self, inputs: Tokens) -> Tokens:
-        """Find the type with most open brackets; in a tie, take the type opened last."""
+        """Find, at each position, the type with most open brackets; in a tie, the type whose bracket opened last."""
         rows, length = np.arange(len(inputs)), inputs.shape[1]
         scores = np.zeros((len(inputs), self.num_types), dtype=np.int64)
         found = np.empty_like(inputs)
@@ -193,5 +196,8 @@ class Dyck(NextSymbols):
         return found
 
     def _sets(self, depths: Int[np.ndarray, "*size"], innermost: Int[np.ndarray, "*size"]) -> Int[np.ndarray, "*size"]:
-        """Return the class of the set that may follow, given the depth and the type of the innermost open bracket."""
+        """Return the class of the brackets that may follow, given the depth and the innermost open bracket's type.
+
+        The depth is the number of open brackets.
+        """
         return np.where(depths == 0, 0, 1 + innermost + self.num_types * (depths == self.depth))

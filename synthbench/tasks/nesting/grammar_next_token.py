@@ -27,11 +27,12 @@ NUM_TOKENS = 2**13
 class GrammarNextToken(Task):
     """Read words of a context-free grammar, one after the other; at each position name the next token.
 
-    A constituent with the symbol N on level n is written by one of two rules, N → N or N → N M. Its parts are one level
-    lower, and N and n determine M. Constituents of level 0 are tokens, and constituents of level ``depth`` are words.
-    In the example, the first token, 5, says that words have two levels. On level 1, M is 2 for N = 1 and 0 for N = 2.
-    On level 2, M is 0 for N = 1 and 2 for N = 2. The words ((1 2) (0)) and ((2) (2 0)) follow; the last target begins
-    a third word. With ``num_symbols=4`` and ``depth=2``::
+    Words consist of nested constituents, each with a symbol and a level. A constituent with the symbol N on level n is
+    written by one of two rules, N → N or N → N M. Its parts are one level lower, and N and n determine M. Constituents
+    of level 0 are tokens, and constituents of level ``depth`` are words. In the example, the first token, 5, says that
+    words have two levels. On level 1, M is 2 for N = 1 and 0 for N = 2. On level 2, M is 0 for N = 1 and 2 for N = 2.
+    The words ((1 2) (0)) and ((2) (2 0)) follow; the last target begins a third word. With ``num_symbols=4`` and
+    ``depth=2``::
 
         inputs    5 1 2 0 2 2 0
         targets   1 2 0 2 2 0 3
@@ -79,7 +80,7 @@ class GrammarNextToken(Task):
 
     @property
     def min_length(self) -> int:
-        """One token, or three with ``scored="top"``: the depth's token, a word and the first part of the next word."""
+        """Number of tokens up to a scored position: 1, or with ``scored="top"`` 3, for the depth, a word and a part."""
         return 1 if self.scored == "all" else 3
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
@@ -95,8 +96,8 @@ class GrammarNextToken(Task):
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw words token by token.
 
-        Each token begins the second part of the lowest constituent that waits for one. If no constituent waits, the
-        token begins a new word.
+        A constituent (part of a word) may have two parts. Each token begins the second part of the lowest constituent
+        that still lacks one. If none lacks one, the token begins a new word.
         """
         rows, levels = np.arange(batch_size), np.arange(self.depth)
         seconds = _grammar(self.num_symbols)
@@ -126,14 +127,14 @@ class GrammarNextToken(Task):
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """Estimate the score of the likeliest next token, given the probabilities of all parses.
+        """Estimate the accuracy of naming the likeliest next token, given all tokens read.
 
-        The tokens do not show which constituents have ended, so the ceiling is below 1.
+        The ceiling is below 1, because the tokens do not show which parts of a word have ended.
         """
         return _ceiling(self, length)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of three rules: the most frequent answer after the last one, two or three tokens."""
+        """Return the guesses of three rules: the answer most frequent after the last one, two or three tokens."""
         return {
             f"last {order}": _answers(self, order)[_contexts(inputs, order, self.num_symbols)] for order in (1, 2, 3)
         }
@@ -141,13 +142,16 @@ class GrammarNextToken(Task):
 
 @cache
 def _grammar(num_symbols: int) -> Int[np.ndarray, "levels symbols"]:
-    """Draw the symbol M of each rule N → N M: row ``n - 1`` is for level n, and the column is N."""
+    """Draw the symbol M of each rule N → N M of the grammar: row ``n - 1`` is for level n, and the column is N."""
     rng = np.random.Generator(np.random.Philox(key=PHILOX_KEY))
     return rng.permuted(np.tile(np.arange(num_symbols), (MOST_LEVELS, 1)), axis=1)
 
 
 def _contexts(inputs: Tokens, order: int, num_symbols: int) -> Tokens:
-    """Encode the last ``order`` tokens at each position as one number; tokens before the first count as the depth's."""
+    """Encode the last ``order`` tokens at each position as one number.
+
+    The token for the depth, and positions before the sequence, all count as one further symbol.
+    """
     padded = np.pad(inputs.clip(max=num_symbols), ((0, 0), (order - 1, 0)), constant_values=num_symbols)
     contexts = np.zeros_like(inputs)
     for place in range(order):
@@ -157,7 +161,7 @@ def _contexts(inputs: Tokens, order: int, num_symbols: int) -> Tokens:
 
 @cache
 def _answers(task: GrammarNextToken, order: int) -> Int[np.ndarray, " contexts"]:
-    """Find the most frequent answer after each combination of ``order`` tokens, in a sample of long sequences."""
+    """Find the most frequent answer after each sequence of ``order`` tokens, in a sample of long sequences."""
     rng = np.random.Generator(np.random.Philox(0))
     inputs, targets = task.sample(rng, 2**8, 2**10)
     is_scored = targets != IGNORE
@@ -169,7 +173,7 @@ def _answers(task: GrammarNextToken, order: int) -> Int[np.ndarray, " contexts"]
 
 
 class Laws(NamedTuple):
-    """Probabilities of the tokens before each position, alone and jointly with the token there."""
+    """Probabilities of the tokens before each position: alone, and jointly with each possible token there."""
 
     read: Float[np.ndarray, "batch length"]
     """Probability of the tokens before the position."""
@@ -179,7 +183,7 @@ class Laws(NamedTuple):
 
 @cache
 def _ceiling(task: GrammarNextToken, length: int) -> Bound:
-    """Estimate the score of naming the likeliest token at each position, given all tokens before it."""
+    """Estimate the accuracy of naming the likeliest token at each position, given all tokens before it."""
     rng = np.random.Generator(np.random.Philox(0))
     inputs, _ = task.sample(rng, max(64, NUM_TOKENS // length), length)
     # The last token is only a target: no input holds it.
@@ -196,7 +200,7 @@ def _ceiling(task: GrammarNextToken, length: int) -> Bound:
 
 
 def _laws(task: GrammarNextToken, tokens: Tokens, scale: float) -> Laws:
-    """Compute probabilities of tokens as sums over all parses, by dynamic programming over the levels.
+    """Compute probabilities of tokens as sums over all parses (ways to divide them into constituents).
 
     A constituent has the symbol of its first token. Given that symbol, ``inside[n, :, i, j]`` is the probability that a
     constituent of level n, beginning at i, covers the tokens i to j - 1. ``begins[:, i]`` is the joint probability of

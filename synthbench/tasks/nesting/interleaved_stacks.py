@@ -16,7 +16,7 @@ MOST_RUNS = 4
 @task
 @dataclass(frozen=True)
 class InterleavedStacks(Task):
-    """Read pushes onto several stacks and pops from them, in any order; at each pop name the value that comes off.
+    """Read pushes onto several stacks and pops from them, in any order; at each pop, name the value that is removed.
 
     PUSH onto stack 0 or 1 is token 0 or 1, POP from it is token 2 or 3, and values are 4 to 6. Each PUSH or POP is
     followed by its value. With ``num_stacks=2``, ``stack_ids=2`` and ``num_values=3``::
@@ -28,8 +28,8 @@ class InterleavedStacks(Task):
     stack tests only nesting; with many stacks, most operations between a PUSH and its POP concern other stacks.
 
     Stacks are drawn uniformly, and PUSH is as likely as POP. But an empty stack always gets a PUSH, and a full stack a
-    POP. With ``pops=2``, a POP is scored only if the previous operation on its stack was also a POP, so the value
-    pushed last onto that stack is not the answer. With ``buried=5``, a POP is scored only if at least five values were
+    POP. With ``pops=2``, a POP is scored only if the previous operation on its stack was also a POP. So the answer is
+    not the value pushed last onto that stack. With ``buried=5``, a POP is scored only if at least five values were
     pushed onto the stack after the answer.
 
     Source: after the Kimi Team (2025), who test Kimi Delta Attention with 64 stacks. In their version, a
@@ -90,7 +90,7 @@ class InterleavedStacks(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: two operations on each stack, and the values."""
+        """Number of token ids: a PUSH and a POP for each stack, and the values."""
         return 2 * self.stack_ids + self.num_values
 
     @property
@@ -138,7 +138,7 @@ class InterleavedStacks(Task):
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Return the guesses of three rules: the last value read, and the last and second-last push onto the stack.
 
-        A push counts even if a POP has removed its value.
+        Values pushed count even if they were popped.
         """
         batch_size, length = inputs.shape
         rows = np.arange(batch_size)
@@ -158,10 +158,10 @@ class InterleavedStacks(Task):
         return {"last push": last_push, "push before": push_before, "last value": last_value}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add rules that name the value pushed onto the stack some number of pushes ago, even if it was popped.
+        """Extend :meth:`shortcuts` by rules that name the stack's n-th latest pushed value, even if it was popped.
 
-        The number is ``buried + 1``, ``buried + 2``, or the number of POPs in the stack's last 1 to 4 uninterrupted
-        series of POPs.
+        In two rules, n is ``buried + 1`` and ``buried + 2``. In four more, n is the number of POPs in the stack's last
+        1 to 4 uninterrupted series of POPs.
         """
         batch_size, length = inputs.shape
         rows = np.arange(batch_size)

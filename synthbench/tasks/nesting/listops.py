@@ -24,7 +24,7 @@ LEAF_RATE = 0.75
 @task
 @dataclass(frozen=True)
 class Listops(Evaluation):
-    """At the end, name the value of nested minima, maxima, medians and sums modulo 10 of lists of digits.
+    """At the end, name the value of nested minima, maxima, medians and sums (modulo 10) of lists of digits.
 
     The digits are 0 to 9; the opening brackets are MIN 10, MAX 11, MED 12 and SUM 13. The closing bracket is 14, the
     end 15 and the padding 16. The example is [MAX 2 [SUM 9 4 8] 0]. With ``depth=2``::
@@ -33,13 +33,13 @@ class Listops(Evaluation):
         targets    . . . . . . . .  .  2  .
 
     Tests nesting: inner lists interrupt the list of an operator, and the value of each inner list takes its place.
-    Rules that use only the digits or the outermost operator score better than they should, because minima and maxima
-    hide many errors.
+    Rules that use only the digits or the outermost operator score well all the same, because minima and maxima hide
+    many errors.
 
-    Source: Nangia & Bowman (2018). Depth, number of arguments and rate of digits follow Tay et al. (2021), at a smaller
-    size. They draw a tree and keep it if its length is in range; here, the length is drawn first, uniformly.
-    The median of an even number of digits is the lower of the middle two here; in their data it is the mean of these
-    two, rounded down.
+    Source: Nangia & Bowman (2018). Depth, number of arguments and rate of digits follow Tay et al. (2021), with smaller
+    trees. They draw a tree and keep it if its length is in range; here, the length is drawn first, uniformly. The
+    median of an even number of digits is the lower of the middle two here; in their data it is the mean of these two,
+    rounded down.
     """
 
     name: ClassVar = "listops"
@@ -60,7 +60,7 @@ class Listops(Evaluation):
         return int(self.expression_lengths(self.shortest + 4).min(initial=self.shortest + 4)) + 1
 
     def check_length(self, length: int) -> None:
-        """Refuse a length that leaves room for longer expressions than ``depth`` and ``arguments`` allow.
+        """Refuse a length below ``min_length``, or with room for longer expressions than the options allow.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -76,7 +76,7 @@ class Listops(Evaluation):
             )
 
     def expression_lengths(self, length: int) -> Int[np.ndarray, " lengths"]:
-        """List the possible lengths of expressions; with at most 2 or 3 arguments, some lengths do not occur."""
+        """List the possible numbers of symbols of expressions; with at most 2 or 3 arguments, some do not occur."""
         lengths = self._law.sizes(length - 1)
         return lengths[lengths >= self.shortest]
 
@@ -104,7 +104,7 @@ class Listops(Evaluation):
         return chances
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of two rules: the outermost operator applied to all digits, and the last digit."""
+        """Return the answers of two rules: the outermost operator applied to all digits, or the last digit."""
         is_digit = inputs < NUM_DIGITS
         flat = _apply(inputs[:, 0], is_digit.sum(axis=1), inputs[is_digit])
         latest = np.maximum.accumulate(is_digit * np.arange(inputs.shape[1]), axis=1)
@@ -124,7 +124,7 @@ def _apply(
     arities: Int[np.ndarray, " operators"],
     arguments: Int[np.ndarray, " arguments"],
 ) -> Int[np.ndarray, " operators"]:
-    """Evaluate each operator; ``arguments`` holds the arguments of all operators, one operator after the other."""
+    """Compute the value of each operator; ``arguments`` lists the first operator's arguments, then the second's, ..."""
     is_argument = np.arange(arities.max(initial=0)) < arities[:, None]
     table = np.full(is_argument.shape, NUM_DIGITS)
     table[is_argument] = arguments
@@ -136,7 +136,7 @@ def _apply(
 
 @cache
 def _value_laws(law: Law, longest: int) -> Float[np.ndarray, "lengths values"]:
-    """Compute the joint probability of each length, 0 to ``longest`` symbols, and each value of an expression."""
+    """Compute the probability that an expression has n symbols and the value v, for n up to ``longest`` and each v."""
     # weights[i, j]: with i arguments up to a value and j above it, how often MIN, MAX and MED are up to it.
     weights = np.zeros((len(law.arities), len(law.arities)))
     for low, high in product(range(len(law.arities)), repeat=2):
@@ -167,7 +167,10 @@ def _value_laws(law: Law, longest: int) -> Float[np.ndarray, "lengths values"]:
 def _polynomial(
     coefficients: Inexact[np.ndarray, "powers sizes"], base: Inexact[np.ndarray, " sizes"]
 ) -> Inexact[np.ndarray, " sizes"]:
-    """Evaluate a polynomial of ``base``, a distribution of sizes; its powers are convolutions with itself."""
+    """Evaluate a polynomial of a distribution, ``base``, whose powers are convolutions with itself.
+
+    ``coefficients`` are arrays as well, from the lowest power to the highest.
+    """
     total = np.zeros_like(base)
     for coefficient in coefficients[::-1]:
         total = np.convolve(total, base)[: len(base)] + coefficient

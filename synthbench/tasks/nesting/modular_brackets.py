@@ -23,8 +23,8 @@ class ModularBrackets(Evaluation):
         inputs    8 3 7 8 4 6 8 6 2 9 9 9 10 11 11
         targets   . . . . . . . . . . . . 3  .  .
 
-    Tests nesting with a value on every level: the value before an opening bracket waits until that bracket is closed.
-    The task should separate models with a stack from models without a stack, which handle only a bounded depth.
+    Tests nesting with a value on every level: a value before an opening bracket must be kept until that bracket is
+    closed. The task should separate models with a stack from models without a stack, which handle only a bounded depth.
 
     Source: Delétang et al. (2023), modular arithmetic. They do not mark the end of the expression; we ask at an end
     token.
@@ -54,7 +54,7 @@ class ModularBrackets(Evaluation):
         return chances
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of two rules: the value from left to right without brackets, and the last digit."""
+        """Return the answers of two rules: the value from left to right without brackets, or the last digit."""
         latest = np.maximum.accumulate(np.where(inputs < self.modulus, np.arange(inputs.shape[1]), 0), axis=1)
         return {
             "left to right": flat_values(self._grammar, inputs),

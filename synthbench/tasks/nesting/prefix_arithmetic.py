@@ -25,14 +25,14 @@ class PrefixArithmetic(Task):
         targets   . . . . . 3
 
     Tests nested evaluation without written steps: an operator stands before its two operands, which may be expressions,
-    and waits until both are read. The one-token answer leaves no room for intermediate results.
+    and can be applied only when both are read. The one-token answer leaves no room for intermediate results.
 
     All trees with a given number of operators are equally likely, and so are all operators and all numbers.
 
     Source: after the task Mano of Allen-Zhu (2025): prefix notation with +, - and * modulo 23. In Mano, a token gives
     the number of operators, which varies, and each operator splits the remaining operators uniformly between its
-    operands. Mano's trees are shallower: with 63 operators, their mean depth is 11.6, against 23.1 here. Mano's
-    knowledge augmentation is left out.
+    operands. Mano's trees are shallower: with 63 operators, their mean depth is 11.6, against 23.1 here. Mano also adds
+    training data of another kind, which is left out here.
     """
 
     name: ClassVar = "prefix_arithmetic"
@@ -49,11 +49,11 @@ class PrefixArithmetic(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the numbers, the operators and =."""
+        """Number of token ids: the numbers, the operators and =."""
         return self.modulus + 4
 
     def check_length(self, length: int) -> None:
-        """Refuse odd lengths: n operators, n + 1 numbers and = make 2n + 2 tokens.
+        """Refuse a length below ``min_length`` or odd: n operators, n + 1 numbers and the = make 2n + 2 tokens.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -79,7 +79,7 @@ class PrefixArithmetic(Task):
         return Batch(inputs, score_last(self._values(inputs[:, :-1]), length))
 
     def _values(self, expressions: Int[np.ndarray, "batch tokens"]) -> Int[np.ndarray, " batch"]:
-        """Evaluate expressions from the last token to the first: an operator finds its operands on top of a stack."""
+        """Compute the values of expressions, from the last token to the first; a stack holds the operands."""
         rows = np.arange(len(expressions))
         stack = np.zeros((len(expressions), expressions.shape[1] // 2 + 2), dtype=np.int64)
         height = np.zeros(len(expressions), dtype=np.int64)
@@ -96,14 +96,14 @@ class PrefixArithmetic(Task):
         return Bound(float(_value_laws(self._grammar, length // 2 - 1)[-1].max()))
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Return the task, and the length that has ``factor`` times as many operators."""
+        """Return the task, and the length in tokens of expressions with ``factor`` times as many operators."""
         return self, factor * (length - 2) + 2
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of three rules that ignore the nesting.
+        """Return the answers of three rules that ignore the nesting; there are none if there is only one operator.
 
-        Two rules apply the operators in order to the numbers in order, one from the left and one from the right. The
-        third applies only the first operator, to the first and the last number.
+        Two rules apply all operators to all numbers, as if there were no precedence: one from the left and one from the
+        right. The third rule applies only the first operator, to the first and the last number.
         """
         tokens, num_operators = inputs[:, :-1], inputs.shape[1] // 2 - 1
         if num_operators == 1:
@@ -122,7 +122,7 @@ class PrefixArithmetic(Task):
 
 @cache
 def _value_laws(grammar: Grammar, most: int) -> Float[np.ndarray, "operators values"]:
-    """Compute the probability of each value, for random expressions with 0 to ``most`` operators."""
+    """Compute the probability of each value of random expressions with 0, 1, ... ``most`` operators, one row each."""
     values = np.arange(grammar.modulus)
     results = grammar.apply(np.arange(3)[:, None, None], values[:, None], values).ravel()
     # Numbers of trees, the Catalan numbers, over 4 to the number of operators: they outgrow a float64.

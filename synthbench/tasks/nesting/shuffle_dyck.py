@@ -14,7 +14,7 @@ from synthbench.tasks.nesting._prefixes import NextSymbols
 @task
 @dataclass(frozen=True)
 class ShuffleDyck(NextSymbols):
-    """Read brackets of several types, each type balanced separately; name all brackets that may follow.
+    """Read brackets of several types that nest only within their type; name all brackets that may follow.
 
     A type is open while it has an open bracket. Any opening bracket may follow, and the closing bracket of each open
     type. The target is the sum of 2**i over the open types i. The example is ``([)(]``, with opening brackets 0 1 and
@@ -27,8 +27,8 @@ class ShuffleDyck(NextSymbols):
     whether the type is still open. A state that decays forgets counts; attention to all brackets of a type yields only
     their mean.
 
-    Source: Bhattamishra et al. (2020), Shuffle-Dyck-k. They predict each symbol separately, on complete words. Here,
-    a sequence is the beginning of a word.
+    Source: Bhattamishra et al. (2020), Shuffle-Dyck-k. They predict each symbol separately, and their sequences are
+    complete words. Here, a sequence is the beginning of a word.
     """
 
     name: ClassVar = "shuffle_dyck"
@@ -46,7 +46,7 @@ class ShuffleDyck(NextSymbols):
         return max(2 * self.num_types, 1 << self.num_types)
 
     def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a type for each position; its bracket opens if none can close, else with probability ``open_rate``."""
+        """Draw a type for each position; its bracket opens if none is open, else with probability ``open_rate``."""
         # Positions come first: the loop below takes one of them at a time.
         types = rng.integers(self.num_types, size=(length, batch_size))
         is_open = rng.random((length, batch_size)) < self.open_rate
@@ -67,7 +67,7 @@ class ShuffleDyck(NextSymbols):
     def best_guess(self, length: int) -> Float[np.ndarray, " length"]:
         """Return the probability of the likeliest set at each position.
 
-        All sets with the same number of types are equally likely.
+        At a position, all sets with the same number of types are equally likely.
         """
         num_steps = np.arange(length + 1)
         is_empty = self._empty_law(length)[num_steps[:, None] - num_steps]
@@ -106,7 +106,7 @@ class ShuffleDyck(NextSymbols):
 
 
 def _shares(longest: int, probability: float) -> Float[np.ndarray, "draws successes"]:
-    """Compute the binomial probability of each number of successes, for 0 to ``longest`` draws."""
+    """Compute the binomial probability of each number of successes in 0, 1, ... ``longest`` draws, one row each."""
     shares = np.zeros((longest + 1, longest + 1))
     shares[0, 0] = 1
     for num_draws in range(longest):

@@ -23,10 +23,10 @@ class StackManipulation(Transduction):
         inputs    0 1 4 3 2 6 7 7 7 7 8
         targets   . . . . . . 0 1 0 5 .
 
-    Tests a stack: popped symbols must be forgotten, and the symbols below them come back. POP does not change an
-    empty stack. The end token is left out if the final stack has as many tokens as the stack and actions before it.
+    Tests a stack: popped symbols must be forgotten, and the symbols below them come back. POP does not change an empty
+    stack. The end token is left out if the final stack has as many symbols as the first stack and the actions together.
 
-    Source: Delétang et al. (2023), stack manipulation. The separator is an addition.
+    Source: Delétang et al. (2023), stack manipulation. The separator is our addition.
     """
 
     name: ClassVar = "stack_manipulation"
@@ -49,11 +49,11 @@ class StackManipulation(Transduction):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the symbols, one PUSH for each, POP, the end, the separator, the blank and the padding."""
+        """Number of token ids: the symbols, a PUSH for each, POP, the end, the separator, the blank and the padding."""
         return 2 * self.num_symbols + 5
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Split each string at a uniform position into at least one symbol of a stack and at least one action."""
+        """Draw strings of a stack, of at least one symbol, and at least one action; uniform positions divide them."""
         longest = self.longest(length)
         lengths = self.draw_lengths(rng, batch_size, length)
         positions = np.arange(longest)
@@ -75,11 +75,11 @@ class StackManipulation(Transduction):
         return self.lay_out(strings, lengths, answers, np.minimum(num_left + 1, lengths), length)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of guessing any symbol at each position, or the end where it is likelier."""
+        """Return the accuracy of naming one symbol at each position, or the end token where it is likelier."""
         return Bound(_floor(self.shortest, self.longest(length), self.num_symbols, self.pop_rate))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of two rules: the symbols pushed last, ignoring POPs, and the stack before all actions."""
+        """Return the answers of two rules: the symbols pushed last, ignoring POPs, or the stack before all actions."""
         slots = (np.arange(inputs.shape[1]) - self.string_lengths(inputs) - 1).clip(0)
         guesses = {}
         for name, num_ids in {"without pops": 2 * self.num_symbols, "without actions": self.num_symbols}.items():
@@ -91,10 +91,10 @@ class StackManipulation(Transduction):
         return guesses
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add rules that compute the position of the end from the numbers of PUSHes and POPs.
+        """Extend :meth:`shortcuts` by rules that also place the end token, from the numbers of PUSHes and POPs.
 
-        Before the end, two rules write the guesses of :meth:`shortcuts`. A third rule writes the stack that would
-        remain if a POP only undid a PUSH right before it.
+        Before the end, two rules write the answers of :meth:`shortcuts`. A third rule writes the stack that would
+        remain if a POP had an effect only right after a PUSH.
         """
         string_lengths, length = self.string_lengths(inputs), inputs.shape[1]
         positions = np.arange(length)

@@ -14,7 +14,7 @@ from synthbench.tasks.nesting._templates import Expansion, Spans, alternate
 @task
 @dataclass(frozen=True)
 class TreeCompose(Expansion):
-    """Read nested definitions of trees and a main tree with a name; complete the main tree with all names expanded.
+    """Read definitions of trees that name each other, and a main tree with a name; complete it with all names expanded.
 
     If A is defined as (1) and B as (2 A (3)), then (0 B) expands to (0 (2 (1) (3))). The brackets are 4 and 5, A is 6,
     B is 7, = is 8, the blank 9 and the padding 10. With ``num_labels=4``, ``num_templates=2`` and ``num_names=2``::
@@ -55,7 +55,10 @@ class TreeCompose(Expansion):
         wholes: Int[np.ndarray, "batch trees 2"],
         names: Int[np.ndarray, "batch names 2"],
     ) -> tuple[Spans, Spans]:
-        """Put the name of each template into the tree before it, and shuffle the definitions."""
+        """Put the name of the first template into the main tree and each further name into the template before it.
+
+        A template is a defined tree. The definitions are shuffled.
+        """
         places = self.draw_gaps(rng, trees.reshape(-1, trees.shape[2]), num_nodes.ravel(), 1)
         gaps = wholes[..., 0] + places.reshape(num_nodes.shape)
         gaps[:, -1] = wholes[:, -1, 1]

@@ -52,12 +52,12 @@ class TreeMirror(TreeCompletion):
 
     @property
     def tokens_per_node(self) -> int:
-        """Six tokens: three for a node in each of the two trees."""
+        """Number of tokens of one more node, 6: three in each of the two trees."""
         return 6
 
     @property
     def num_marks(self) -> int:
-        """One token, the ``=``."""
+        """Number of tokens besides nodes and padding, 1: the ``=``."""
         return 1
 
     def write(
@@ -73,9 +73,9 @@ class TreeMirror(TreeCompletion):
         return tokens, 3 * num_nodes + 1, 3 * num_nodes
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add two rules to the shortcuts of all tree tasks: repeat the first tree, or write it backwards.
+        """Extend the shortcuts of all tree tasks by two rules: repeat the first tree, or write it backwards.
 
-        Written backwards, the tree has opening and closing brackets exchanged.
+        In the tree written backwards, opening and closing brackets are exchanged.
         """
         size = (inputs == self.equals).argmax(axis=1, keepdims=True)
         slots = self.slots(inputs).clip(0, size - 1)

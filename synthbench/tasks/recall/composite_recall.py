@@ -147,7 +147,7 @@ class CompositeRecall(Recall):
 
 
 def sides(num_pairs: int) -> tuple[int, int]:
-    """Find the two whole numbers with the product ``num_pairs`` that differ least, the smaller one first."""
+    """Split ``num_pairs`` into two whole factors that differ as little as possible, the smaller one first."""
     smaller = next(side for side in range(isqrt(num_pairs), 0, -1) if num_pairs % side == 0)
     return smaller, num_pairs // smaller
 

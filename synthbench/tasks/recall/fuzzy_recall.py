@@ -127,7 +127,7 @@ class FuzzyRecall(Recall):
 def _draw_motifs(
     rng: np.random.Generator, num_motifs: int, max_motif: int, num_tokens: int
 ) -> Int[np.ndarray, "motifs max_motif"]:
-    """Draw motifs (keys or values) of distinct tokens; each size from 1 to ``max_motif`` is equally likely."""
+    """Draw motifs (keys or values) of distinct tokens; each number from 1 to ``max_motif`` is equally likely."""
     sizes = rng.integers(1, max_motif + 1, size=(num_motifs, 1))
     return np.where(np.arange(max_motif) < sizes, distinct(rng, num_motifs, max_motif, num_tokens), ABSENT)
 
@@ -135,7 +135,7 @@ def _draw_motifs(
 def _draw_keys(
     rng: np.random.Generator, batch_size: int, num_keys: int, max_motif: int, num_tokens: int
 ) -> Int[np.ndarray, "batch keys max_motif"]:
-    """Draw keys that differ within each sequence, drawing a key again if it equals an earlier one."""
+    """Draw keys, of one or more tokens, that all differ within a sequence; a repeated key is drawn again."""
     keys = _draw_motifs(rng, batch_size * num_keys, max_motif, num_tokens)
     digits = (num_tokens + 1) ** np.arange(max_motif)
     while True:

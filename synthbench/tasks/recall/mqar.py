@@ -88,7 +88,7 @@ class Mqar(Dictionary):
         return 4 * self.num_pairs
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw distinct keys and distinct values, fill the rest with blanks or noise, and ask for each key."""
+        """Draw distinct keys and distinct values, ask for each key, and fill the rest with blanks or random tokens."""
         blank, end = self.vocabulary - 1, 2 * self.num_pairs
         keys = distinct(rng, batch_size, self.num_pairs, self.num_keys_used)
         values = self.num_key_tokens + distinct(rng, batch_size, self.num_pairs, self.num_answers)

@@ -126,7 +126,7 @@ class OverwriteRecall(Dictionary):
         return self.num_key_tokens + np.concatenate([first, later], axis=2)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Return the guesses of two rules: the first value of the key, and the last value read, whatever its key."""
+        """Return the answers of two rules: the first value of the key, or the last value of all, whatever its key."""
         end = 2 * self.num_pairs
         keys, values = inputs[:, 0:end:2], inputs[:, 1:end:2]
         return {
@@ -135,7 +135,7 @@ class OverwriteRecall(Dictionary):
         }
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Add a rule that names one of the values written for the key, each equally often."""
+        """Extend :meth:`shortcuts` by a rule that names any of the key's values, all of them equally often."""
         end = 2 * self.num_pairs
         order = np.argsort(inputs[:, 0:end:2], axis=1, kind="stable")
         keys, values = (np.take_along_axis(inputs[:, part:end:2], order, axis=1) for part in (0, 1))

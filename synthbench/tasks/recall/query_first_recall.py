@@ -87,7 +87,7 @@ class QueryFirstRecall(Recall):
             raise UsageError(f"length of task {self.name!r} is {length}; allowed: even numbers from {self.min_length}")
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw the first key, then other keys and values for all pairs; put the first key into one pair."""
+        """Draw the first key, then pairs of other keys and values; put the first key into one of these pairs."""
         num_pairs, rows = (length - 2) // 2, np.arange(batch_size)
         first = rng.integers(self._num_used, size=batch_size)
         # Other keys are 1 to num_used - 1 steps away from the first, around the circle.

@@ -13,16 +13,16 @@ Permutation = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Group:
-    """The group of all products of some permutations, with numbered elements.
+    """The group of all products of some permutations, its generators; the elements are numbered.
 
-    The identity is element 0, the generators follow, then come products of two generators, and so on.
+    The identity is element 0, the generators have the next numbers, then come products of two generators, and so on.
     """
 
     generators: tuple[Permutation, ...]
 
     @cached_property
     def elements(self) -> Int[np.ndarray, "order points"]:
-        """The permutations, in the order of their numbers."""
+        """The permutations in the group, in the order of their numbers."""
         found = {tuple(range(len(self.generators[0]))): None}
         queue = list(found)
         for element in queue:  # grows while it is read
@@ -35,12 +35,12 @@ class Group:
 
     @property
     def order(self) -> int:
-        """Number of elements."""
+        """Number of elements in the group."""
         return len(self.elements)
 
     @cached_property
     def products(self) -> Int[np.ndarray, "order order"]:
-        """Table of products: entry [a, b] is the number of the product that applies element a first, then element b."""
+        """Table of products: at [a, b], the number of the product that applies element a first, then element b."""
         num_points = self.elements.shape[1]
         weights = num_points ** np.arange(num_points)
         codes = self.elements @ weights
@@ -57,7 +57,7 @@ class Group:
 
     @cached_property
     def commutators(self) -> Int[np.ndarray, " commutators"]:
-        """Numbers of the elements of the commutator subgroup; only 0 if the group is commutative."""
+        """Numbers of the elements of the commutator subgroup; only 0, the identity, if the group is commutative."""
         numbers = np.unique(self.products[self.products, self.inverses[self.products.T]])
         while len(products := np.unique(self.products[np.ix_(numbers, numbers)])) > len(numbers):
             numbers = products
@@ -65,13 +65,16 @@ class Group:
 
     @cached_property
     def representatives(self) -> Int[np.ndarray, " order"]:
-        """Smallest number in each element's coset of the commutator subgroup; reordering factors keeps the coset."""
+        """Smallest number in each element's coset of the commutator subgroup.
+
+        Products of the same factors in different orders lie in the same coset.
+        """
         first: Int[np.ndarray, " order"] = self.products[:, self.commutators].min(axis=1)
         return first
 
 
 def permutation(num_points: int, *cycles: tuple[int, ...]) -> Permutation:
-    """Build the permutation of ``num_points`` points with these disjoint cycles."""
+    """Build the permutation of ``num_points`` points that consists of the given disjoint cycles."""
     image = list(range(num_points))
     for cycle in cycles:
         for point, successor in zip(cycle, cycle[1:] + cycle[:1], strict=True):
@@ -80,7 +83,10 @@ def permutation(num_points: int, *cycles: tuple[int, ...]) -> Permutation:
 
 
 def symmetric(num_points: int) -> Group:
-    """Build the group of all permutations, in this order: identity, swaps, cycles of three points, the rest."""
+    """Build the group of all permutations of ``num_points`` points.
+
+    Its elements are numbered in this order: identity, swaps, cycles of three points, all others.
+    """
     points = range(num_points)
     swaps = [permutation(num_points, pair) for pair in combinations(points, 2)]
     rotations = [

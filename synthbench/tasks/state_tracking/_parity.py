@@ -1,4 +1,4 @@
-"""Shared code of the parity tasks: bits, parities and their probabilities."""
+"""Functions of the parity tasks: random bits, parities and their probabilities."""
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -13,18 +13,18 @@ def draw_bits(rng: np.random.Generator, shape: tuple[int, int], one_rate: float)
 
 
 def running_parity(bits: Tokens) -> Tokens:
-    """Compute the parity of the number of ones up to each position."""
+    """Compute, at each position, the parity of the number of ones so far: 1 if the number is odd."""
     parity: Tokens = np.bitwise_xor.accumulate(bits, axis=1)
     return parity
 
 
 def latest_parities(bits: Tokens) -> dict[str, Tokens]:
-    """Compute two guesses of the parity at each position: from the latest bit, and from the latest four bits."""
+    """Compute two guesses of the parity at each position: that of the latest bit, and that of the latest four bits."""
     return {"latest bit": bits.copy(), "latest four bits": running(bits, np.bitwise_xor, window=4)}
 
 
 def likelier_parity(num_bits: Int[np.ndarray, " cases"], one_rate: float) -> Float[np.ndarray, " cases"]:
-    """Return the probability of the likelier parity of ``num_bits`` independent bits."""
+    """Return the probability of the likelier parity of the sum of ``num_bits`` independent bits."""
     # Let the sign of a bit be -1 for 1, else 1: the expectation of the product is the product of the expectations.
     likelier: Float[np.ndarray, " cases"] = (1 + np.abs(1 - 2 * one_rate) ** num_bits) / 2
     return likelier

@@ -1,4 +1,4 @@
-"""Running products along a batch of sequences, at all positions at once."""
+"""Running products along sequences: at each position, the product of all factors so far."""
 
 from collections.abc import Callable
 
@@ -9,12 +9,12 @@ Factors = Int[np.ndarray, "batch length *parts"]
 
 
 def running(factors: Factors, multiply: Callable[[Factors, Factors], Factors], window: int | None = None) -> Factors:
-    """Multiply the factors up to each position, in log2(length) multiplications of the whole batch.
+    """Compute the product of the factors up to each position, in log2(length) multiplications of whole arrays.
 
     Args:
         factors: One factor per position, each a number or an array of numbers.
-        multiply: Associative product of two arrays of factors, the left and the right ones.
-        window: Number of latest factors to multiply, a power of 2; None for all.
+        multiply: Function that multiplies two arrays of factors, the left and the right ones; it must be associative.
+        window: Number of latest factors to multiply, a power of 2; None for all factors so far.
     """
     length = factors.shape[1]
     products = factors.copy()

@@ -1,4 +1,4 @@
-"""Shared code of tasks that ask a question about a string of varying length."""
+"""Base class of tasks that ask a question about a string of random length."""
 
 import dataclasses
 from abc import abstractmethod
@@ -35,7 +35,7 @@ def string_levels(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...
 
 @dataclass(frozen=True)
 class StringTask(Task):
-    """Base of tasks with a string of random length, a separator at which the answer is asked, and padding."""
+    """Base class of tasks with a string of random length, a separator at which the answer is asked, and padding."""
 
     load: ClassVar = "symbols"
     shortest: int = option(1, "symbols in the shortest string", low=1, high=65536)
@@ -43,7 +43,7 @@ class StringTask(Task):
     @property
     @abstractmethod
     def num_symbols(self) -> int:
-        """Number of different symbols; their ids come first."""
+        """Number of different symbols in strings; symbols have the smallest token ids."""
 
     @property
     def num_answers(self) -> int:
@@ -52,7 +52,7 @@ class StringTask(Task):
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, batch_size: int, longest: int) -> Int[np.ndarray, "batch longest"]:
-        """Draw strings of ``longest`` symbols; shorter strings are cut from them."""
+        """Draw strings of ``longest`` symbols; shorter strings are beginnings of them."""
 
     @abstractmethod
     def answers(self, symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
@@ -60,15 +60,15 @@ class StringTask(Task):
 
     @abstractmethod
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Compute, by name, the answer of each shortcut at each position, as if the string ended there."""
+        """Compute each shortcut's answer at each position, as if the string ended there; keys are shortcuts' names."""
 
     @abstractmethod
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return the probability of the most frequent answer at each string length."""
+        """Return the probability of the likeliest answer for strings of each of the given lengths."""
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the symbols, the separator and the padding, or the number of answers if larger."""
+        """Number of token ids (symbols, separator and padding), or of different answers, if that is larger."""
         return max(self.num_symbols + 2, self.num_answers)
 
     @property
@@ -77,16 +77,19 @@ class StringTask(Task):
         return int(self.string_lengths(self.shortest + 3)[0]) + 1
 
     def string_lengths(self, length: int) -> Int[np.ndarray, " lengths"]:
-        """List the lengths of strings that fit in front of the separator."""
+        """List the possible numbers of symbols of strings that fit, with the separator, into ``length`` tokens."""
         return np.arange(self.shortest, length)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Return a task and length with strings over ``factor / 2`` and up to ``factor`` times the trained length."""
+        """Return a task with longer strings, and the length in tokens that its longest strings need.
+
+        Strings have more than ``factor / 2`` and up to ``factor`` times as many symbols as the longest trained ones.
+        """
         longest = length - 1
         return dataclasses.replace(self, shortest=factor // 2 * longest + 1), factor * longest + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw strings and cut them at uniform lengths; the separator asks for the answer."""
+        """Draw strings of uniform length, each followed by the separator, at which the answer is asked, and padding."""
         ends = rng.choice(self.string_lengths(length), size=(batch_size, 1))
         symbols = self.draw(rng, batch_size, length - 1)
         inputs = np.full((batch_size, length), self.num_symbols + 1)
@@ -96,10 +99,13 @@ class StringTask(Task):
         return Batch(inputs, score_at(answers, ends, length))
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of naming the likeliest answer at each length, which the separator's position reveals."""
+        """Return the accuracy of naming the likeliest answer for each string length.
+
+        The separator's position reveals the length.
+        """
         return Bound(float(self.best_guess(self.string_lengths(length)).mean()))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Apply the shortcuts of :meth:`guesses` to the tokens before each position."""
+        """Return each shortcut's answer about the tokens before each position, with the shortcuts' names as keys."""
         guesses = self.guesses(inputs[:, :-1])
         return {name: np.pad(answers, ((0, 0), (1, 0))) for name, answers in guesses.items()}

@@ -16,13 +16,17 @@ Elements = Int[np.ndarray, "batch elements"]
 
 
 def inputs_option(fewest: int, most: int) -> Any:
-    """Declare the option ``num_inputs``; at least ``fewest`` inputs are needed to generate the group."""
+    """Declare the option ``num_inputs``, the number of different elements that occur as inputs.
+
+    ``fewest`` is how many are needed so that their products give the whole group. ``most`` is the largest value, and
+    the default.
+    """
     return option(most, "different elements that occur as inputs, the first by number", low=fewest, high=most)
 
 
 @dataclass(frozen=True)
 class GroupWords(Task):
-    """Base of tasks that read random elements of a group and ask for the running product after each element.
+    """Base class of tasks that show random elements of a group and ask, after each one, for the product so far.
 
     Tokens and answers are the numbers of elements in :mod:`synthbench.tasks.state_tracking._groups`.
     """
@@ -37,12 +41,12 @@ class GroupWords(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Order of the group: every element can be an answer."""
+        """Number of token ids: the number of elements of the group, each of which can be an answer."""
         return self.group.order
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of one element."""
+        """Number of tokens of one element and the identities after it."""
         return self.tokens_per_element
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -57,7 +61,7 @@ class GroupWords(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of guessing the likeliest product after each number of elements."""
+        """Return the accuracy of naming, after each number of elements, the likeliest product."""
         return Bound(_likeliest(self.group, self.first_input, self.num_inputs, length // self.tokens_per_element))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
@@ -76,7 +80,7 @@ class GroupWords(Task):
 
 @cache
 def _likeliest(group: Group, first_input: int, num_inputs: int, num_elements: int) -> float:
-    """Compute the probability of the likeliest product of n uniform inputs, averaged over n = 1..num_elements."""
+    """Compute the probability of the likeliest product of n uniform inputs, averaged over n from 1 to num_elements."""
     inputs = np.arange(first_input, first_input + num_inputs)
     numbers = np.arange(group.order)
     step = np.zeros((group.order, group.order))

@@ -17,7 +17,7 @@ PHILOX_KEY = 0x67617073
 
 
 class Rule(NamedTuple):
-    """Allowed successors of symbols: symbols stand on a circle, and certain steps on it are allowed."""
+    """A rule of which symbols may follow which: symbols stand on a circle, and only certain steps on it are allowed."""
 
     symbols: Int[np.ndarray, " symbols"]
     """Token at each position of the circle."""
@@ -93,12 +93,12 @@ class BrokenGrammar(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of symbols."""
+        """Number of token ids: the symbols."""
         return self.num_symbols
 
     @property
     def min_length(self) -> int:
-        """Number of tokens up to the first scored token: the walk's first symbol and ``nearest`` tokens of a gap."""
+        """Number of tokens up to the first scored position: the walk's first symbol and ``nearest`` tokens of a gap."""
         return self.nearest + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -139,17 +139,18 @@ class BrokenGrammar(Task):
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
         """Return the task with a longest gap ``factor`` times as long, and ``factor`` times the length.
 
-        A token is scored only if it is more than half of the new longest gap away from the walk's latest symbol.
+        A position is scored only if it is more than half of the new longest gap away from the walk's latest symbol.
         """
         longest = factor * self.longest_gap
         return replace(self, longest_gap=longest, nearest=longest // 2 + 1, asked_before=0), factor * length
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return four guesses that use the rule of allowed successors and the tokens read.
+        """Return the guesses of four shortcuts, which know which symbols may follow which.
 
         "last token" names the previous token. "latest that fits" names the latest token that may follow the token
-        before it. "before the latest break" names the first of the latest two neighbours that break the rule. "not
-        followed" names the earliest of the last ``longest_gap`` tokens that no token read since may follow.
+        before it. "before the latest break" takes the latest token that may not follow the token before it, and names
+        that token before it. "not followed" names the earliest recent token, up to ``longest_gap`` tokens back, that no
+        later token may follow.
         """
         rule = rule_of(self.num_symbols, self.branches)
         places = np.argsort(rule.symbols)[inputs]
@@ -166,7 +167,7 @@ class BrokenGrammar(Task):
         }
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add two variants of "not followed" (see :meth:`shortcuts`).
+        """Extend :meth:`shortcuts` by two variants of the shortcut "not followed".
 
         One variant prefers tokens that may follow any of the ``longest_gap + 1`` tokens before them. The other prefers
         tokens that may follow the token just before them.
@@ -189,7 +190,9 @@ class BrokenGrammar(Task):
     def _not_followed(
         self, inputs: Tokens, rule: Rule, is_allowed: Bool[np.ndarray, "batch length"] | None = None
     ) -> Tokens:
-        """Find the earliest token, at the scored distances from the position, that no token read since may follow.
+        """Find, for each position, the earliest recent token that no token read since may follow.
+
+        Recent tokens are those at distances of ``nearest`` to ``longest_gap`` tokens.
 
         Tokens marked in ``is_allowed`` take precedence.
         """
@@ -215,7 +218,7 @@ class BrokenGrammar(Task):
 
 @cache
 def rule_of(num_symbols: int, branches: int) -> Rule:
-    """Draw the rule for ``num_symbols`` symbols with ``branches`` successors each."""
+    """Draw a rule that allows ``branches`` successors of each of ``num_symbols`` symbols."""
     rng = np.random.Generator(np.random.Philox(key=PHILOX_KEY))
     symbols = rng.permutation(num_symbols)
     steps, others = np.split(1 + rng.permutation(num_symbols - 1), [branches])

@@ -23,7 +23,7 @@ class CycleNavigation(StringTask):
         targets   . . . . . 3 . .
 
     Tests a modular count. For moduli of 3 or more, recurrences with real, triangular transition matrices should fail at
-    unseen lengths. Nonlinear recurrences should not fail. Neither should linear recurrences that can rotate, by complex
+    unseen lengths. Nonlinear recurrences should not fail, nor should linear recurrences that can rotate, by complex
     eigenvalues or products of reflections.
 
     Source: Delétang et al. (2023), regular tasks. They do not mark the end of the string; we ask at a separator.
@@ -39,21 +39,21 @@ class CycleNavigation(StringTask):
 
     @property
     def num_answers(self) -> int:
-        """Number of places."""
+        """Number of places on the cycle, each of which can be an answer."""
         return self.modulus
 
     def draw(self, rng: np.random.Generator, batch_size: int, longest: int) -> Int[np.ndarray, "batch longest"]:
-        """Draw independent moves."""
+        """Draw independent random moves: stay, go forward or go back."""
         uniform = rng.random((batch_size, longest))
         return (uniform >= self.stay_rate).astype(np.int64) + (uniform >= (1 + self.stay_rate) / 2)
 
     def answers(self, symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
-        """Compute the place after each move."""
+        """Compute the place on the cycle after each move."""
         places: Int[np.ndarray, "batch symbols"] = _steps(symbols).cumsum(axis=1) % self.modulus
         return places
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Return the guesses of two rules: the place after the latest move alone, and after the latest four moves."""
+        """Return the answers of two rules: the place after only the latest move, or only the latest four moves."""
         steps = _steps(symbols)
         return {
             "latest move": steps % self.modulus,
@@ -61,7 +61,10 @@ class CycleNavigation(StringTask):
         }
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return the probability of the likeliest place, from the eigenvalues of a circulant matrix."""
+        """Return the probability of the likeliest place after each given number of moves.
+
+        The eigenvalues of a circulant matrix give it.
+        """
         angles = 2 * np.pi * np.arange(self.modulus) / self.modulus
         eigenvalues = self.stay_rate + (1 - self.stay_rate) * np.cos(angles)
         waves = np.cos(angles[:, None] * np.arange(self.modulus))
@@ -71,6 +74,6 @@ class CycleNavigation(StringTask):
 
 
 def _steps(symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
-    """Map the moves 0, 1 and 2 to steps of 0, 1 and -1; after the end of a string, steps are meaningless."""
+    """Map the moves 0, 1 and 2 to steps of 0, 1 and -1 places; steps after the end of a string are meaningless."""
     steps: Int[np.ndarray, "batch symbols"] = (symbols == 1).astype(np.int64) - (symbols == 2)
     return steps

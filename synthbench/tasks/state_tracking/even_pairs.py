@@ -42,16 +42,16 @@ class EvenPairs(StringTask):
         return rng.integers(self.num_symbols, size=(batch_size, longest))
 
     def answers(self, symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
-        """Compute the parity of the number of unequal pairs so far."""
+        """Compute, at each position, the parity of the number of unequal neighbouring pairs so far."""
         return running_parity(_changes(symbols))
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Return the guesses of two rules: the parity of the latest pair alone, and of the latest four pairs."""
+        """Return the answers of two rules: the parity of only the latest pair, or of only the latest four pairs."""
         changes = _changes(symbols)
         return {"latest pair": changes, "latest four pairs": running(changes, np.bitwise_xor, window=4)}
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return the probability of the likelier parity; pairs are unequal independently of each other."""
+        """Return the probability of the likelier parity; whether pairs are unequal is independent of each other."""
         return likelier_parity(lengths - 1, 1 - 1 / self.num_symbols)
 
 

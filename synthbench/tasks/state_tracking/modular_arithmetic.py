@@ -62,7 +62,7 @@ class ModularArithmetic(StringTask):
         return symbols
 
     def answers(self, symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
-        """Compute the value of the string so far; an operator at the end is ignored."""
+        """Compute, at each position, the value of the string so far; an operator at its end is ignored."""
         digits, is_product = self._signed_digits(symbols)
         # A term begins with a constant map, which forgets the term before it.
         terms = self._apply(np.where(is_product, digits, 0), np.where(is_product, 0, digits))
@@ -71,14 +71,17 @@ class ModularArithmetic(StringTask):
         return _at_tokens(growth.cumsum(axis=1) % self.modulus, symbols.shape[1])
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Return the guesses of two rules: the value from left to right without precedence, and the last digit."""
+        """Return the answers of two rules: the value from left to right without precedence, or the last digit."""
         digits, is_product = self._signed_digits(symbols)
         values = self._apply(np.where(is_product, digits, 1), np.where(is_product, 0, digits))
         length = symbols.shape[1]
         return {"left to right": _at_tokens(values, length), "last digit": _at_tokens(symbols[:, ::2], length)}
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return the probability of the likeliest value, from the joint distribution of sum and current term."""
+        """Return the probability of the likeliest value for strings of each of the given lengths.
+
+        The joint distribution of the sum so far and the current product gives it.
+        """
         residues = np.arange(self.modulus)
         multiply = np.zeros((self.modulus, self.modulus))  # the term before and after a factor
         np.add.at(multiply, (residues[:, None], residues[:, None] * residues % self.modulus), 1 / self.modulus)
@@ -107,7 +110,7 @@ class ModularArithmetic(StringTask):
     def _apply(
         self, slopes: Int[np.ndarray, "batch digits"], offsets: Int[np.ndarray, "batch digits"]
     ) -> Int[np.ndarray, "batch digits"]:
-        """Compose the maps ``slope * x + offset`` up to each digit and apply them to 0, modulo ``modulus``."""
+        """Apply to 0, one after the other, the maps ``slope * x + offset`` of all digits so far, modulo ``modulus``."""
 
         def after(
             first: Int[np.ndarray, "batch digits 2"], second: Int[np.ndarray, "batch digits 2"]
@@ -121,5 +124,5 @@ class ModularArithmetic(StringTask):
 
 
 def _at_tokens(values: Int[np.ndarray, "batch digits"], length: int) -> Tokens:
-    """Repeat the value of each digit at its token and at the operator after it."""
+    """Repeat the value that belongs to each digit, at the digit's token and at the operator after it."""
     return np.repeat(values, 2, axis=1)[:, :length]

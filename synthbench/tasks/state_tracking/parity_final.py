@@ -47,11 +47,11 @@ class ParityFinal(StringTask):
         return draw_bits(rng, (batch_size, longest), self.one_rate)
 
     def answers(self, symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
-        """Compute the parity of the number of ones so far."""
+        """Compute, at each position, the parity of the number of ones so far: 1 if the number is odd."""
         return running_parity(symbols)
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Return the guesses of two rules: the parity of the latest bit alone, and of the latest four bits."""
+        """Return the answers of two rules: the parity of only the latest bit, or of only the latest four bits."""
         return latest_parities(symbols)
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:

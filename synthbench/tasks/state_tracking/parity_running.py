@@ -53,5 +53,5 @@ class ParityRunning(Task):
         return Bound(float(likelier_parity(np.arange(1, length + 1), self.one_rate).mean()))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of two rules: the parity of the latest bit alone, and of the latest four bits."""
+        """Return the answers of two rules: the parity of only the latest bit, or of only the latest four bits."""
         return latest_parities(inputs)

@@ -35,7 +35,10 @@ class Z60Words(GroupWords):
     num_inputs: int = inputs_option(3, 60)
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add rules that sum the later half or quarter of the elements, plus the likeliest sum of the earlier ones."""
+        """Extend the shortcuts by rules that add up only the later half or quarter of the numbers.
+
+        To this sum they add the likeliest sum of the earlier numbers.
+        """
         step = self.tokens_per_element
         elements = inputs[:, ::step]
         sums = np.pad(elements.cumsum(axis=1), ((0, 0), (1, 0)))
