@@ -34,10 +34,7 @@ def measured_local_ceiling(task: Task, length: int) -> Bound:
 
 
 def measured_shortcuts(task: Task, length: int) -> dict[str, Bound]:
-    """Measure the accuracy of each shortcut (a simple rule of the task), with the shortcuts' names as keys.
-
-    :func:`synthbench.tasks.shortcut_accuracies` returns these accuracies.
-    """
+    """Measure the accuracy of each shortcut (a simple rule of the task), with the shortcuts' names as keys."""
     inputs, targets = _sample(task, length, 0)
     return {name: accuracy(predictions, targets) for name, predictions in task.shortcuts(inputs).items()}
 

@@ -31,7 +31,7 @@ def measured(task: Task, length: int, *, is_stretched: bool = False) -> dict[str
     """Compute the values that ``bounds.json`` holds for a task at a length in tokens.
 
     These are the floor, the ceiling, the scores of reference predictors, the local ceiling and the accuracies of
-    shortcuts. With ``is_stretched``, the last two are left out: tests beyond the training range do not need them.
+    shortcuts. With ``is_stretched``, for tests beyond the training range, the last two are left out.
     """
     entry: dict[str, Any] = {"floor": task.floor(length), "ceiling": task.ceiling(length)}
     if found := task.references(length):

@@ -375,8 +375,6 @@ def frequent_beside(view: View) -> Chances:
 def count(view: View, share: Fraction, *, is_later: bool = True, slack: int = 0) -> Chances:
     """Apply the rule that counts the token at the scored position in a part of the text, scaled up to the whole.
 
-    The scaled count is the rule's answer.
-
     With ``slack`` above 0, the rule guesses uniformly among the counts that differ from it by at most ``slack``. The
     text is everything before the scored position, without final tokens that are the same in all sequences, such as a
     question mark.

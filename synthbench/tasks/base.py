@@ -331,10 +331,7 @@ def task(unit: type[T]) -> type[T]:
 
 
 class Sized(NamedTuple):
-    """The length in tokens and the options of a task, as the user gave them or a level sets them.
-
-    Options that neither the user nor a level set keep their defaults and are absent.
-    """
+    """The length in tokens and the options of a task, as the user gave them or a level sets them."""
 
     length: int
     options: dict[str, Value]

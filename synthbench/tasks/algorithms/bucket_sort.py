@@ -61,7 +61,10 @@ class BucketSort(Transduction):
         return Bound(_floor(self.shortest, self.longest(length), self.num_symbols))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of one rule: at each place of the answer, the likeliest symbol given its length."""
+        """Return the guesses of one rule: the likeliest symbol at each place of the answer, whatever the string.
+
+        Only the string's length is taken into account.
+        """
         string_lengths = self.string_lengths(inputs)
         slots = np.arange(inputs.shape[1]) - string_lengths - 1
         modes = np.zeros((inputs.shape[1], inputs.shape[1]), dtype=np.int64)

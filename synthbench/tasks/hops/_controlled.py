@@ -90,7 +90,7 @@ class ControlledInduction(Task):
     )
 
     def __post_init__(self) -> None:
-        """Check the value of each option, and that the options fit together.
+        """Check each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or there are fewer triggers than questions, or fewer ids
@@ -156,9 +156,8 @@ class ControlledInduction(Task):
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """Return the answers of rules that pick a wrong successor, which is a token that followed a trigger.
 
-        A policy says which successor of a trigger is asked: the first, the latest or the most frequent. The rules apply
-        the policies of other tasks. With several questions, one more rule applies the task's policy to all triggers as
-        if they were one.
+        The rules pick the first, the latest or the most frequent one, whichever two the task does not ask for. With
+        several questions, one more rule takes all triggers as one.
         """
         successors = self._successors(inputs)
         found = {name: policy(successors) for name, policy in POLICIES.items() if name != self.policy}

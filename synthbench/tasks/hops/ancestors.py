@@ -70,7 +70,7 @@ class Ancestors(Task):
     reach: int = option(4, "how far back, at most, a parent stands in the order of the graph", low=1, high=1024)
 
     def __post_init__(self) -> None:
-        """Check the value of each option, and that the options fit together.
+        """Check each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or there are fewer ids than nodes.
@@ -89,7 +89,7 @@ class Ancestors(Task):
 
     @property
     def _num_edges(self) -> int:
-        """Number of edges: one to each node but the root, and one more to half of the nodes that can have two."""
+        """Number of edges: one to each node but the first, and a second to half of the later ones that can have two."""
         return self.num_nodes - 1 + self._num_second
 
     @property

@@ -61,7 +61,7 @@ class InContextLanguage(Task):
     longest_string: int = option(24, "symbols of the longest string; the shortest has 1", low=1, high=256)
 
     def __post_init__(self) -> None:
-        """Check the value of each option, and that the options fit together.
+        """Check each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or a state could have more edges than there are symbols.

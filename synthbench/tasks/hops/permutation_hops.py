@@ -84,7 +84,7 @@ class PermutationHops(Task):
     num_questions: int = option(4, "number of questions", low=1, high=4096)
 
     def __post_init__(self) -> None:
-        """Check the value of each option, and that the options fit together.
+        """Check each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or two options contradict each other, such as too few

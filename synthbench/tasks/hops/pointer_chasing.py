@@ -74,7 +74,7 @@ class PointerChasing(Task):
     num_starts: int = option(1, "number of nodes from which they are asked", low=1, high=4096, is_addition=True)
 
     def __post_init__(self) -> None:
-        """Check the value of each option, and that the options fit together.
+        """Check each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or there are too few nodes for the hops or the start nodes.

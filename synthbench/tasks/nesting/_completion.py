@@ -62,7 +62,7 @@ class TreeCompletion(Task):
     @property
     @abstractmethod
     def num_marks(self) -> int:
-        """Number of tokens in a sequence that are neither nodes nor padding: the ``=`` and the names of trees."""
+        """Number of tokens of a sequence that are neither of nodes nor padding: the ``=`` and names of trees."""
 
     @property
     def num_ids(self) -> int:
@@ -120,7 +120,7 @@ class TreeCompletion(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw trees; hide the end of the last tree or, with ``is_shown``, ask for each next token of it."""
+        """Draw trees; hide the end of the last tree or, with ``is_shown``, show it and ask for each next token."""
         tokens, begins, lengths = self.write(rng, batch_size, length)
         positions = np.arange(length)
         if self.is_shown:
@@ -139,9 +139,9 @@ class TreeCompletion(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of one rule: the latest label or, with ``is_shown``, what followed the last tokens before.
+        """Return the guesses of one rule: the latest label or, with ``is_shown``, the token that followed a copy.
 
-        The latter is the token after the latest earlier copy of the last tokens read.
+        The copy is the latest earlier one of the last tokens read.
         """
         if self.is_shown:
             return {"induction": self._induced(inputs)}

@@ -26,7 +26,7 @@ class Evaluation(Task):
     def write(
         self, rng: np.random.Generator, inputs: Tokens, lengths: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, " batch"]:
-        """Write random expressions of these lengths at the start of the sequences and return their values."""
+        """Write a random expression of the given length at the start of each sequence; return the values."""
 
     @abstractmethod
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
@@ -55,5 +55,8 @@ class Evaluation(Task):
         return Batch(inputs, score_at(values[:, None], lengths[:, None], length))
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of naming the likeliest value for each length, which the separator's position reveals."""
+        """Return the accuracy of naming the likeliest value for each expression length.
+
+        The separator's position reveals the length.
+        """
         return Bound(float(self.best_guess(self.expression_lengths(length)).mean()))

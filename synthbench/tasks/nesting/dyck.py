@@ -64,7 +64,7 @@ class Dyck(NextSymbols):
     )
 
     def __post_init__(self) -> None:
-        """Check the value of each option, and that the options fit together.
+        """Check each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or no position could be scored.
@@ -143,7 +143,7 @@ class Dyck(NextSymbols):
         return np.array(guesses)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Guess that the latest opening bracket, closed or not, is the innermost open one.
+        """Return the answers of one rule: the latest opening bracket, closed or not, counts as the innermost open one.
 
         With ``nearest`` above 0, that bracket is always closed, so the rule takes the type with most open brackets
         instead.

@@ -75,7 +75,7 @@ class GrammarNextToken(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: the symbols, and one token for each possible depth."""
+        """Number of token ids: the symbols, and one for each possible depth, which is the number of levels of words."""
         return self.num_symbols + MOST_LEVELS
 
     @property

@@ -71,7 +71,7 @@ class InterleavedStacks(Task):
     )
 
     def __post_init__(self) -> None:
-        """Check the value of each option, and that the options fit together.
+        """Check each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, there are fewer ids than stacks, or no POP could be scored.
@@ -95,7 +95,10 @@ class InterleavedStacks(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens up to the first scorable POP: as many PUSHes as POPs, with all values but the last."""
+        """Number of tokens up to the first POP that can be scored.
+
+        This POP is the last of as many PUSHes as POPs, each with its value, but the last value is not read.
+        """
         return 4 * max(self.pops, self.buried + 1) - 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -136,7 +139,7 @@ class InterleavedStacks(Task):
         return Bound(1 / self.num_values)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of three rules: the last value read, and the last and second-last push onto the stack.
+        """Return the answers of three rules: the last value read, or the stack's last or second-last value pushed.
 
         Values pushed count even if they were popped.
         """

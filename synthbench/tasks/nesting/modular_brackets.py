@@ -43,7 +43,7 @@ class ModularBrackets(Evaluation):
     def write(
         self, rng: np.random.Generator, inputs: Tokens, lengths: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, " batch"]:
-        """Write uniform digits and operators; each expression is split into two parts at a uniform position."""
+        """Write random expressions: digits, operators and the position of each operator are uniform."""
         starts = np.arange(len(inputs)) * inputs.shape[1]
         return write_expressions(rng, self._grammar, inputs.reshape(-1), starts, lengths)
 

@@ -31,8 +31,8 @@ class PrefixArithmetic(Task):
 
     Source: after the task Mano of Allen-Zhu (2025): prefix notation with +, - and * modulo 23. In Mano, a token gives
     the number of operators, which varies, and each operator splits the remaining operators uniformly between its
-    operands. Mano's trees are shallower: with 63 operators, their mean depth is 11.6, against 23.1 here. Mano also adds
-    training data of another kind, which is left out here.
+    operands. Mano's trees are shallower: with 63 operators, their mean depth is 11.6, against 23.1 here. Mano's
+    knowledge augmentation is left out.
     """
 
     name: ClassVar = "prefix_arithmetic"
@@ -63,7 +63,7 @@ class PrefixArithmetic(Task):
             raise UsageError(f"length of task {self.name!r} is {length}; allowed: even ones from {self.min_length} on")
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Shuffle operators and numbers, then rotate each sequence cyclically into its only valid expression."""
+        """Draw operators and numbers in random order, and rotate each sequence so that it is an expression."""
         num_tokens = length - 1
         is_operator = rng.permuted(np.tile(np.arange(num_tokens) < num_tokens // 2, (batch_size, 1)), axis=1)
         # An operator wants one operand more, a number one less. The expression ends where the fewest are wanted, at the
@@ -102,8 +102,8 @@ class PrefixArithmetic(Task):
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Return the answers of three rules that ignore the nesting; there are none if there is only one operator.
 
-        Two rules apply all operators to all numbers, as if there were no precedence: one from the left and one from the
-        right. The third rule applies only the first operator, to the first and the last number.
+        Two rules put the n-th operator between the n-th and the next number, for all n; one calculates from the left,
+        the other from the right. The third rule applies only the first operator, to the first and the last number.
         """
         tokens, num_operators = inputs[:, :-1], inputs.shape[1] // 2 - 1
         if num_operators == 1:

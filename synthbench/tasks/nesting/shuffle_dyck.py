@@ -42,7 +42,7 @@ class ShuffleDyck(NextSymbols):
 
     @property
     def vocab_size(self) -> int:
-        """The larger of the number of ids, two per type, and the number of classes, one per subset of the types."""
+        """The larger of the number of token ids, two per type, and of answers, one per subset of the types."""
         return max(2 * self.num_types, 1 << self.num_types)
 
     def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -81,7 +81,7 @@ class ShuffleDyck(NextSymbols):
         return chances
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Guess that a type is open if its latest bracket opens, as if brackets of one type never nested."""
+        """Return the answers of one rule: a type is open exactly if its latest bracket is an opening one."""
         positions = np.arange(inputs.shape[1])
         sets = np.zeros_like(inputs)
         for kind in range(self.num_types):

@@ -76,7 +76,7 @@ class TreeCompose(Expansion):
         )
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Add a rule: expand the name in the main tree, but no name inside that name's definition."""
+        """Extend the shortcuts by a rule that expands the name in the main tree, but no name in its definition."""
         definitions = self.definition_index(inputs)
         is_main = definitions == self.num_templates
         is_name = (inputs > self.closing) & (inputs < self.equals)

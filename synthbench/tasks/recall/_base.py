@@ -53,7 +53,7 @@ class Dictionary(Recall):
     )
 
     def __post_init__(self) -> None:
-        """Check the value of each option, and that the options fit together.
+        """Check each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or ``tokens_used`` exceeds the number of keys.

@@ -23,7 +23,7 @@ class Stream(Recall):
     )
 
     def __post_init__(self) -> None:
-        """Check the value of each option, and that the options fit together.
+        """Check each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or ``keys_used`` exceeds the number of keys.

@@ -54,7 +54,7 @@ class AliasRecall(Recall):
     )
 
     def __post_init__(self) -> None:
-        """Check the value of each option, and that the options fit together.
+        """Check each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or there are too few keys or values.
@@ -80,7 +80,7 @@ class AliasRecall(Recall):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of all pairs and all queries: two for each pair and two for each query."""
+        """Number of tokens: two for each pair and two for each query."""
         return 4 * self.num_pairs
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

@@ -76,7 +76,7 @@ class CompositeRecall(Recall):
     )
 
     def __post_init__(self) -> None:
-        """Check the value of each option, and that the options fit together.
+        """Check each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or ``num_pairs`` is not a product of two numbers from 2 to
@@ -104,7 +104,7 @@ class CompositeRecall(Recall):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of all pairs and all queries: three for each pair and three for each query."""
+        """Number of tokens: three for each pair and three for each query."""
         return 6 * self.num_pairs
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

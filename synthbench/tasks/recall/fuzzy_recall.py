@@ -29,12 +29,11 @@ class FuzzyRecall(Recall):
 
     A key consists of different tokens from 0 to 3, and a value of different tokens from 4 to 7. Each token of a value
     is the target at the position before it, so the first of them is the target at the end of the key. Keys and values
-    change from sequence to sequence. The id of a token shows whether it belongs to a key or a value, so it is clear
+    change from sequence to sequence. The id of a token shows whether it belongs to a key or a value. So it is clear
     where keys end, and the ceiling (the best possible score) is 1.
 
     Tests binding of several tokens to several other tokens: keys share tokens, so the whole key must be compared. In
-    the benchmark MAD (Mechanistic Architecture Design), this task is the hardest, and mechanisms whose state decays do
-    worst.
+    the benchmark MAD, this task is the hardest, and mechanisms whose state decays do worst.
 
     Source: Poli et al. (2024), MAD, following its code. MAD draws keys from all possible sequences of tokens, so long
     keys hardly repeat, except for one key asked at the end. MAD pads the start, and all keys in its tests have the
@@ -67,7 +66,7 @@ class FuzzyRecall(Recall):
     max_motif: int = option(3, "largest number of tokens in a key, and in a value", low=2, high=5)
 
     def __post_init__(self) -> None:
-        """Check the value of each option, and that the options fit together.
+        """Check each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or there are too few possible keys or value tokens.

@@ -65,7 +65,7 @@ class InContextRecall(Stream):
     )
 
     def __post_init__(self) -> None:
-        """Check the value of each option, and that the options fit together.
+        """Check each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or ``keys_used`` or ``values_used`` is too large.

@@ -76,7 +76,7 @@ class JointRecall(Recall):
     )
 
     def __post_init__(self) -> None:
-        """Check the value of each option, and that the options fit together.
+        """Check each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or there are too few contexts, keys or values to draw from.

@@ -30,9 +30,8 @@ class Memorization(Recall):
     The task is a control, which hardly tests the mixing of positions: the model needs only the previous token and its
     learned value. The score should depend mostly on the parameters of the channel mixer.
 
-    Source: Poli et al. (2024), MAD, section 3.1 and code. MAD (Mechanistic Architecture Design) repeats a fixed set of
-    256 training sequences, with 127 keys and 128 values. Here, sequences are always new, and there are as many keys as
-    values.
+    Source: Poli et al. (2024), MAD, section 3.1 and code. The benchmark MAD repeats a fixed set of 256 training
+    sequences, with 127 keys and 128 values. Here, sequences are always new, and there are as many keys as values.
     """
 
     name: ClassVar = "memorization"

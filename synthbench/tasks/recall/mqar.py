@@ -74,7 +74,7 @@ class Mqar(Dictionary):
     filler: Literal["blank", "noise"] = option("blank", "what stands between the queries: blanks, or any key or value")
 
     def __post_init__(self) -> None:
-        """Check the value of each option, and that the options fit together.
+        """Check each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, or there are fewer keys than pairs.
@@ -84,7 +84,7 @@ class Mqar(Dictionary):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of all pairs and all queries: two for each pair and two for each query."""
+        """Number of tokens: two for each pair and two for each query."""
         return 4 * self.num_pairs
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

@@ -18,8 +18,7 @@ Elements = Int[np.ndarray, "batch elements"]
 def inputs_option(fewest: int, most: int) -> Any:
     """Declare the option ``num_inputs``, the number of different elements that occur as inputs.
 
-    ``fewest`` is how many are needed so that their products give the whole group. ``most`` is the largest value, and
-    the default.
+    At least ``fewest`` are needed to generate the group; ``most`` is also the default.
     """
     return option(most, "different elements that occur as inputs, the first by number", low=fewest, high=most)
 
@@ -50,7 +49,10 @@ class GroupWords(Task):
         return self.tokens_per_element
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw elements; after each, identities fill the rest of ``tokens_per_element``."""
+        """Draw elements; each takes ``tokens_per_element`` tokens, of which all but the first are the identity.
+
+        The last of these tokens asks for the product so far.
+        """
         step = self.tokens_per_element
         elements = self.first_input + rng.integers(self.num_inputs, size=(batch_size, -(-length // step)))
         inputs = np.zeros((batch_size, length), dtype=np.int64)
@@ -65,7 +67,7 @@ class GroupWords(Task):
         return Bound(_likeliest(self.group, self.first_input, self.num_inputs, length // self.tokens_per_element))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Multiply only the latest elements, or ignore the order of factors."""
+        """Return the answers of rules that multiply only the latest elements, or ignore the order of factors."""
         step = self.tokens_per_element
         elements = inputs[:, ::step]
         guesses = {"latest element": elements, "latest four elements": self._products(elements, window=4)}

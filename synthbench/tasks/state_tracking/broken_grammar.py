@@ -77,7 +77,7 @@ class BrokenGrammar(Task):
     )
 
     def __post_init__(self) -> None:
-        """Check the value of each option, and that the options fit together.
+        """Check each option, and that the options fit together.
 
         Raises:
             UsageError: If an option lies outside its range, no symbol is left for gaps, or no token is scored.
@@ -137,7 +137,7 @@ class BrokenGrammar(Task):
         return Bound(1.0)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Return the task with a longest gap ``factor`` times as long, and ``factor`` times the length.
+        """Return the task and the length for longer tests: the longest gap and the sequence grow by ``factor``.
 
         A position is scored only if it is more than half of the new longest gap away from the walk's latest symbol.
         """
@@ -150,7 +150,7 @@ class BrokenGrammar(Task):
         "last token" names the previous token. "latest that fits" names the latest token that may follow the token
         before it. "before the latest break" takes the latest token that may not follow the token before it, and names
         that token before it. "not followed" names the earliest recent token, up to ``longest_gap`` tokens back, that no
-        later token may follow.
+        token read since may follow.
         """
         rule = rule_of(self.num_symbols, self.branches)
         places = np.argsort(rule.symbols)[inputs]

@@ -55,5 +55,5 @@ class ParityFinal(StringTask):
         return latest_parities(symbols)
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return the probability of the likelier parity: 1/2 if ones are as frequent as zeros."""
+        """Return the probability of the likelier parity by string length: 1/2 if ones are as frequent as zeros."""
         return likelier_parity(lengths, self.one_rate)
