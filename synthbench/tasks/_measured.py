@@ -42,11 +42,11 @@ def measured_shortcuts(task: Task, length: int) -> dict[str, Bound]:
 def measured_bases(level: Level) -> dict[str, float]:
     """Measure the accuracy of simple rules, called baselines, on the targets that a level scores.
 
-    The keys of the result are the names of baselines. ``floor`` answers with one constant per position. ``local`` is
-    the best rule that sees only the current token and position. ``place`` copies one token read: for each position,
-    from the place that most often has the answer. ``seen`` guesses among the tokens read that are an answer anywhere in
-    the sample. ``unasked`` guesses among those of them that were not yet asked for. Further baselines are the task's
-    own rules, and the best generic rule of each family of :mod:`synthbench.tasks._rules`.
+    Keys are the baselines' names. ``floor`` answers with one constant per position. ``local`` is the best rule that
+    sees only the current token and position. ``place`` copies one token read: for each position, from the place that
+    most often has the answer. ``seen`` guesses among the tokens read that are an answer anywhere in the sample.
+    ``unasked`` guesses among those of them that were not yet asked for. Further baselines are the task's own rules, and
+    the best generic rule of each family of :mod:`synthbench.tasks._rules`.
     """
     fit, fresh = (
         Batch(inputs, level.new_targets(targets))
