@@ -1,6 +1,5 @@
 """The commands of the command line as Python functions, for a script or a notebook."""
 
-import hashlib
 import inspect
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields, replace
@@ -23,7 +22,7 @@ from synthbench.mechanisms._module import class_built_by, read_by
 from synthbench.mechanisms.base import mechanism_made_of
 from synthbench.options import MAIN_SUITE, check_seeds, parse_rates, parse_seeds
 from synthbench.plugins import STANDS_FOR, file_of
-from synthbench.registry import code_hash, set_code_hash
+from synthbench.registry import hash_of, set_code_hash
 from synthbench.reports.aggregates import Interval, Rank
 from synthbench.reports.build import build
 from synthbench.reports.cells import grid
@@ -341,17 +340,15 @@ def mechanism_of(module: Module) -> str:
         )
     is_class = isinstance(module, type) and issubclass(module, nn.Module)
     layer: type[Any] = module if is_class else class_built_by(module)  # type: ignore[assignment]
-    known = vars(layer).get(STANDS_FOR, layer)
-    if known in MECHANISMS.registered():
-        return str(known.name)
-    if issubclass(layer, Mechanism):
-        heir: type[Mechanism] = register(type(layer.__name__, (layer,), {"__module__": SESSION}))
-        return heir.name
-    made = mechanism_made_of(layer, {}, SESSION)
-    MECHANISMS.register(made)
-    if not is_class and (read := read_by(module)):  # no source says what these values are now
-        read_in = f"{code_hash(made)} {sorted(read.items())}"
-        set_code_hash(made, hashlib.sha256(read_in.encode()).hexdigest()[:12])
+    made: type[Mechanism] = vars(layer).get(STANDS_FOR, layer)
+    if made not in MECHANISMS.registered():
+        if issubclass(layer, Mechanism):
+            made = register(type(layer.__name__, (layer,), {"__module__": SESSION}))
+        else:
+            made = mechanism_made_of(layer, {}, SESSION)
+            MECHANISMS.register(made)
+    if made.__module__ == SESSION:  # no source says what the values are now that it reads
+        set_code_hash(made, hash_of(made, *(f"{name}={text}" for name, text in sorted(read_by(module).items()))))
     return made.name
 
 

@@ -236,9 +236,14 @@ def code_hash(unit: type[Any]) -> str:
         UsageError: If the source cannot be found.
     """
     if unit not in _HASHES:
-        text = "\n".join(map(bare_source, _sources(unit)))
-        _HASHES[unit] = hashlib.sha256(text.encode()).hexdigest()[:12]
+        _HASHES[unit] = hash_of(unit)
     return _HASHES[unit]
+
+
+def hash_of(unit: type[Any], *more: str) -> str:
+    """Hash a component's source, as in :func:`code_hash`, together with further texts."""
+    text = "\n".join([*map(bare_source, _sources(unit)), *more])
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def set_code_hash(unit: type[Any], value: str) -> None:
@@ -294,14 +299,14 @@ def _session_source(classes: list[type], names: Mapping[str, Any]) -> str:
             facts = {key: fact for key, fact in vars(thing).items() if isinstance(fact, PLAIN) and key[:2] != "__"}
             texts[name] = repr((name, facts))
             pending += [(base.__qualname__, base) for base in thing.__bases__]
-            pending += [(f"{name}.{key}", function) for key, function in _functions_of(thing).items()]
+            pending += [(f"{name}.{key}", function) for key, function in functions_of(thing).items()]
         elif inspect.isfunction(thing):
             texts[name] = _function_source(name, thing)
             pending += [(other, names[other]) for other in _global_names(texts[name]) if other in names]
     return "\n".join(texts[name] for name in sorted(texts))
 
 
-def _functions_of(unit: type) -> dict[str, Any]:
+def functions_of(unit: type) -> dict[str, Any]:
     """List the functions that a class defines, including those behind properties and class methods."""
     functions = {}
     for name, value in vars(unit).items():

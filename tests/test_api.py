@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 import synthbench
 from synthbench.errors import ContractError, StoreError, UnknownName, UsageError
+from synthbench.mechanisms import MECHANISMS
+from synthbench.registry import version_of
 from synthbench.results import RUNS
 from tests.cli.commands import MakeRow
 
@@ -134,6 +136,35 @@ def test_a_layer_of_ones_own_is_checked_and_run_by_one_call(tmp_path: Path, tiny
     with pytest.raises(ContractError, match="'ahead' is not causal"):
         synthbench.run(module=Ahead, **{**how, "results": tmp_path / "none"})
     assert not (tmp_path / "none").exists()
+
+
+def layer_of(gain: float) -> type[nn.Module]:
+    class Scaled(nn.Module):
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.inner = SumSoFar(width, 2, gain=gain)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.inner(x)
+            return out
+
+    return Scaled
+
+
+@pytest.mark.parametrize(
+    "two",
+    [
+        [layer_of(0.5), layer_of(2.0)],
+        [partial(own_layer, 8), partial(own_layer, 16)],
+        [lambda width: SumSoFar(width, 2, gain=0.5), lambda width: SumSoFar(width, 2, gain=2.0)],
+        [lambda width, one=layer: one(width) for layer in (layer_of(0.5), layer_of(2.0))],
+    ],
+    ids=["factory", "partial", "lambda", "class in a lambda"],
+)
+def test_layers_with_the_same_source_and_other_values_have_other_versions(two: list[Any]) -> None:
+    first, second = (version_of(MECHANISMS[synthbench.api.mechanism_of(layer)]) for layer in two)
+    assert first != second
+    assert version_of(MECHANISMS[synthbench.api.mechanism_of(two[0])]) == first
 
 
 def test_completion_shows_every_option() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import partial, wraps
-from types import MappingProxyType
+from types import CodeType, MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import torch
@@ -17,6 +17,7 @@ from torch import nn
 from synthbench.errors import UsageError
 from synthbench.options import option
 from synthbench.plugins import place_of, raised_at
+from synthbench.registry import functions_of
 
 WIDTHS = ("width", "dim", "model_dim", "d_model", "embed_dim", "hidden_size", "n_embd", "embedding_dim", "emb_dim")
 HEADS = ("num_heads", "n_heads", "heads", "n_head", "nhead", "num_attention_heads")
@@ -109,8 +110,8 @@ def class_built_by(function: Callable[..., nn.Module]) -> type[nn.Module]:
         UsageError: If the parameters of the function cannot be determined.
     """
     written = function.func if isinstance(function, partial) else function
-    name = getattr(written, "__name__", "Module")
-    name = name if name.isidentifier() else "Module"  # that of a lambda is not
+    is_named = getattr(written, "__name__", "").isidentifier()  # that of a lambda is no identifier
+    name = written.__name__ if is_named else "Module"
 
     @wraps(function)
     def build(_cls: type[nn.Module], **given: Any) -> nn.Module:
@@ -126,23 +127,47 @@ def class_built_by(function: Callable[..., nn.Module]) -> type[nn.Module]:
             f"module is {function!r}, whose parameters are not known; allowed: a Python function"
         ) from None
     content = {"__new__": build, "__signature__": signature, "__doc__": written.__doc__}
-    content |= {key: getattr(written, key, name) for key in ("__module__", "__qualname__")}
+    content |= {"__module__": getattr(written, "__module__", name), "__qualname__": name}
+    if is_named:
+        content["__qualname__"] = written.__qualname__
     return type(name, (nn.Module,), content)
 
 
-def read_by(function: Callable[..., nn.Module]) -> dict[str, Any]:
-    """Return the booleans, numbers and strings that a function reads from enclosing scopes, with their names as keys.
+def read_by(module: Callable[..., nn.Module]) -> dict[str, str]:
+    """Return what a class or function reads from outside of itself, as texts with paths of names as keys.
 
-    For a ``partial``, the result also has the keyword arguments that it binds.
+    Two layers with the same source can differ in these values, as the classes do that a factory makes in a loop. Values
+    are booleans, numbers and strings, also those bound by a ``partial``. Functions and classes of the same file count
+    with what they read, and a ``lambda`` counts with its code, since its source is the whole line.
     """
-    if isinstance(function, partial):
-        return {**read_by(function.func), **function.keywords}
-    if not inspect.isfunction(function):
-        return {}
-    outside = inspect.getclosurevars(function)
-    return {
-        name: value for name, value in {**outside.globals, **outside.nonlocals}.items() if isinstance(value, VALUES)
-    }
+    texts: dict[str, str] = {}
+    home = getattr(module.func if isinstance(module, partial) else module, "__module__", None)
+    pending: list[tuple[str, Any]] = [(getattr(module, "__name__", ""), module)]
+    seen: set[int] = set()
+    while pending:
+        name, thing = pending.pop()
+        if isinstance(thing, VALUES):
+            texts[name] = repr(thing)
+        elif isinstance(thing, partial):
+            bound = {**dict(enumerate(thing.args)), **thing.keywords}
+            pending += [(name, thing.func), *((f"{name}({key})", value) for key, value in bound.items())]
+        elif getattr(thing, "__module__", None) == home and id(thing) not in seen:
+            seen.add(id(thing))
+            for key, function in (functions_of(thing) if isinstance(thing, type) else {"": thing}).items():
+                if not inspect.isfunction(function):
+                    continue
+                outside, defaults = inspect.getclosurevars(function), enumerate(function.__defaults__ or ())
+                read = {**outside.globals, **outside.nonlocals, **(function.__kwdefaults__ or {}), **dict(defaults)}
+                pending += [(f"{name}.{key}.{one}", value) for one, value in read.items()]
+                if function.__name__ == "<lambda>":
+                    texts[f"{name}.{key}"] = _text_of(function.__code__)
+    return texts
+
+
+def _text_of(code: CodeType) -> str:
+    """Write the instructions of a function with its constants, without places in the file."""
+    constants = [_text_of(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
+    return repr((code.co_code, code.co_names, constants))
 
 
 def declared_facts(module: type[nn.Module]) -> dict[str, str | int]:
