@@ -149,15 +149,16 @@ def read_by(module: Callable[..., nn.Module]) -> dict[str, str]:
         if isinstance(thing, VALUES):
             texts[name] = repr(thing)
         elif isinstance(thing, partial):
-            bound = {**dict(enumerate(thing.args)), **thing.keywords}
+            bound: dict[Any, Any] = {**dict(enumerate(thing.args)), **thing.keywords}
             pending += [(name, thing.func), *((f"{name}({key})", value) for key, value in bound.items())]
         elif getattr(thing, "__module__", None) == home and id(thing) not in seen:
             seen.add(id(thing))
             for key, function in (functions_of(thing) if isinstance(thing, type) else {"": thing}).items():
                 if not inspect.isfunction(function):
                     continue
-                outside, defaults = inspect.getclosurevars(function), enumerate(function.__defaults__ or ())
-                read = {**outside.globals, **outside.nonlocals, **(function.__kwdefaults__ or {}), **dict(defaults)}
+                outside = inspect.getclosurevars(function)
+                read: dict[Any, Any] = {**outside.globals, **outside.nonlocals, **(function.__kwdefaults__ or {})}
+                read |= enumerate(function.__defaults__ or ())
                 pending += [(f"{name}.{key}.{one}", value) for one, value in read.items()]
                 if function.__name__ == "<lambda>":
                     texts[f"{name}.{key}"] = _text_of(function.__code__)

@@ -13,7 +13,7 @@ of single runs, ``loop`` is used.
 
 import copy
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
 
 import torch
@@ -262,17 +262,19 @@ class LoopedMixer(Mixer):
         """Take one mechanism per run and join their tensors along a leading run axis."""
         super().__init__()
         self._alone = list(mechanisms)  # a list hides their own tensors from PyTorch; copies would lose compiled code
-        self._names: dict[str, list[str]] = {}
-        """The paths of each stacked tensor in the mechanism; several paths if submodules share the tensor."""
+        self._own: dict[str, list[Tensor]] = {}
+        """For each stacked tensor, the mechanisms' own tensors, one per run; they share its memory."""
         for kind in ("parameters", "buffers"):
-            paths: dict[int, list[str]] = {}
-            for path, tensor in getattr(mechanisms[0], f"named_{kind}")(remove_duplicate=False):
-                paths.setdefault(id(tensor), []).append(path)
-            for path, *others in paths.values():
-                tensor, flat = _tensor(mechanisms[0], path), path.replace(".", "/")
-                self._names[flat] = [path, *others]
-                stacked = torch.stack([_tensor(mechanism, path).detach() for mechanism in mechanisms])
-                setattr(self, flat, _like(tensor, stacked) if kind == "parameters" else nn.Buffer(stacked))
+            for path, tensor in getattr(mechanisms[0], f"named_{kind}")():
+                own = [_tensor(mechanism, path) for mechanism in mechanisms]
+                stacked = torch.stack([one.detach() for one in own])
+                stacked = _like(tensor, stacked) if kind == "parameters" else nn.Buffer(stacked)
+                flat = path.replace(".", "/")
+                setattr(self, flat, stacked)
+                self._own[flat] = own
+                for run, one in enumerate(own):
+                    if one.requires_grad:
+                        one.register_post_accumulate_grad_hook(partial(_pass_gradient, stacked, run))
 
     def forward(self, x: RunTokens) -> RunTokens:
         """Compute the runs one by one."""
@@ -301,20 +303,26 @@ class LoopedMixer(Mixer):
         return {name: torch.stack([metrics[name] for metrics in of_runs]) for name in of_runs[0]}
 
     def _current(self) -> list[Mechanism]:
-        """Put the current tensors of each run into the run's mechanism; return all mechanisms.
+        """Let the mechanisms' own tensors share the memory of the stacked ones; return the mechanisms.
 
-        The tensors stay there until the next call, since activation checkpointing calls the mechanism again in the
-        backward pass. A :func:`torch.func.functional_call` would restore the initial tensors before the backward pass.
+        Other tensors in their place would lose the hooks of parameters, and would not reach a mechanism that keeps a
+        parameter in a list or a function too. The memory is set at each call, since models and optimisers move it.
         """
-        for run, alone in enumerate(self._alone):
+        for flat, own in self._own.items():
+            for one, values in zip(own, getattr(self, flat).detach(), strict=True):
+                one.data = values
+        for alone in self._alone:
             alone.train(self.training)
-            for flat, paths in self._names.items():
-                values = getattr(self, flat)[run]
-                for path in paths:
-                    owner, _, leaf = path.rpartition(".")
-                    held = vars(alone.get_submodule(owner))
-                    (held["_parameters"] if leaf in held["_parameters"] else held["_buffers"])[leaf] = values
         return self._alone
+
+
+def _pass_gradient(stacked: Tensor, run: int, own: Tensor) -> None:
+    """Add the gradient of one run's own parameter to that of the stacked parameter."""
+    if stacked.grad is None:
+        stacked.grad = torch.zeros_like(stacked)
+    if own.grad is not None:
+        stacked.grad[run] += own.grad
+    own.grad = None
 
 
 def _tensor(module: nn.Module, name: str) -> Tensor:
@@ -370,6 +378,8 @@ def _strategy(mechanism: type[Mechanism], fields: tuple[tuple[str, Any], ...]) -
     runs = [in_precision(mechanism(**dict(fields), generator=generator), torch.float64).eval() for _ in range(2)]
     names = [name for name, _ in [*runs[0].named_parameters(), *runs[0].named_buffers()]]
     has_own_tensors = any(not name.startswith(("qkv.", "out.")) for name in names)
+    if any(parameter._backward_hooks for parameter in runs[0].parameters()):  # noqa: SLF001 - a copy has no hooks
+        return "loop"
     candidate: Strategy = "fold" if isinstance(runs[0], Attention) and not has_own_tensors else "stack"
     length = min(5, runs[0].max_length)
     x = torch.randn(2, 3, length, runs[0].model_dim, generator=generator, dtype=torch.float64)
@@ -409,7 +419,9 @@ def pad_vocabulary(model: SequenceModel, vocab_size: int) -> SequenceModel:
     num_new = vocab_size - model.embedding.weight.shape[0]
     if num_new == 0:
         return model
-    wide = copy.deepcopy(model)
+    wide = copy.copy(model)  # copies of parameters would lose their hooks
+    enlarged = {name: copy.deepcopy(getattr(model, name)) for name in ("embedding", "head")}
+    wide.__dict__["_modules"] = {**vars(model)["_modules"], **enlarged}
     last = wide.head if isinstance(wide.head, Linear) else wide.head.out
     wide.embedding.weight = nn.Parameter(pad(wide.embedding.weight.detach(), (0, 0, 0, num_new)))
     last.weight = nn.Parameter(pad(last.weight.detach(), (0, num_new)))

@@ -1,4 +1,3 @@
-import copy
 from typing import Any, cast
 
 import pytest
@@ -167,18 +166,55 @@ class Recomputed(nn.Module):
         return out
 
 
-def test_a_reentrant_checkpoint_gives_each_run_its_gradient() -> None:
-    made = mechanism_made_of(Recomputed, {}, __name__)
-    alone: list[Any] = [made(**FIELDS, generator=torch.Generator().manual_seed(seed)) for seed in range(2)]
-    program = stack_mixers([copy.deepcopy(run) for run in alone], "loop")
+class Referring(nn.Module):
+    """Reads its parameters through a list and a function."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.value, self.out = nn.Linear(width, width), nn.Linear(width, width)
+        self.pairs, weight = [(self.value.weight, self.value.bias)], self.out.weight
+        self.head: Any = lambda y: y @ weight.T
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(nn.functional.linear(x, *self.pairs[0]).cumsum(1))
+        return out
+
+
+class Masking(nn.Module):
+    """Trains only the lower half of a matrix, by a hook on its gradient."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.value = nn.Linear(width, width)
+        self.value.weight.register_hook(Tensor.tril)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.value(x)
+        return out
+
+
+@pytest.mark.parametrize("module", [Recomputed, Referring, Masking])
+def test_runs_in_a_loop_train_as_single_ones_do(module: type[nn.Module]) -> None:
+    made = mechanism_made_of(module, {}, __name__)
+    alone, looped = (
+        [made(**FIELDS, generator=torch.Generator().manual_seed(seed)) for seed in range(2)] for _ in range(2)
+    )
+    assert strategy_of(made, FIELDS) == "loop"
+    program = stack_mixers(looped, "loop")
     x = torch.rand(2, 3, 5, 8)
+    steps = [torch.optim.SGD(parameters, 0.01) for parameters in (one.parameters() for one in (program, *alone))]
 
-    torch.autograd.backward(program(x.clone().requires_grad_()).square().sum())
-    for run, rows in zip(alone, x, strict=True):
-        torch.autograd.backward(run(rows.clone().requires_grad_()).square().sum())
-
-    stacked = dict(program.named_parameters())["module/value/weight"]
-    torch.testing.assert_close(stacked.grad, torch.stack([run.module.value.weight.grad for run in alone]))
+    for _ in range(3):
+        losses = [program(x.clone().requires_grad_()).square().sum()]
+        losses += [run(rows.clone().requires_grad_()).square().sum() for run, rows in zip(alone, x, strict=True)]
+        torch.testing.assert_close(losses[0], losses[1] + losses[2])
+        for loss, step in zip(losses, steps, strict=True):
+            step.zero_grad()
+            torch.autograd.backward(loss)
+            step.step()
+    first = next(iter(alone[0].state_dict()))
+    trained = program.state_dict()[first.replace(".", "/")]
+    torch.testing.assert_close(trained, torch.stack([run.state_dict()[first] for run in alone]))
 
 
 def test_what_no_output_depends_on_is_not_counted() -> None:
