@@ -16,14 +16,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TextIO
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 from filelock import FileLock
 from jaxtyping import Float
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy.special import stdtr, stdtrit
 
 from synthbench import plugins as plugin_files
@@ -174,12 +174,15 @@ def predict(
 # ----- The ledger -----
 
 
+Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
 class Entry(BaseModel):
     """A query, one comparison of a mechanism with a reference, as a ledger records it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    query: int
+    query: Annotated[int, Field(ge=1)]
     """Number of the query, from 1."""
     asked: str
     """Hash of the compared runs; comparisons with the same hash are one query."""
@@ -187,11 +190,11 @@ class Entry(BaseModel):
     """Hash of the mechanism's code and options."""
     mechanism: str
     reference: str
-    p_better: float
-    p_worse: float
-    level: float
+    p_better: Probability
+    p_worse: Probability
+    level: Probability
     decision: Decision
-    p_fresh: float | None = None
+    p_fresh: Probability | None = None
     """The p value of the confirmation on a fresh seed; None if there was none."""
 
     @property
@@ -251,12 +254,12 @@ class Ledger:
         ``discard``. The decision ``keep`` is written as ``undecided`` until it is confirmed. If the file already has a
         query with the same hash ``asked``, that query is returned unchanged.
         """
-        with self._appending() as file:
+        with self._appending() as append:
             known = self.entries()
             for entry in known:
                 if entry.asked == asked:
                     return entry
-            query = len(known) + 1
+            query = max((entry.query for entry in known), default=0) + 1  # a line may have been taken out
             level = level_of(query, sum(entry.decision == "keep" for entry in known))
             decision = "discard" if is_hopeless else decide(*p_values, level)
             entry = Entry(
@@ -270,7 +273,7 @@ class Ledger:
                 level=level,
                 decision="undecided" if decision == "keep" else decision,
             )
-            file.write(entry.model_dump_json() + "\n")
+            append(entry)
         return entry
 
     def confirm(self, entry: Entry, p_fresh: float | None) -> Entry:
@@ -281,17 +284,23 @@ class Ledger:
         """
         is_kept = p_fresh is None or p_fresh <= SIGNIFICANCE
         confirmed = entry.model_copy(update={"p_fresh": p_fresh, "decision": "keep" if is_kept else "undecided"})
-        with self._appending() as file:
-            file.write(confirmed.model_dump_json() + "\n")
+        with self._appending() as append:
+            append(confirmed)
         return confirmed
 
     @contextmanager
-    def _appending(self) -> Iterator[TextIO]:
-        """Open the file to append a line, and lock it, so that no other process writes meanwhile."""
+    def _appending(self) -> Iterator[Callable[[Entry], None]]:
+        """Lock the file, so that no other process writes meanwhile; yield a function that appends a query."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{self.path}.lock"), self.path.open("a", encoding="utf-8") as file:
-                yield file
+
+                def append(entry: Entry) -> None:
+                    # The last line of a file that was edited may lack its end.
+                    has_end = self.path.read_bytes()[-1:] in {b"", b"\n"}
+                    file.write("\n" * (not has_end) + entry.model_dump_json() + "\n")
+
+                yield append
         except OSError as problem:
             raise StoreError(f"cannot write the ledger {self.path}: {problem}") from problem
 

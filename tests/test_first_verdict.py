@@ -192,7 +192,28 @@ def test_what_is_kept_raises_the_levels_once_it_is_confirmed(tmp_path: Path) -> 
     assert ledger.entries()[2].level == level_of(3, 1)
 
 
-@pytest.mark.parametrize("text", ["{\n", "[]\n", '{"query": 1}\n', "\xff"])
+def test_a_number_is_never_given_twice_and_no_line_joins_another(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    for number in (1, 2, 3):
+        ask(ledger.path, number)
+    first, _, third = ledger.path.read_text().splitlines()
+    ledger.path.write_text(f"{first}\n{third}")  # one taken out, the last without its end
+    ask(ledger.path, 4)
+
+    assert [(entry.query, entry.asked) for entry in ledger.entries()] == [(1, "1"), (3, "3"), (4, "4")]
+    assert ledger.entries()[2].level == level_of(4, 0)
+
+
+LINE = (
+    '{"query":%s,"asked":"a","source":"s","mechanism":"m","reference":"r",'
+    '"p_better":%s,"p_worse":0.5,"level":0.002,"decision":"undecided","p_fresh":null}\n'
+)
+OUT_OF_RANGE = [LINE % (query, 0.5) for query in ("-5", "0", "true")] + [
+    LINE % (1, p) for p in ("-3.0", "NaN", "1e999")
+]
+
+
+@pytest.mark.parametrize("text", ["{\n", "[]\n", '{"query": 1}\n', "\xff", *OUT_OF_RANGE])
 def test_a_ledger_that_cannot_be_read_is_named_and_kept(text: str, tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     path.write_bytes(text.encode("latin-1"))
