@@ -166,8 +166,10 @@ def resolved(plugin: str) -> str:
 
 
 def no_file(kind: str, name: str) -> UsageError:
-    """Build the error for a missing file; it suggests a file of a similar name in the same folder, if there is one."""
+    """Build the error for a name that is no plain file; it suggests a similar name in the same folder, if any."""
     path = Path(name).absolute()
+    if path.exists():
+        return UsageError(f"{kind} {name!r} is no plain file")
     if not path.parent.is_dir():
         return UsageError(f"no {kind} {name!r}: there is no folder {os.fspath(Path(name).parent)!r}")
     nearest = get_close_matches(path.name, [other.name for other in path.parent.glob(f"*{path.suffix}")], n=1)
@@ -182,7 +184,7 @@ def settings_in(path: Path) -> dict[str, Any]:
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         raise UsageError(f"{path} cannot be read: {problem}") from None
 
 

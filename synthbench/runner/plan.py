@@ -12,7 +12,7 @@ import torch
 from synthbench import plugins
 from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS, condition_options, options_of
-from synthbench.options import Selection, coerce, parse_term, registered, require_current, select, split_terms
+from synthbench.options import LARGEST, Selection, coerce, parse_term, registered, require_current, select, split_terms
 from synthbench.results import Store, published
 from synthbench.results.schema import RUNS
 from synthbench.runner.environment import commit_warning
@@ -300,11 +300,11 @@ def shorten(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
     If ``steps`` or ``limit`` is None, the suite keeps its own number.
 
     Raises:
-        UsageError: If ``steps`` or ``limit`` is not positive.
+        UsageError: If ``steps`` or ``limit`` is not from 1 to ``LARGEST``.
     """
     for name, value in (("steps", steps), ("limit", limit)):
-        if value is not None and value < 1:
-            raise UsageError(f"{name} is {value}; allowed: 1 and more")
+        if value is not None and not 1 <= value <= LARGEST:
+            raise UsageError(f"{name} is {value}; allowed: 1 to {LARGEST}")
     training, evaluation = suite.training, suite.evaluation
     if steps is not None:
         fewer = {"steps": steps}

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from synthbench.errors import ContractError, UnknownName, UsageError
-from synthbench.options import require_current
+from synthbench.options import LARGEST, LARGEST_SEED, MAX_SEEDS, require_current
 from synthbench.plugins import NAME, Offer, no_file, offers, reason
 
 
@@ -31,7 +31,12 @@ def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 Finite = Annotated[float, AfterValidator(_finite)]
-Positive = Annotated[int, Field(gt=0)]
+Positive = Annotated[int, Field(gt=0, le=LARGEST)]
+Seeds = Annotated[
+    tuple[Annotated[int, Field(ge=0, le=LARGEST_SEED)], ...],
+    Field(min_length=1, max_length=MAX_SEEDS),
+    AfterValidator(_distinct),
+]
 CONDITIONS = ("stock", "bare")
 """``stock``: layers as their authors build them. ``bare``: only the recurrence, or only the attention scores."""
 BEFORE = "2026.1"
@@ -39,6 +44,8 @@ BEFORE = "2026.1"
 EXTRA = ".extra"
 """Suffix of the suite's name in rows of other tasks that are trained with the suite's protocol."""
 Arguments = dict[str, bool | int | float | str]
+_MAX_BITS = 1024
+"""Limit on whole numbers; Python cannot print much larger ones, which TOML may state in hexadecimal."""
 
 
 class _Strict(BaseModel):
@@ -54,9 +61,9 @@ class ModelSettings(_Strict):
     """Name of the position encoding, with arguments as for ``block``; ``own``: that of the mechanism's authors."""
     positions_otherwise: str | None = None
     """Encoding for mechanisms without the queries and keys that ``positions`` rotates. None: refuse such mechanisms."""
-    model_dim: Positive
+    model_dim: Annotated[int, Field(gt=0, le=4096)]  # a plan builds the model: larger ones exhaust the memory
     num_heads: Positive
-    num_layers: Positive
+    num_layers: Annotated[int, Field(gt=0, le=256)]
     bias: bool
     """True if the projections of q, k, v and the output have biases; the model's head always has a bias."""
 
@@ -126,7 +133,7 @@ class TuningSettings(_Strict):
     on the validation sequences after the last step. Test sequences are not used for the choice.
     """
 
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), AfterValidator(_distinct)]
+    seeds: Seeds
     """Root seeds for tuning, none of which is a seed of the reported runs."""
 
 
@@ -143,7 +150,7 @@ class EvaluationSettings(_Strict):
     """Skill on the validation sequences at which ``steps_to_threshold`` is measured; left out on a ladder."""
     validation_sequences: Positive | None = None
     """Number of validation sequences (on a ladder, per level) for choosing among several learning rates per seed."""
-    stretches: Annotated[tuple[Annotated[int, Field(ge=2)], ...], AfterValidator(_distinct)] | None = None
+    stretches: Annotated[tuple[Annotated[int, Field(ge=2, le=LARGEST)], ...], AfterValidator(_distinct)] | None = None
     """Multiples of the trained length or load at which the trained model is tested too."""
     shifts: Annotated[tuple[Annotated[int, Field(gt=0, le=1 << 20)], ...], AfterValidator(_distinct)] | None = None
     """Distances by which all positions are shifted in further tests of the trained model; no part of a run's id."""
@@ -156,12 +163,12 @@ class Suite(_Strict):
     """
 
     name: str
-    version: str
+    version: Annotated[str, Field(min_length=1)]
     description: str
     model: ModelSettings
     training: TrainingSettings
     evaluation: EvaluationSettings
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), AfterValidator(_distinct)]
+    seeds: Seeds
     tasks: Annotated[dict[str, Arguments], Field(min_length=1)]
     """Arguments by task: ``length`` in tokens, and the options that differ from the defaults; empty on a ladder."""
     mechanisms: Annotated[dict[str, Arguments], Field(min_length=1)]
@@ -254,9 +261,9 @@ def load_suite(name: str) -> Suite:
     if name.endswith(".toml"):
         path = Path(name)
         try:
+            if not path.is_file():  # reading a pipe would wait
+                raise no_file("suite file", name)
             text = path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            raise no_file("suite file", name) from None
         except (OSError, UnicodeDecodeError) as problem:
             raise UsageError(f"suite file {name!r} cannot be read: {problem}") from None
         suite = parse_suite(text, origin=name, expected_name=path.stem)
@@ -296,11 +303,11 @@ def parse_suite(text: str, *, origin: str, expected_name: str) -> Suite:
             suite's name is not ``expected_name``.
     """
     try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
+        content = _tuples(tomllib.loads(text))
+    except (ValueError, RecursionError) as problem:  # an integer of 5,000 digits, or 5,000 brackets in each other
         raise UsageError(f"{origin} is not TOML: {problem}") from None
     try:
-        suite = Suite.model_validate(_tuples(content))
+        suite = Suite.model_validate(content)
     except ValidationError as problem:
         raise _refusal(origin, problem) from None
     if suite.name != expected_name or not NAME.fullmatch(suite.name):
@@ -316,6 +323,8 @@ def _tuples(value: Any) -> Any:
     """Replace lists from TOML, nested ones too, by tuples, which the immutable :class:`Suite` requires."""
     if isinstance(value, Mapping):
         return {key: _tuples(entry) for key, entry in value.items()}
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        raise ValueError(f"a whole number has more than {_MAX_BITS} bits")
     return tuple(_tuples(entry) for entry in value) if isinstance(value, list) else value
 
 
@@ -331,6 +340,6 @@ def _refusal(origin: str, problem: ValidationError) -> UsageError:
         return UnknownName(f"key in {origin}", where.rpartition(".")[2], model.model_fields)
     if first["type"] == "missing":
         return UsageError(f"{origin}: {where} is missing")
-    if isinstance(first["input"], Mapping):  # settings that do not fit each other
+    if first["type"] == "value_error" and isinstance(first["input"], Mapping):  # settings that do not fit each other
         return UsageError(f"{origin}: {first['msg'].removeprefix('Value error, ')}")
     return UsageError(f"{origin}: {where} is {first['input']!r}; {first['msg']}")

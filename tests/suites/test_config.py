@@ -1,3 +1,4 @@
+import os
 import re
 from pathlib import Path
 
@@ -117,6 +118,17 @@ MISTAKES = {
         ("[model]", "[model", "is not TOML"),
         ("copy = { length = 32 }", "copy = { length = 32 }\ncopy = { length = 16 }", "is not TOML"),
         ("copy = { length = 32 }", "copy = 32", "tasks.copy is 32"),
+        ("steps = 200", f"steps = {'9' * 5000}", "is not TOML"),
+        ("steps = 200", f"steps = 0x{'f' * 5000}", "is not TOML: a whole number has more than 1024 bits"),
+        ("steps = 200", f"steps = {'[' * 5000}{']' * 5000}", "is not TOML"),
+        ("steps = 200", f"steps{'.x' * 5000} = 200", "is not TOML"),
+        ("steps = 200", "steps = { x = 1 }", "training.steps is {'x': 1}"),
+        ("steps = 200", "steps = 99999999999999999999", "training.steps is 9+; .*or equal to 16777216"),
+        ("model_dim = 64", "model_dim = 6400000000", "model.model_dim is 6400000000; .*or equal to 4096"),
+        ("num_layers = 2", "num_layers = 100000", "model.num_layers is 100000; .*or equal to 256"),
+        ("test_sequences = 1024", "test_sequences = 99999999", "evaluation.test_sequences is 99999999"),
+        ("seeds = [42, 43]", "seeds = [9223372036854775808]", "seeds.0 is .*or equal to 9223372036854775807"),
+        ('version = "2026.1"', 'version = ""', "version is ''"),
     ],
     "core": [
         ("decay_steps = 307\n", "", "'warmup-stable-decay' and decay_steps need each other"),
@@ -156,6 +168,13 @@ def test_sizes_need_validation_sequences() -> None:
         parse_suite(f"{text}[tuning]\nseeds = [7]\n", origin="smoke.toml", expected_name="smoke")
 
 
+@pytest.mark.parametrize("table", ["tasks", "mechanisms"])
+def test_an_empty_table_is_named(table: str) -> None:
+    text = re.sub(rf"(?ms)^\[{table}\].*?(?=^\[|\Z)", f"[{table}]\n", SMOKE)
+    with pytest.raises(UsageError, match=rf"smoke\.toml: {table} is {{}}"):
+        parse_suite(text, origin="smoke.toml", expected_name="smoke")
+
+
 @pytest.mark.parametrize(
     ("quick", "message"),
     [
@@ -187,6 +206,9 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="cannot be read"):
         load_suite(str(tmp_path / "binary.toml"))
+    os.mkfifo(tmp_path / "pipe.toml")
+    with pytest.raises(UsageError, match=r"pipe\.toml' is no plain file"):
+        load_suite(str(tmp_path / "pipe.toml"))
 
 
 def test_a_longer_test_has_the_tokens_of_the_training() -> None:
