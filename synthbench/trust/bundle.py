@@ -14,6 +14,7 @@ written outside the folder.
 import gzip
 import hashlib
 import io
+import os
 import re
 import shutil
 import tarfile
@@ -218,9 +219,10 @@ class _Capped(io.RawIOBase):
 
 def _unpack(path: Path, folder: Path) -> None:
     seen: set[str] = set()
+    content = io.BytesIO(_content(path))
     try:
         with (
-            gzip.open(path, "rb") as packed,
+            gzip.open(content, "rb") as packed,
             _Capped(packed) as capped,
             tarfile.open(fileobj=capped, mode="r|") as archive,
         ):
@@ -231,8 +233,8 @@ def _unpack(path: Path, folder: Path) -> None:
                 target = folder / member.name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 # Not extract(filter=...), which Python has from 3.11.4: the member is a plain file with a name of ours.
-                with cast("IO[bytes]", archive.extractfile(member)) as content, target.open("xb") as file:
-                    shutil.copyfileobj(content, file)
+                with cast("IO[bytes]", archive.extractfile(member)) as unpacked, target.open("xb") as file:
+                    shutil.copyfileobj(unpacked, file)
     except StoreError as problem:
         raise StoreError(f"{path} is refused: {problem}") from None
     except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError) as problem:
@@ -268,11 +270,10 @@ def _manifest(folder: Path) -> Manifest | None:
 
 
 def _content(path: Path) -> bytes:
+    """Read a file that a user names, directly or by a link, if it is a plain file of up to ``MAX_BYTES`` bytes."""
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        return read_plain(Path(os.path.realpath(path)), MAX_BYTES)
     except OSError as problem:
         raise StoreError(f"{path} cannot be read: {problem.strerror}") from problem
-    if len(content) > MAX_BYTES:
-        raise StoreError(f"{path} has more than {MAX_BYTES} bytes")
-    return content
+    except ValueError as problem:
+        raise StoreError(f"{path} is refused: {problem}; allowed: a plain file of up to {MAX_BYTES} bytes") from None

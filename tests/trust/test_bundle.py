@@ -213,6 +213,15 @@ def test_a_manifest_that_is_a_pipe_is_refused_and_not_waited_for(store: Store, t
     check_refused(folder, "no plain file")
 
 
+@pytest.mark.parametrize("name", ["pipe.parquet", "pipe.tar.gz"])
+def test_a_pipe_is_refused_and_not_waited_for(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    (tmp_path / f"link-{name}").symlink_to(tmp_path / name)
+
+    for path in (tmp_path / name, tmp_path / f"link-{name}"):
+        check_refused(path, "no plain file; allowed: a plain file of up to")
+
+
 def test_what_holds_no_rows_is_named(tmp_path: Path) -> None:
     (tmp_path / "rows.pkl").write_bytes(b"")
 
