@@ -475,8 +475,12 @@ class Store:
             version = json.loads(read_plain(path, _MAX_JSON_BYTES))["format"]
         except FileNotFoundError:
             raise StoreError(f"no results store at {self.root}: it has no store.json") from None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise StoreError(f"{path} cannot be read: {error!r}") from error
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise StoreError(
+                f"{path} cannot be read as a store's description; allowed: a JSON object with the key 'format'"
+            ) from error
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise StoreError(f"{path} has the format {version!r}; allowed: 1 to {FORMAT}")
         if version > FORMAT:

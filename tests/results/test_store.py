@@ -191,11 +191,11 @@ def test_reading_changes_nothing_on_the_disk(root: Path) -> None:
         (b'{"format": "1"}', "allowed: 1 to 2"),
         (b'{"format": true}', "allowed: 1 to 2"),
         (b'{"format": 0}', "allowed: 1 to 2"),
-        (b"{}", "cannot be read"),
-        (b"[]", "cannot be read"),
-        (b"", "cannot be read"),
-        (b"[" * 100_000, "cannot be read"),
-        (b"\xff\xfe\x00", "cannot be read"),
+        (b"{}", "cannot be read as a store's description"),
+        (b"[]", "cannot be read as a store's description"),
+        (b"", "cannot be read as a store's description"),
+        (b"[" * 100_000, "cannot be read as a store's description"),
+        (b"\xff\xfe\x00", "cannot be read as a store's description"),
     ],
 )
 def test_a_store_json_from_the_future_or_from_nowhere_is_refused(root: Path, text: bytes, message: str) -> None:
