@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,7 @@ class Choice:
         """Return the selected rows, with at least the given columns (None: all columns).
 
         Raises:
-            UnknownName: If a filter such as ``--task`` names a value that no row has.
+            UnknownName: If an option such as ``--task`` names a value that no row has.
         """
         from synthbench.reports.selection import having
         from synthbench.results.schema import to_frame
@@ -66,7 +67,10 @@ class Choice:
         if self.mech:
             frame = having(frame, "mech", selected(frame, "mechanism", self.mech))
         if self.seeds is not None:
+            present = set(frame["seed"])
             frame = frame[frame["seed"].isin(parse_seeds(self.seeds))]
+            if frame.empty:
+                raise UnknownName("seed of a row", self.seeds, map(str, present))
         return rows if len(frame) == len(rows) else rows.take(frame.index.to_numpy())
 
 
@@ -166,6 +170,8 @@ def export_store(
     if out is None and kind == "parquet":
         raise UsageError("Parquet is not text; name a file with --out")
     store = Store.open(results, create=False)
+    if out is not None and Path(os.path.realpath(out)).is_relative_to(os.path.realpath(results)):
+        raise UsageError(f"--out is {str(out)!r}, inside the store that is read; allowed: a file outside {results}")
     content = DUMPS[kind](choice.rows_of(store))
     name_what_is_left_out(store.quarantined)
     if out is None:
