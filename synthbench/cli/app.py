@@ -47,6 +47,12 @@ class Command(TyperCommand):
         if not any(isinstance(parameter, TyperArgument) for parameter in self.params):
             args = spread(args, [name for parameter in self.params if parameter.multiple for name in parameter.opts])
         args = [_current(word) for word in args]
+        for before, word in pairwise(["", *args]):
+            name, equals, value = word.partition("=")
+            if not word or (name.startswith("--") and equals and not value):
+                # Typically an unset variable of the shell; as a path, it would be the current folder.
+                what = name or (before if before.startswith("-") else "an argument")
+                raise UsageError(f"{self.name}: {what} is ''; allowed: any value that is not empty")
         try:
             return super().parse_args(ctx, [*args])
         except _WrongLine as problem:

@@ -65,7 +65,8 @@ def submit(request: Request, target: Path, *, plugin: Path | None = None, packag
         raise UsageError(f"plugin file is called {plugin.name!r}; allowed: lower-case letters, digits, '_' and .py")
     plugins.load(request.plugins)
     terms = (term for text in request.mechanisms for term in split_terms(text))
-    request = replace(request, mechanisms=tuple(registered(term, MECHANISMS.resolve) for term in terms))
+    named = tuple(registered(term, MECHANISMS.resolve) for term in terms)
+    request = replace(request, mechanisms=named or request.mechanisms)
     store = Store.open(request.results, create=False)
     rows = {row["run_id"]: {**row, "verified_by": None} for row in store.table(is_checked=True).to_pylist()}
     device_type = _device_type(request, list(rows.values()))
@@ -120,7 +121,7 @@ def receive(
         ContractError: If a plugin cannot be loaded.
     """
     if (into is None) != (by is None):
-        raise UsageError("a store that takes the rows and who verifies them need each other")
+        raise UsageError("--into, the store that takes the rows, and --by, who verifies them, need each other")
     with opened(path) as (store, manifest):
         if runs_plugin and manifest is not None and manifest.plugin is not None:
             brought = plugins.resolved(str(store.root / "plugin" / manifest.plugin))

@@ -125,7 +125,11 @@ def test_rows_that_broke_the_contract_or_were_shortened_are_not_submitted_and_fa
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"suite": "mine.toml"}, "allowed in a submission"), ({"mechanisms": ("liner",)}, "did you mean 'linear'")],
+    [
+        ({"suite": "mine.toml"}, "allowed in a submission"),
+        ({"mechanisms": ("liner",)}, "did you mean 'linear'"),
+        ({"mechanisms": ("",)}, "no mechanism is named"),
+    ],
 )
 def test_what_cannot_be_submitted_is_refused(
     complete: Request, tmp_path: Path, changes: dict[str, Any], message: str
