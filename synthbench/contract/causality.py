@@ -68,6 +68,7 @@ def describe_leak(
     is_known: Bool[Tensor, "batch length"],
     *,
     is_training: bool,
+    tolerance: float = TOLERANCE,
 ) -> str | None:
     """Describe the largest change among outputs that should have stayed the same, for an error message.
 
@@ -76,6 +77,7 @@ def describe_leak(
         after: Outputs for the altered inputs.
         is_known: True at positions where neither the input nor an earlier input of the sequence was altered.
         is_training: True if the mechanism was in training mode, False if in evaluation mode.
+        tolerance: Largest change, relative to the largest output, that counts as rounding.
 
     Returns:
         The text that follows the mechanism's name, such as ``is not causal: changing ...``. None if all outputs that
@@ -85,10 +87,10 @@ def describe_leak(
     # An output that was not finite before is a fault of another kind; one that is not finite after is a change.
     is_held = is_known & before.isfinite().all(-1)
     changes = ((before - after).abs().amax(-1) / size).where(is_held, 0)
-    if bool((changes <= TOLERANCE).all()):
+    if bool((changes <= tolerance).all()):
         return None
     untouched = changes.where(is_known.all(-1, keepdim=True), 0)
-    if not bool((untouched <= TOLERANCE).all()):  # a leak between sequences need not be one of the future
+    if not bool((untouched <= tolerance).all()):  # a leak between sequences need not be one of the future
         changes = untouched
     place = int(changes.nan_to_num(torch.inf).argmax())
     sequence, position = divmod(place, before.shape[1])

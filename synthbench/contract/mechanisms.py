@@ -14,16 +14,17 @@ A mechanism that refuses float64 or the CPU is checked in float32 or on another 
 import copy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import groupby
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from synthbench.contract.causality import TOLERANCE as FLOAT32_TOLERANCE
 from synthbench.contract.causality import Shape, alterations, describe_leak, shapes_of_main_suite
 from synthbench.contract.causes import cause_of_difference, cause_of_leak, draws_noted, dropouts_of
 from synthbench.contract.checks import Check, CheckWarning, require_all
@@ -51,6 +52,9 @@ The long batch has few sequences, since it takes most of the time if a mechanism
 
 MOST_COMPILED = 2
 """Limit on the shapes at which compiled code is checked; each may take seconds to compile."""
+
+COARSE = 0.1
+"""Tolerance above which a warning says that the checks hardly find a leak."""
 
 AT_ONCE = 4096
 """Limit on tokens per call when altered sequences are checked: storing pairs of tokens takes much memory."""
@@ -217,7 +221,7 @@ def lazy_probe(
             for dtype in (torch.float64, torch.float32):
                 tried = Probe(unit, arguments, Setting(device, dtype), refusal)
                 if not (refusal := _refusal(tried)):
-                    return tried
+                    return replace(tried, setting=tried.setting._replace(inside=_precision_inside(tried)))
         return Probe(unit, arguments, Setting(devices[0], torch.float32), runs=False)
 
     return probe
@@ -248,13 +252,53 @@ def _is_smooth(mechanism: Mechanism, x: Tensor) -> bool:
     """Test if doubling a tiny change of the input doubles the change of the output.
 
     This fails if the mechanism computes in a precision lower than float64, since the change is then rounded away.
+    A change of 0 fails only if tensors in a lower precision are seen, since a layer may round to integers on purpose.
     """
     step = 1e-10 * torch.ones_like(x)
     with without_compilation():
         start, again, once, twice = (mechanism(x + times * step) for times in (0, 0, 1, 2))
     change, left = (twice - start).abs().max(), (twice - 2 * once + start).abs().max()
-    # Random outputs say nothing about the precision; another check reports them.
-    return bool(left <= 0.1 * change + 1e-14 * start.abs().max()) or not torch.equal(start, again)
+    if not torch.equal(start, again):
+        return True  # random outputs say nothing about the precision; another check reports them
+    if not change:
+        return _lowest_precision(mechanism, x) == x.dtype
+    return bool(left <= 0.1 * change + 1e-14 * start.abs().max())
+
+
+class _PrecisionNoted(TorchDispatchMode):
+    """Note the lowest precision of all floating-point tensors that are computed in a ``with`` block."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, lowest: torch.dtype) -> None:
+        super().__init__()
+        self.lowest = lowest
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # True would import torch._dynamo, which takes seconds
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+        out = func(*args, **(kwargs or {}))
+        dtypes = {leaf.dtype for leaf in tree_leaves(out) if isinstance(leaf, Tensor)}
+        floats = [dtype for dtype in dtypes if dtype.is_floating_point]
+        self.lowest = max([self.lowest, *floats], key=lambda dtype: torch.finfo(dtype).eps)
+        return out
+
+
+@torch.no_grad()
+def _lowest_precision(mechanism: Mechanism, x: Tensor) -> torch.dtype:
+    """Return the lowest precision of ``x`` and of the tensors that a mechanism computes from it."""
+    noted = _PrecisionNoted(x.dtype)
+    with suppress(Exception, SystemExit), without_compilation(), noted:  # another check reports what fails
+        mechanism(x.clone())
+    return noted.lowest
+
+
+def _precision_inside(probe: Probe) -> torch.dtype:
+    """Return the lowest precision in which a mechanism computes in training, where its input is float32."""
+    x, single = probe.noise(2, probe.lengths((64,))[0], seed=0).float(), probe.single()
+    return _lowest_precision(single, x)
 
 
 def checks_of(probe: Callable[[], Probe]) -> list[Check]:
@@ -351,8 +395,9 @@ def _check_shape(probe: Probe) -> None:
             torch.autograd.backward(probe.mechanism(x.clone()).sum())
     if probe.refusal:
         raise CheckWarning(
-            f"checked in {probe.setting} with tolerance {probe.setting.tolerance:g}, as it refuses float64: "
+            f"checked in {probe.setting} with tolerance {probe.setting.tolerance:.2g}, as it refuses float64: "
             f"{probe.refusal}"
+            + ("; a smaller leak goes unnoticed, so a pass means little" * (probe.setting.tolerance > COARSE))
         )
 
 
@@ -477,7 +522,9 @@ def _check_as_trained(probe: Probe) -> None:
                 is_later = (torch.arange(x.shape[1]) >= alterations(*x.shape[:2])[:, None]).to(x.device)
                 other = torch.where(is_later[..., None], noise, x)
                 after = probe.forward(other.requires_grad_(is_training), mechanism).detach()
-                leak = describe_leak(before, after, ~is_later, is_training=is_training)
+                leak = describe_leak(
+                    before, after, ~is_later, is_training=is_training, tolerance=probe.setting.tolerance_in_training
+                )
                 if leak is not None:
                     raise ContractError(f"{probe.name} {leak}")
 
@@ -493,7 +540,7 @@ def _check_backward(probe: Probe) -> None:
                 continue
             seen = values.grad.abs().amax(-1) / _size(values.grad)
             for of_what, unseen in (("later inputs", seen[0, cut + 1 :]), ("other sequences", seen[1:])):
-                if not float(unseen.max()) <= FLOAT32_TOLERANCE:
+                if not float(unseen.max()) <= probe.setting.tolerance_in_training:
                     raise ContractError(
                         f"{probe.name} leaks in its backward pass: the outputs of a sequence up to position {cut} give "
                         f"{of_what} a gradient of {float(unseen.max()):.2g} of the largest gradient (length {length}, "

@@ -14,16 +14,23 @@ class Setting(NamedTuple):
 
     device: str = "cpu"
     dtype: torch.dtype = torch.float64
+    inside: torch.dtype = torch.float32
+    """The lowest precision in which the mechanism computes when its input is float32, as in training."""
 
     @property
     def tolerance(self) -> float:
         """Largest change, relative to the largest output, that counts as rounding."""
-        return 1e-7 if self.dtype == torch.float64 else FLOAT32_TOLERANCE
+        return 1e-7 if self.dtype == torch.float64 else self.tolerance_in_training
+
+    @property
+    def tolerance_in_training(self) -> float:
+        """The tolerance for an input in float32, which the mechanism may convert to a lower precision."""
+        return max(FLOAT32_TOLERANCE, 4 * torch.finfo(self.inside).eps)
 
     @property
     def last_bits(self) -> float:
         """Largest relative difference allowed between equal calls; memory addresses can change last bits of sums."""
-        return 1e-12 if self.dtype == torch.float64 else 1e-5
+        return 1e-12 if self.dtype == torch.float64 else max(1e-5, torch.finfo(self.inside).eps)
 
     @property
     def scales(self) -> tuple[float, ...]:
@@ -37,8 +44,9 @@ class Setting(NamedTuple):
         return drawn.to(self.device, self.dtype)
 
     def __str__(self) -> str:
-        """Name precision and device, as in ``float32 on cuda``."""
-        return f"{str(self.dtype).removeprefix('torch.')} on {self.device}"
+        """Name precision and device, as in ``float32 (bfloat16 inside) on cuda``."""
+        inside = "" if self.inside == torch.float32 else f" ({str(self.inside).removeprefix('torch.')} inside)"
+        return f"{str(self.dtype).removeprefix('torch.')}{inside} on {self.device}"
 
 
 DOUBLE = Setting()

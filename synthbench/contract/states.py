@@ -23,9 +23,7 @@ LONGEST = 128
 MARGIN = 8
 """Number of directions beyond the stated size of the state, so that a larger state is noticed."""
 SMALLEST = 1e-7
-"""Singular values below this fraction of the largest are taken as rounding errors."""
-SMALLEST_IN_SINGLE = 1e-4
-"""The limit ``SMALLEST`` for mechanisms that are checked in float32."""
+"""In float64, singular values below this fraction of the largest are taken as rounding errors."""
 
 STREAMED = 37
 """Number of tokens that are read one by one."""
@@ -58,7 +56,7 @@ def numbers_carried(mechanism: Mechanism, past: int, most: int, setting: Setting
         gradients.append(torch.zeros_like(first) if first.grad is None else first.grad)
     mechanism.zero_grad()
     sizes = torch.linalg.svdvals(torch.cat(gradients).flatten(1))
-    smallest = SMALLEST if x.dtype == torch.float64 else SMALLEST_IN_SINGLE
+    smallest = SMALLEST if x.dtype == torch.float64 else setting.tolerance
     return int((sizes > smallest * sizes[0]).sum())
 
 

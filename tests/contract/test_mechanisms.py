@@ -269,6 +269,7 @@ FAULTS = {
     LEAKS["mask-off-by-one"]: (
         "'mask-off-by-one' is not causal: .* from position 1 onwards .* changes the output at position 0 by"
     ),
+    toy("leaks-in-half", lambda _, x: (x + x.mean(-2, keepdim=True)).bfloat16().to(x.dtype)): "is not causal: .* by 0.",
     toy("sees-the-third", see_the_last_at_third): r"from position 8 onwards \(length 33\) .* output at position 2 by",
     # What cannot be trained.
     toy("lazy", lambda one, x: one.l(x), stated(l=lambda *_: nn.LazyLinear(16))): "'l.weight' without a shape",
@@ -304,6 +305,14 @@ WARNED = {
     ),
     toy("single-precision", lambda _, x: x.float()): ("shape", "as it refuses float64: it returns torch.float32"),
     toy("default-zeros", add_default_zeros): ("shape", "float32 on cpu with tolerance 0.0001, as it refuses float64"),
+    toy("in-half", lambda _, x: x.bfloat16().cumsum(-2).to(x.dtype)): (
+        "shape",
+        "float32 (bfloat16 inside) on cpu with tolerance 0.031, as it refuses float64: it computes in a lower precision",
+    ),
+    toy("in-eighth", lambda _, x: x.to(torch.float8_e4m3fn).to(x.dtype)): (
+        "shape",
+        "a smaller leak goes unnoticed, so a pass means little",
+    ),
     toy("rounding", lambda _, x: x.float().cumsum(-2).to(x.dtype)): ("shape", "computes in a lower precision inside"),
 }
 
