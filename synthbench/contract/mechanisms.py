@@ -379,8 +379,9 @@ def _check_shape(probe: Probe) -> None:
                 f"{probe.name} makes, drops or resizes the parameter {changed[0]!r} in its first call; make all "
                 "parameters in the constructor, since the optimiser trains no others"
             )
-        _require_like(probe, x, out)
-        _require_like(probe, x.float(), probe.forward(x.float(), single))
+        for given, got in ((x, out), (x.float(), probe.forward(x.float(), single))):
+            _require_like(probe, given, got)
+            _require_finite(probe, "output", got)
     if len(failures) == len(lengths):
         raise failures[lengths[0]]
     if failures:
@@ -519,6 +520,7 @@ def _check_as_trained(probe: Probe) -> None:
             mechanism.train(is_training)
             with torch.set_grad_enabled(is_training):
                 before = probe.forward(x.clone().requires_grad_(is_training), mechanism).detach()
+                _require_finite(probe, "output", before)
                 is_later = (torch.arange(x.shape[1]) >= alterations(*x.shape[:2])[:, None]).to(x.device)
                 other = torch.where(is_later[..., None], noise, x)
                 after = probe.forward(other.requires_grad_(is_training), mechanism).detach()
@@ -535,9 +537,11 @@ def _check_backward(probe: Probe) -> None:
         for cut in (length // 3, length - 2):
             values = x.clone().requires_grad_()
             out = probe.forward(values, mechanism.train())  # once a cut: compiled code frees its buffers in backward
+            _require_finite(probe, "output", out)
             torch.autograd.backward(out[0, : cut + 1].square().sum())
             if values.grad is None:
                 continue
+            _require_finite(probe, "gradient of the input", values.grad)
             seen = values.grad.abs().amax(-1) / _size(values.grad)
             for of_what, unseen in (("later inputs", seen[0, cut + 1 :]), ("other sequences", seen[1:])):
                 if not float(unseen.max()) <= probe.setting.tolerance_in_training:
@@ -625,7 +629,7 @@ def _check_gradients(probe: Probe) -> None:
             raise ContractError(f"{probe.name} gives the input no gradient; nothing before it could be trained")
         gradients = {name: value.grad for name, value in single.named_parameters() if value.grad is not None}
         for name, gradient in {"the input": x.grad, **gradients}.items():
-            _require_finite(probe, f"gradient of {name}", gradient, scale)
+            _require_finite(probe, f"gradient of {name}", gradient, scale, x.shape[1])
     _remark_on_unused(probe)
 
 
@@ -649,12 +653,13 @@ def _remark_on_unused(probe: Probe) -> None:
         raise CheckWarning(f"{'; '.join(remarks)}; a run counts no parameter that is not used at its length")
 
 
-def _require_finite(probe: Probe, what: str, values: Tensor, scale: float) -> None:
+def _require_finite(probe: Probe, what: str, values: Tensor, scale: float = 1, length: int | None = None) -> None:
     num_bad = int((~values.isfinite()).sum())
     if num_bad:
         raise ContractError(
             f"{probe.name} overflows: {num_bad} of {values.numel()} values of the {what} are not finite "
-            f"for inputs of scale {scale:g} in float32"
+            f"for inputs of scale {scale:g} in {str(values.dtype).removeprefix('torch.')} (length "
+            f"{length or values.shape[1]})"
         )
 
 

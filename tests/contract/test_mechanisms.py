@@ -135,6 +135,11 @@ def refuse_odd_lengths(_: Any, x: Tensor) -> Tensor:
     return x
 
 
+def nothing_beyond(length: int) -> Callable[[Any, Tensor], Tensor]:
+    """Outputs that are NaN for sequences of more than ``length`` tokens."""
+    return lambda one, x: x * one.scale * (torch.nan if x.shape[-2] > length else 1)
+
+
 def see_the_last_at_third(_: Any, x: Tensor) -> Tensor:
     return torch.cat([x[..., :2, :], x[..., 2:3, :] + x[..., -1:, :], x[..., 3:, :]], -2) if x.shape[-2] > 3 else x
 
@@ -364,6 +369,21 @@ def test_every_check_has_a_result() -> None:
     shape, *others = remarks_on(PAIR).values()
     assert shape.startswith("FAILED")
     assert set(others) == {"not tried: "}
+
+
+@pytest.mark.parametrize(
+    ("longest", "fails", "message"),
+    [
+        (200, ["shape"], "12800 of 12800 values of the output are not finite for inputs of scale 1 in float64 (length 400)"),
+        (500, ["as trained", "backward"], "not finite for inputs of scale 1 in float32 (length 1000)"),
+    ],
+)
+def test_outputs_that_are_no_numbers_at_a_length_are_no_leak(longest: int, fails: list[str], message: str) -> None:
+    unit = toy("nan-long", nothing_beyond(longest), stated(scale=constant_scale))
+    remarks = remarks_on(unit)
+
+    assert [check for check, remark in remarks.items() if not remark.startswith("not tried")] == fails
+    assert all(message in remarks[check] for check in fails)
 
 
 def test_a_leak_in_training_alone_fails_no_check_of_evaluation() -> None:
