@@ -430,7 +430,7 @@ def _check_determinism(probe: Probe) -> None:
             plain = _plain_values(trained)  # after the first call, which may store the length for later calls
             second = probe.forward(x, trained)
         for name, value in _tensors(trained).items():
-            if name not in before or not torch.equal(value, before[name]):
+            if name not in before or not _is_same(value, before[name]):
                 raise ContractError(
                     f"{probe.name} changes its own {name!r} in forward; a call must leave the mechanism as it was"
                 )
@@ -636,14 +636,16 @@ def _check_gradients(probe: Probe) -> None:
 def _remark_on_unused(probe: Probe) -> None:
     """Look for parameters on which no output depends, either at all tested lengths or only at short ones.
 
+    This is done in training mode, since evaluation may use merged or stored weights.
+
     Raises:
         CheckWarning: If there are such parameters.
     """
     length, remarks = probe.input().shape[1], []
-    unused = unused_parameters(probe.single(), probe.input().float())
+    unused = unused_parameters(probe.single().train(), probe.input().float())
     for longer in probe.lengths(LENGTHS):
         if unused and longer > length:
-            still = unused_parameters(probe.single(), probe.noise(1, longer, seed=0).float())
+            still = unused_parameters(probe.single().train(), probe.noise(1, longer, seed=0).float())
             if used := [name for name in unused if name not in still]:
                 remarks.append(f"no output depends on {', '.join(used)} at {length} tokens, but at {longer}")
             length, unused = longer, still
@@ -758,7 +760,7 @@ def _refuse_equal_draws(probe: Probe, one: Mechanism, other: Mechanism) -> None:
     others = _tensors(other)
     for name, values in _tensors(one).items():
         is_varied = (values.flatten() != values.flatten()[:1]).any()
-        if is_varied and torch.equal(values, others[name]):
+        if is_varied and _is_same(values, others[name]):
             raise ContractError(
                 f"{probe.name} has the same {name!r} for every seed: it seeds PyTorch's global generator itself, "
                 "which is already seeded from the run's; leave out torch.manual_seed"
@@ -766,7 +768,14 @@ def _refuse_equal_draws(probe: Probe, one: Mechanism, other: Mechanism) -> None:
 
 
 def _tensors(mechanism: Mechanism) -> dict[str, Tensor]:
-    return {**dict(mechanism.named_parameters()), **dict(mechanism.named_buffers())}
+    """Return the parameters and buffers by name; the sparse ones as ordinary (dense) tensors."""
+    tensors = {**dict(mechanism.named_parameters()), **dict(mechanism.named_buffers())}
+    return {name: value if value.layout == torch.strided else value.to_dense() for name, value in tensors.items()}
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    """Test if two tensors have the same shape and values; NaN equals NaN."""
+    return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def _change(before: Tensor, after: Tensor) -> float:

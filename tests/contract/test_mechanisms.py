@@ -135,6 +135,15 @@ def refuse_odd_lengths(_: Any, x: Tensor) -> Tensor:
     return x
 
 
+def guarded_table(one: Any, _generator: torch.Generator) -> nn.Buffer:
+    """Numbers of which the last, NaN, is never read."""
+    return nn.Buffer(torch.tensor([*range(one.model_dim), torch.nan]))
+
+
+def sparse_shift(one: Any, _generator: torch.Generator) -> nn.Buffer:
+    return nn.Buffer(torch.eye(one.model_dim).roll(1, 0).to_sparse())
+
+
 def nothing_beyond(length: int) -> Callable[[Any, Tensor], Tensor]:
     """Outputs that are NaN for sequences of more than ``length`` tokens."""
     return lambda one, x: x * one.scale * (torch.nan if x.shape[-2] > length else 1)
@@ -219,6 +228,9 @@ CORRECT = [
         "draws-and-constants", lambda one, x: one.first(one.scale * x), stated(scale=constant_scale, first=linear_layer)
     ),
     toy("sound-zero-out", lambda one, x: one.out(one.v(x).cumsum(-2)), stated(v=linear_layer, out=zero_layer)),
+    toy("nan-unread", lambda one, x: x * one.table[:-1], stated(table=guarded_table)),
+    toy("sparse", lambda one, x: (one.mix @ x.flatten(0, -2).mT).mT.reshape(x.shape), stated(mix=sparse_shift)),
+    toy("merged", lambda one, x: x * (one.w if one.training else one.w.detach()), stated(w=constant_scale)),
     toy("checkpoint", through_checkpoint, stated(linear=linear_layer)),
 ]
 FAULTS = {
