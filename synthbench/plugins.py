@@ -17,6 +17,7 @@ import importlib.metadata
 import inspect
 import os
 import re
+import signal
 import sys
 import tomllib
 from collections.abc import Collection, Sequence
@@ -72,7 +73,8 @@ class Offer:
             raise ContractError(f"{self.name!r} is broken: {self.fault}")
         try:
             found = importlib.metadata.EntryPoint(self.name, self.value, "").load()
-        except (Exception, SystemExit) as problem:  # foreign code may raise anything
+        except BaseException as problem:
+            raise_interrupt(problem)
             raise ContractError(f"{self.name!r} is broken: {reason(problem)}") from problem
         return vars(found).get(STANDS_FOR, found) if isinstance(found, type) else found
 
@@ -108,6 +110,15 @@ def reason(problem: BaseException) -> str:
     """Describe an exception in one line, its type first."""
     text = " ".join(str(problem).split())
     return f"{type(problem).__name__}: {text}"[:300] if text else type(problem).__name__
+
+
+def raise_interrupt(problem: BaseException) -> None:
+    """Raise a ``KeyboardInterrupt`` again if it may come from the user, since foreign code may raise anything else.
+
+    In a process that ignores Ctrl-C, only foreign code can raise it.
+    """
+    if isinstance(problem, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        raise problem
 
 
 def _entry_points(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
@@ -310,8 +321,9 @@ def _load_file(path: Path) -> str:
     except UsageError:
         del sys.modules[name]
         raise
-    except (Exception, SystemExit) as problem:  # foreign code may raise anything
+    except BaseException as problem:
         del sys.modules[name]
+        raise_interrupt(problem)
         raise ContractError(f"plugin {os.fspath(path)!r} is broken: {_located(problem, path)}") from problem
     _loaded[name] = digest
     return name
@@ -322,7 +334,8 @@ def _load_module(name: str) -> str:
         importlib.import_module(name)
     except UsageError:
         raise
-    except (Exception, SystemExit) as problem:
+    except BaseException as problem:
+        raise_interrupt(problem)
         if isinstance(problem, ModuleNotFoundError) and f"{name}.".startswith(f"{problem.name}."):
             raise UsageError(f"no module {name!r} for a plugin; allowed: one that Python finds, or a file") from None
         raise ContractError(f"plugin {name!r} is broken: {reason(problem)}") from problem

@@ -212,7 +212,9 @@ def _checks_of_kind(component: Component, unit: type[Any], devices: Devices) -> 
         return [
             *of_mechanisms.checks_of(probe),
             tokens._replace(
-                make=lambda: _check_tokens(component.name, arguments, "attention_only", "learned", probe().setting)
+                make=lambda: _check_tokens(
+                    component.name, probe().arguments, "attention_only", "learned", probe().setting
+                )
             ),
         ]
     term = term_of(unit, arguments)

@@ -90,17 +90,13 @@ class IsolatedProcess:
     def _call(self, what: str, loaded: Sequence[str], function: Callable[..., T], *arguments: Any) -> T:
         """Call a function in one of the separate processes, after loading the plugins ``loaded`` there."""
         require_guarded_main()
-        future = self._pool.schedule(_loaded, args=[loaded, function, *arguments], timeout=self._timeout_s)
+        future = self._pool.schedule(_loaded, args=[what, loaded, function, *arguments], timeout=self._timeout_s)
         try:
             result: T = future.result()
         except AttemptTimeout:
             raise ContractError(f"{what} hangs: its process was ended after {self._timeout_s:g} s") from None
         except ProcessExpired as problem:
             raise ContractError(f"{what} ends the process that it runs in, with {exit_of(problem.exitcode)}") from None
-        except SynthbenchError:
-            raise
-        except (Exception, SystemExit) as problem:
-            raise ContractError(f"{what}: {type(problem).__name__}: {problem}") from problem
         return result
 
 
@@ -110,9 +106,13 @@ def _initialise() -> None:
     importlib.import_module("synthbench.contract.components")  # before the code of a plugin could change it
 
 
-def _loaded(names: Sequence[str], function: Callable[..., T], *arguments: Any) -> T:
+def _loaded(what: str, names: Sequence[str], function: Callable[..., T], *arguments: Any) -> T:
     try:
         plugins.load(names)
         return function(*arguments)
+    except SynthbenchError:
+        raise
+    except BaseException as problem:  # as text, since another process may be unable to load the exception
+        raise ContractError(f"{what}: {type(problem).__name__}: {problem}") from None
     finally:
         end_children()

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from itertools import groupby
+from itertools import groupby, product
 from typing import Any, NoReturn
 
 import torch
@@ -37,6 +37,7 @@ from synthbench.mechanisms._module import without_compilation
 from synthbench.mechanisms._parameters import perturb, unused_parameters
 from synthbench.options import MAIN_SUITE
 from synthbench.plugins import described
+from synthbench.suites import load_suite
 
 SHAPE: Mapping[str, Any] = {"model_dim": 16, "num_heads": 2, "max_length": 512}
 """Default sizes of the surrounding model; arguments replace them."""
@@ -164,12 +165,14 @@ class Probe:
     def _built(self, unit: type[Mechanism], seed: int, around: Mapping[str, Any]) -> Mechanism:
         generator = torch.Generator().manual_seed(seed)
         torch.set_default_dtype(torch.float32)  # an earlier call may have changed it
+        given = {**SHAPE, **around, **self.arguments}
         try:
-            built = unit(generator=generator, **{**SHAPE, **around, **self.arguments})
+            built = unit(generator=generator, **given)
         except SynthbenchError:
             raise
         except (Exception, SystemExit) as error:
-            raise ContractError(f"{self.name} cannot be built: {described(error, self.unit)}") from error
+            sizes = f"(width {given['model_dim']}, {given['num_heads']} heads)"
+            raise ContractError(f"{self.name} cannot be built {sizes}: {described(error, self.unit)}") from error
         _require_float32_parameters(self.name, built)
         return built
 
@@ -201,7 +204,8 @@ def lazy_probe(
 ) -> Callable[[], Probe]:
     """Make a function that returns a :class:`Probe` on the first device and in the first precision that work.
 
-    These are found at the function's first call. On each device, float64 is tried before float32.
+    These are found at the function's first call. On each device, float64 is tried before float32. A mechanism that
+    fails at the small default sizes, for example because it needs wider heads, is checked at those of the main suite.
 
     Args:
         unit: The mechanism's class, registered or not.
@@ -212,17 +216,24 @@ def lazy_probe(
         UsageError: If an argument is not allowed.
         ContractError: If the mechanism cannot be built.
     """
-    Probe(unit, arguments).build()
+    model = load_suite(MAIN_SUITE).model
+    larger = {"model_dim": model.model_dim, "num_heads": model.num_heads, **arguments}
+    sizes = [arguments, larger]
+    try:
+        Probe(unit, arguments).build()
+    except ContractError:
+        Probe(unit, larger).build()
+        sizes = [larger]
 
     @cache
     def probe() -> Probe:
-        for device in devices:
+        for given, device in product(sizes, devices):
             refusal = ""
             for dtype in (torch.float64, torch.float32):
-                tried = Probe(unit, arguments, Setting(device, dtype), refusal)
+                tried = Probe(unit, given, Setting(device, dtype), refusal)
                 if not (refusal := _refusal(tried)):
                     return replace(tried, setting=tried.setting._replace(inside=_precision_inside(tried)))
-        return Probe(unit, arguments, Setting(devices[0], torch.float32), runs=False)
+        return Probe(unit, sizes[0], Setting(devices[0], torch.float32), runs=False)
 
     return probe
 
@@ -278,7 +289,7 @@ class _PrecisionNoted(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # True would import torch._dynamo, which takes seconds
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         dtypes = {leaf.dtype for leaf in tree_leaves(out) if isinstance(leaf, Tensor)}
         floats = [dtype for dtype in dtypes if dtype.is_floating_point]
@@ -343,7 +354,7 @@ def checks_of(probe: Callable[[], Probe]) -> list[Check]:
             "token by token, outputs must be the same, and the state must have state_elements numbers",
             lambda probe: check_stream(probe.mechanism, probe.setting),
         ),
-        check("copies", "deepcopy and state_dict must reproduce the outputs", _check_copies),
+        check("copies", "deepcopy and state_dict must reproduce the outputs, also after training", _check_copies),
         check("seed", "the generator must decide all random draws", _check_seed),
     ]
 
@@ -737,6 +748,24 @@ def _check_copies(probe: Probe) -> None:
             raise ContractError(
                 f"{probe.name} does not survive {how}: the copy's outputs differ by "
                 f"{_change(expected, out):.2g} of their size; random features must be buffers"
+            )
+    _require_no_stale_values(probe, x)
+
+
+def _require_no_stale_values(probe: Probe, x: Tensor) -> None:
+    """Change the parameters of a mechanism that was called before, and compare it with a new copy."""
+    used, fresh = probe.build(), probe.build(seed=1).train()
+    for mode in (False, True):
+        probe.forward(x, used.train(mode))
+    perturb(used)  # in training mode, as by a step of the optimiser
+    fresh.load_state_dict(used.state_dict())
+    for mode in (True, False):
+        change = _change(probe.forward(x, fresh.train(mode)), probe.forward(x, used.train(mode)))
+        if not change <= probe.setting.last_bits:
+            raise ContractError(
+                f"{probe.name} keeps results of old parameters: after a call and a change of its parameters, its "
+                f"outputs differ by {change:.2g} of their size from those of a new copy with the same values, in "
+                f"{'training' if mode else 'evaluation'} mode; compute anew what depends on parameters"
             )
 
 

@@ -96,7 +96,7 @@ def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construc
         if is_keyword and name in supplied:
             fields[name] = supplied[name]
         elif default is parameter.empty and parameter.kind not in VARIADIC:
-            raise _unknown(module, owner, name)
+            raise _unknown(module, owner, parameter)
         elif is_keyword and name not in taken and (option := _option(module, default, hints.get(name))):
             fields[name] = name
             options[name] = option
@@ -287,10 +287,11 @@ def refusal(module: type[nn.Module], reason: str, problem: TypeError | None = No
     )
 
 
-def _unknown(module: type[nn.Module], owner: type, name: str) -> UsageError:
-    nearest = get_close_matches(name, (*SUPPLIED, *IF_REQUIRED), n=1)
+def _unknown(module: type[nn.Module], owner: type, parameter: inspect.Parameter) -> UsageError:
+    name, known = parameter.name, (*SUPPLIED, *IF_REQUIRED)
+    nearest = get_close_matches(name, known, n=1)
     whose = "" if owner is module else f", that of {owner.__name__},"
-    return UsageError(
-        refusal(module, f"its constructor{whose} requires {name!r}")
-        + (f"; did you mean {nearest[0]!r}?" if nearest else "; give every other parameter a default")
-    )
+    hint = f"did you mean {nearest[0]!r}?" if nearest else "give every other parameter a default"
+    if name in known and parameter.kind is parameter.POSITIONAL_ONLY:
+        hint = f"{name!r} is positional-only: remove the '/' after it"
+    return UsageError(f"{refusal(module, f'its constructor{whose} requires {name!r}')}; {hint}")

@@ -172,6 +172,18 @@ def fail_to_build(_: Any, generator: torch.Generator | None) -> None:
     raise OSError("no weights" if generator else "no generator")
 
 
+def refuse_narrow(one: Any, _: Any) -> None:
+    if one.model_dim < 32:
+        raise ValueError("width must be at least 32")
+
+
+def store_for_evaluation(one: Any, x: Tensor) -> Tensor:
+    """The first scale that evaluation uses is kept for good."""
+    if not one.training:
+        one.stored = getattr(one, "stored", one.scale.detach().clone())
+    return x * (one.scale if one.training else one.stored)
+
+
 def leave(_: Any, x: Tensor) -> Tensor:
     raise SystemExit(1 if x.ndim else 0)
 
@@ -231,6 +243,8 @@ CORRECT = [
     toy("nan-unread", lambda one, x: x * one.table[:-1], stated(table=guarded_table)),
     toy("sparse", lambda one, x: (one.mix @ x.flatten(0, -2).mT).mT.reshape(x.shape), stated(mix=sparse_shift)),
     toy("merged", lambda one, x: x * (one.w if one.training else one.w.detach()), stated(w=constant_scale)),
+    toy("wide-built", softmax_of(0), refuse_narrow),
+    toy("wide-called", lambda one, x: refuse_narrow(one, x) or x.cumsum(-2)),
     toy("checkpoint", through_checkpoint, stated(linear=linear_layer)),
 ]
 FAULTS = {
@@ -266,6 +280,9 @@ FAULTS = {
     toy("elsewhere", lambda _, x: x.to("meta")): "on meta; shape, dtype and device must be kept",
     PAIR: "returns tuple; allowed: a tensor like its input",
     toy("in-place", lambda _, x: x.mul_(0.5)): "changes its input in place, by 0.5 of its size",
+    toy("stale", store_for_evaluation, stated(scale=constant_scale)): (
+        r"keeps results of old parameters: .* its outputs differ by 0.\d+ of their size .* in evaluation mode"
+    ),
     toy("unseeded", lambda one, x: one.scale * x, stated(scale=unseeded_scale)): (
         "gives outputs .* of their size apart; it draws from Python's random and numpy.random"
     ),
@@ -273,7 +290,9 @@ FAULTS = {
         "has the same 'second.weight' for every seed: it seeds PyTorch's global generator itself"
     ),
     Unstorable: r"(?s)cannot load its own state_dict: RuntimeError: .* \(test_mechanisms.py:\d+\)",
-    toy("unbuildable", softmax_of(0), fail_to_build): "'unbuildable' cannot be built: OSError: no weights",
+    toy("unbuildable", softmax_of(0), fail_to_build): (
+        r"'unbuildable' cannot be built \(width 48, 4 heads\): OSError: no weights"
+    ),
     toy("exiting", leave): "SystemExit: 1",
     toy("wrong-last", softmax_of(0), forward_last=lambda one, x: one(x)[..., :1, :]): (
         "has a forward_last that differs from the last output of forward"
@@ -324,7 +343,7 @@ WARNED = {
     toy("default-zeros", add_default_zeros): ("shape", "float32 on cpu with tolerance 0.0001, as it refuses float64"),
     toy("in-half", lambda _, x: x.bfloat16().cumsum(-2).to(x.dtype)): (
         "shape",
-        "float32 (bfloat16 inside) on cpu with tolerance 0.031, as it refuses float64: it computes in a lower precision",
+        "float32 (bfloat16 inside) on cpu with tolerance 0.031, as it refuses float64: it computes in a lower",
     ),
     toy("in-eighth", lambda _, x: x.to(torch.float8_e4m3fn).to(x.dtype)): (
         "shape",
@@ -386,7 +405,11 @@ def test_every_check_has_a_result() -> None:
 @pytest.mark.parametrize(
     ("longest", "fails", "message"),
     [
-        (200, ["shape"], "12800 of 12800 values of the output are not finite for inputs of scale 1 in float64 (length 400)"),
+        (
+            200,
+            ["shape"],
+            "12800 of 12800 values of the output are not finite for inputs of scale 1 in float64 (length 400)",
+        ),
         (500, ["as trained", "backward"], "not finite for inputs of scale 1 in float32 (length 1000)"),
     ],
 )

@@ -134,7 +134,7 @@ def test_every_size_is_supplied_under_each_of_its_names() -> None:
     [
         ("window: int", "requires 'window'; supplied by name: width, dim, .*; give every other parameter a default"),
         ("d_modl: int", "requires 'd_modl'; .*; did you mean 'd_model'?"),
-        ("width: int, /", "requires 'width'"),
+        ("width: int, /", "requires 'width'; .*; 'width' is positional-only: remove the '/' after it"),
     ],
 )
 def test_what_cannot_be_supplied_is_named(parameter: str, message: str) -> None:

@@ -99,15 +99,22 @@ def test_what_hangs_or_dies_while_it_is_examined_breaks_its_contract() -> None:
 
 
 def test_what_cannot_be_built_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ContractError, match="'cannot-be-built' cannot be built: OSError: no weights"):
+    with pytest.raises(ContractError, match=r"'cannot-be-built' cannot be built \(.*\): OSError: no weights"):
         run(request(tmp_path / "results", "cannot-be-built", "sound"))
     assert not (tmp_path / "results").exists()
 
 
-def test_a_file_that_ends_its_process_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import os\nos._exit(0)\n", "ends the process that it runs in, with exit code 0"),  # as if all were well
+        ("\nraise KeyboardInterrupt", r"is broken: KeyboardInterrupt \(line 2\)"),  # as if the user had typed Ctrl-C
+    ],
+)
+def test_a_file_that_ends_its_process_is_refused(text: str, message: str, tmp_path: Path) -> None:
     """Of two files, the right one is blamed."""
-    (tmp_path / "deadly.py").write_text("import os\nos._exit(0)\n")  # as if all were well
-    with pytest.raises(ContractError, match=r"deadly.py' ends the process that it runs in, with exit code 0"):
+    (tmp_path / "deadly.py").write_text(text)
+    with pytest.raises(ContractError, match=f"deadly.py' {message}"):
         run(request(tmp_path / "results", "softmax", plugins=(FAULTS, str(tmp_path / "deadly.py"))))
 
 
