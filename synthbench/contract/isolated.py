@@ -112,7 +112,7 @@ def _loaded(what: str, names: Sequence[str], function: Callable[..., T], *argume
         return function(*arguments)
     except SynthbenchError:
         raise
-    except BaseException as problem:  # as text, since another process may be unable to load the exception
+    except BaseException as problem:  # noqa: BLE001 - as text, since another process may be unable to load it
         raise ContractError(f"{what}: {type(problem).__name__}: {problem}") from None
     finally:
         end_children()

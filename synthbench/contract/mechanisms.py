@@ -282,7 +282,7 @@ class _PrecisionNoted(TorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(self, lowest: torch.dtype) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.lowest = lowest
 
     @classmethod
