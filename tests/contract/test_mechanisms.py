@@ -177,11 +177,17 @@ def refuse_narrow(one: Any, _: Any) -> None:
         raise ValueError("width must be at least 32")
 
 
+def sum_if_wide(one: Any, x: Tensor) -> Tensor:
+    refuse_narrow(one, x)
+    return x.cumsum(-2)
+
+
 def store_for_evaluation(one: Any, x: Tensor) -> Tensor:
     """The first scale that evaluation uses is kept for good."""
     if not one.training:
         one.stored = getattr(one, "stored", one.scale.detach().clone())
-    return x * (one.scale if one.training else one.stored)
+    scale: Tensor = one.scale if one.training else one.stored
+    return x * scale
 
 
 def leave(_: Any, x: Tensor) -> Tensor:
@@ -244,7 +250,7 @@ CORRECT = [
     toy("sparse", lambda one, x: (one.mix @ x.flatten(0, -2).mT).mT.reshape(x.shape), stated(mix=sparse_shift)),
     toy("merged", lambda one, x: x * (one.w if one.training else one.w.detach()), stated(w=constant_scale)),
     toy("wide-built", softmax_of(0), refuse_narrow),
-    toy("wide-called", lambda one, x: refuse_narrow(one, x) or x.cumsum(-2)),
+    toy("wide-called", sum_if_wide),
     toy("checkpoint", through_checkpoint, stated(linear=linear_layer)),
 ]
 FAULTS = {
