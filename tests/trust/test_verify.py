@@ -319,7 +319,7 @@ def matched(match: object) -> Callable[[Row], Row]:
         (configured(lambda config: config["task_args"].update(length=10**9)), "config_json has another task_args"),
         (configured(lambda config: config["model"].update(model_dim=10**6)), "config_json has another model"),
         (configured(lambda config: config["training"].update(steps=10**9)), "config_json has another training"),
-        (configured(lambda config: config["evaluation"].update(test_sequences=10**9)), "json has another evaluation"),
+        (configured(lambda config: config["evaluation"].update(test_sequences=10**6)), "json has another evaluation"),
         # A match that is none.
         (matched("params=10 of linear"), "match is 'params=10 of linear': it has .* parameters, not 10 within 5%"),
         (matched("state=-1 of linear"), "match is 'state=-1 of linear': .* whole number from 1"),

@@ -31,8 +31,8 @@ class GrammarNextToken(Task):
     written by one of two rules, N → N or N → N M. Its parts are one level lower, and N and n determine M. Constituents
     of level 0 are tokens, and constituents of level ``depth`` are words. In the example, the first token, 5, says that
     words have two levels. On level 1, M is 2 for N = 1 and 0 for N = 2. On level 2, M is 0 for N = 1 and 2 for N = 2.
-    The words ((1 2) (0)) and ((2) (2 0)) follow; the last target begins a third word. With ``num_symbols=4`` and
-    ``depth=2``::
+    The words ((1 2) (0)) and ((2) (2 0)) follow; the last target begins a third word.
+    With ``num_symbols=4`` and ``depth=2``::
 
         inputs    5 1 2 0 2 2 0
         targets   1 2 0 2 2 0 3
