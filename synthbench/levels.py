@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import count
 from typing import NamedTuple
 
 LADDER_SCORE = "height over rungs"
@@ -41,11 +42,13 @@ def levels_in(metrics: Mapping[str, float | None]) -> list[LevelScore]:
     >>> levels_in({"rung1.load": 2.0, "rung1.score": 0.75, "rung1.base": 0.5, "rung1.ceiling": 1.0})[0].skill
     0.5
     """
-    levels: list[LevelScore] = []
-    while (names := _names_of(len(levels) + 1))[0] in metrics:
-        values = [metrics.get(name) for name in names]
-        levels.append(LevelScore(*[math.nan if value is None else float(value) for value in values]))
-    return levels
+    found = [[metrics.get(name) for name in _names_of(number + 1)] for number in range(num_levels_in(metrics))]
+    return [LevelScore(*[math.nan if value is None else float(value) for value in values]) for values in found]
+
+
+def num_levels_in(metrics: Mapping[str, float | None]) -> int:
+    """Count the levels whose results are in the metrics of a row."""
+    return next(number for number in count() if _names_of(number + 1)[0] not in metrics)
 
 
 @cache

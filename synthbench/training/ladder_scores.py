@@ -16,9 +16,9 @@ import pandas as pd
 
 from synthbench.canonical import canonical_json
 from synthbench.errors import UsageError
-from synthbench.levels import LADDER_SCORE, LevelScore, ladder_score, levels_in, metrics_of_levels
+from synthbench.levels import LADDER_SCORE, LevelScore, ladder_score, levels_in, num_levels_in
 from synthbench.registry import version_of
-from synthbench.tasks import TASKS, Level, LevelBounds, committed_bounds, floor_and_ceiling
+from synthbench.tasks import TASKS, Level, committed_bounds, floor_and_ceiling
 from synthbench.training.ladder import FACTORS_BEYOND, beyond, own_levels
 
 USED = ["status", "metric_name", "task", "task_version", "task_args", "metrics", "score", "skill"]
@@ -32,21 +32,20 @@ def with_committed_baselines(row: Mapping[Any, Any]) -> dict[str, Any]:
     levels, its task comes from a plugin, or the task's installed version differs from the row's.
     """
     has_levels = row["status"] == "ok" and row["metric_name"].endswith(LADDER_SCORE)
-    trained, bounds = _levels_of(row["task"], row["task_version"], row["task_args"]) if has_levels else ([], [])
+    settings = (row["task"], row["task_version"], row["task_args"])
+    bounds = _bounds_of(*settings) if has_levels else {}
     metrics = json.loads(row["metrics"]) if bounds else {}
-    then = levels_in(metrics)
-    if len(then) != len(bounds) or not then:
+    if not bounds or num_levels_in(metrics) != len(bounds) // 2:
         return dict(row)
-    levels = [LevelScore(level.load, level.score, of.base, of.ceiling) for level, of in zip(then, bounds, strict=True)]
-    again: dict[str, float | None] = {}
+    present = dict[str, float | None](bounds)
     for factor in FACTORS_BEYOND:
         # The load in the row shows which level it was tested on; a new search would draw samples of all levels.
-        if level := _committed_beyond(trained[-1], factor, metrics.get(f"x{factor}.load")):
-            again |= _metrics_beyond(factor, level, metrics.get(f"x{factor}.score"))
-    if levels == then and again.items() <= metrics.items():
+        if level := _committed_beyond(*settings, factor, metrics.get(f"x{factor}.load")):
+            present |= _metrics_beyond(factor, level, metrics.get(f"x{factor}.score"))
+    if present.items() <= metrics.items():
         return dict(row)
-    metrics |= metrics_of_levels(levels) | again
-    share = ladder_score(levels)
+    metrics |= present
+    share = ladder_score(levels_in(metrics))
     return {**row, "metrics": canonical_json(metrics), "score": share, "skill": share}
 
 
@@ -108,8 +107,9 @@ def _bounds_beyond(level: Level) -> tuple[float, float]:
 
 
 @lru_cache(maxsize=4096)
-def _committed_beyond(longest: Level, factor: int, load: float | None) -> Level | None:
+def _committed_beyond(task: str, version: str, arguments: str, factor: int, load: float | None) -> Level | None:
     """Find the level with the given load and ``factor`` times the longest length; None if it has no stored baseline."""
+    longest = _levels_of(task, version, arguments)[-1]
     own = own_levels(type(longest.task), factor * longest.length) if load else ()
     return next((level for level in own if level.load == load and committed_bounds(level) is not None), None)
 
@@ -118,20 +118,26 @@ _tests_beyond = lru_cache(maxsize=4096)(beyond)
 
 
 @lru_cache(maxsize=4096)
-def _levels_of(task: str, version: str, arguments: str) -> tuple[list[Level], list[LevelBounds]]:
-    """Rebuild the levels that a row names, and look up their baselines and ceilings in this version of the package.
-
-    Both lists are empty unless the task is built in and of the installed version, and the package has a baseline
-    and a ceiling for every level.
-    """
+def _levels_of(task: str, version: str, arguments: str) -> list[Level]:
+    """Rebuild the levels that a row names; the list is empty unless the task is built in, of the installed version."""
     if task not in TASKS or not TASKS.is_built_in(task) or version_of(TASKS[task]) != version:
-        return [], []
+        return []
     try:
-        levels = [
+        return [
             Level(TASKS[task](**level["task"]), level["length"], level["load"], level["first_new"])
             for level in json.loads(arguments)["rungs"]
         ]
     except (KeyError, TypeError, UsageError):  # a store may come from anyone
-        return [], []
-    found = [bounds for level in levels if (bounds := committed_bounds(level)) is not None]
-    return (levels, found) if len(found) == len(levels) else ([], [])
+        return []
+
+
+@lru_cache(maxsize=4096)
+def _bounds_of(task: str, version: str, arguments: str) -> dict[str, float]:
+    """Look up the baseline and the ceiling of every level that a row names, as metrics; empty if any level has none."""
+    found = [committed_bounds(level) for level in _levels_of(task, version, arguments)]
+    return {
+        f"rung{number}.{field}": value
+        for number, bounds in enumerate(found, start=1)
+        if bounds is not None and None not in found
+        for field, value in (("base", bounds.base), ("ceiling", bounds.ceiling))
+    }

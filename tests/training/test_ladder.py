@@ -138,7 +138,7 @@ def higher_baselines(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         found = bound.ceiling - (bound.ceiling - bound.base) / 3
         entries[_recorded.level_key(level)] = {**entry, "bases": {**entry["bases"], "found later": found}}
     monkeypatch.setattr(_recorded, "entries", lambda: entries)
-    cached = (level_bounds, ladder_scores._levels_of)
+    cached = (level_bounds, ladder_scores._levels_of, ladder_scores._bounds_of)
     for function in cached:
         function.cache_clear()
     yield
