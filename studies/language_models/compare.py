@@ -204,10 +204,11 @@ def sentence() -> str:
         "Do recall scores predict the recall of language models? We committed an analysis plan to this repository, "
         "then read the recall of language models in published tables. "
         f"In {now['concordant']:g} of {now['pairs']:.0f} pairs of language models, the model with the higher published "
-        f"recall uses the mechanism with the higher score here (p {now['p']:.2f}). "
+        f"recall uses the mechanism with the higher score here (p {now['p']:.2f}, "
+        "by permuting scores among mechanisms). "
         "Scores credit only accuracy above that of shortcut rules, which do not solve the task. "
-        "Some of these rules were found after the plan was made. With the earlier rules only, the higher recall goes "
-        f"with the higher score in {then['concordant']:g} of {then['pairs']:.0f} pairs (p {then['p']:.2f}). "
+        "Some of these rules were found after the plan was made. With only the rules known then, the higher recall "
+        f"goes with the higher score in {then['concordant']:g} of {then['pairs']:.0f} pairs (p {then['p']:.2f}). "
         "[Details](studies/language_models/README.md)."
     )
 

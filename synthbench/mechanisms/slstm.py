@@ -134,7 +134,7 @@ class Slstm(Mechanism):
         return hidden.permute(1, 3, 0, 2, 4).reshape(x.shape)
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers in the output h, the cell c / n, log n, and the convolution's past inputs."""
+        """Count the numbers in the state: output h, cell c divided by n, log n, and past inputs of the convolution."""
         return 3 * self.model_dim + kept_by_convolution(self.conv, self.model_dim, length)
 
 

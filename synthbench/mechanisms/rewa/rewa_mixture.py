@@ -64,7 +64,7 @@ class RewaMixture(WitnessAttention):
         return total
 
     def expert_scores(self, geometry: str, q: Queries, k: Keys) -> PairScores:
-        """Compute minus the distance of every query and key in one geometry, divided by that geometry's temperature."""
+        """Compute the negative distance between each query and each key in one geometry, divided by its temperature."""
         temperature: Tensor = self.temperatures[geometry]()
         return -self.witnesses.distance(geometry, q, k) / temperature
 

@@ -32,7 +32,7 @@ def best_first(report: Report) -> list[MechanismFacts]:
 
 
 def looks_of(report: Report) -> dict[str, Look]:
-    """Return line styles by label for the best mechanisms, one per colour; all figures of a report share them."""
+    """Give each of the best mechanisms a colour and line style, by label; all figures of a report share them."""
     best = best_first(report)[: len(COLOURS)]
     return looks([mechanism.label for mechanism in report.cells.mechanisms if mechanism in best])
 
