@@ -37,7 +37,7 @@ class Induction(Task):
     vocabulary: int = option(64, "number of tokens", low=2, high=65536)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform tokens; replace the last but one by a copy of a random token of the first half, not the first."""
+        """Draw uniform tokens; the last but one becomes a copy of a random token of the first half, not its first."""
         rows = np.arange(batch_size)
         inputs = rng.integers(self.vocabulary, size=(batch_size, length))
         trigger = rng.integers(1, length // 2, size=batch_size)
