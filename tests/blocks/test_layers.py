@@ -86,17 +86,17 @@ def test_what_is_no_number_of_layers_is_refused(value: str) -> None:
         cell_of("softmax", f"attention_only:layers={value}").identity  # noqa: B018 - it is made when it is asked for
 
 
-def test_a_row_says_how_many_layers_its_model_had(tmp_path: Path) -> None:
+def test_a_row_of_a_hybrid_says_how_many_layers_it_had_and_is_made_again_to_the_last_bit(tmp_path: Path) -> None:
     request = Request(
-        suite="smoke", tasks=("copy:length=8",), mechanisms=("linear",), seeds=(0,), block="attention_only:layers=3",
-        steps=3, limit=8, device="cpu", results=tmp_path, executor="inline",
+        suite="smoke", tasks=("copy:length=8",), mechanisms=("gla+softmax",), block="attention_only:layers=3",
+        seeds=(0,), steps=3, limit=8, device="cpu", results=tmp_path, executor="inline",
     )  # fmt: skip
     run(request)
     store = Store.open(tmp_path, create=False)
     verification = verify(store, Sampling(fraction=1.0, device="cpu", workers=0))
     (row,) = store.table().to_pylist()
 
-    assert (row["block"], row["n_layers"]) == ("attention_only:layers=3", 3)
+    assert (row["mech"], row["block"], row["n_layers"]) == ("gla+softmax", "attention_only:layers=3", 3)
     assert (verification.ok, [rerun.verdict for rerun in verification.reruns]) == (True, ["bitwise"])
     assert replan.check([{**row, "n_layers": 2}]).faults == [(row["run_id"], "n_layers is 2; the plan says 3")]
 

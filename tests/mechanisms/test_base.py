@@ -1,14 +1,10 @@
-from typing import ClassVar, cast
+from typing import Any, cast
 
 import pytest
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from synthbench.errors import UsageError
-from synthbench.forms import scores
-from synthbench.mechanisms import MECHANISMS, FeatureAttention, ScoreAttention
-from synthbench.mechanisms.base import Attention, Side
+from synthbench.mechanisms import MECHANISMS, Attention
 from synthbench.options import coerce, options_of
 from synthbench.sources import bibtex
 from tests.mechanisms.loops import built
@@ -38,27 +34,33 @@ def test_a_option_outside_its_range_is_refused(name: str) -> None:
                 MECHANISMS[name](**{declared.name: wrong})
 
 
-def test_heads_must_divide_the_width() -> None:
-    for num_heads in (3, 0, 128):
-        with pytest.raises(UsageError, match=f"num_heads is {num_heads}; allowed: a divisor of the width 64"):
-            MECHANISMS["linear"](num_heads=num_heads)
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    *[("linear", {"num_heads": n}, f"num_heads is {n}; allowed: a divisor of the width 64") for n in (3, 0, 128)],
+    ("slstm", {"num_heads": 3}, "num_heads is 3; allowed: a divisor of the width 64"),
+    ("mamba2", {"num_heads": 3}, "num_heads is 3; allowed: a divisor of expand x width, 128"),
+    ("based", {"num_heads": 1}, r"num_heads is 1; allowed with based: at least 2, .* or window=0"),
+    ("differential", {"model_dim": 12, "layout": "split"}, "a head has 3 channels; allowed: an even number"),
+    ("differential", {"model_dim": 12, "num_heads": 3}, "is 3; allowed: an even number, of which two make one"),
+    ("rewa-functional", {"D": 7}, "rewa-functional:D is 7; allowed: an even int"),
+    ("rewa-geometric", {"m": 0, "n": 0, "p": 0}, "m, n and p are all 0; allowed: at least one above 0"),
+    ("rewa-geometric", {"n": 1}, "n is 1, whose sphere is two points; allowed: 0, or int from 2"),
+    ("rewa-adaptive", {"m": 0, "p": 0}, "leave only the spherical geometry; allowed: at least two above 0"),
+    ("rewa-mixture", {"n": 0, "p": 0}, "leave only the euclidean geometry; allowed: at least two above 0"),
+    ("rewa-density", {"m": 4, "r": 5}, "rewa-density:r is 5; allowed: int from 1 to m, here 4"),
+    ("rewa-operator", {"m": 4, "r": 5}, "rewa-operator:r is 5; allowed: int from 1 to m, here 4"),
+    ("rewa-path", {"m": 4, "r": 5}, "rewa-path:r is 5; allowed: int from 1 to m, here 4"),
+    # What would change nothing.
+    ("yat", {"normaliser": "sum", "scale": 2.0}, "scale is 2; allowed: 1 with normaliser=sum"),
+    ("yat", {"normaliser": "softermax", "scale": 2.0}, "scale is 2; allowed: 1 with normaliser=softermax"),
+    ("yat", {"power": 2.0}, "power is 2; allowed: 1 with normaliser=softmax"),
+    ("yat-spherical", {"scale": 2.0}, "scale is 2; allowed: 1 with normaliser=sum"),
+]
 
 
-EXACT = [name for name in MECHANISMS if issubclass(MECHANISMS[name], ScoreAttention)]
-
-
-def test_forward_projects_attends_and_projects_back() -> None:
-    mechanism = cast("Attention", MECHANISMS["linear"](model_dim=8, num_heads=2))
-    x = torch.randn(3, 5, 8, generator=torch.Generator().manual_seed(0))
-    q, k, v = (x @ mechanism.qkv.weight + cast("Tensor", mechanism.qkv.bias)).chunk(3, dim=-1)
-
-    heads = [
-        mechanism.attend(*(part[..., columns].unsqueeze(1) for part in (q, k, v))).squeeze(1)
-        for columns in (slice(0, 4), slice(4, 8))
-    ]
-
-    expected = torch.cat(heads, dim=-1) @ mechanism.out.weight + cast("Tensor", mechanism.out.bias)
-    torch.testing.assert_close(mechanism(x), expected)
+@pytest.mark.parametrize(("name", "options", "message"), REFUSED)
+def test_options_and_sizes_that_do_not_fit_are_refused(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        MECHANISMS[name](**options)
 
 
 WITH_GATES = ("differential", "forgetting", "path")
@@ -85,38 +87,6 @@ def test_the_generator_alone_decides_what_is_drawn(name: str) -> None:
         drawn = [key for key in drawn if key not in ("shift.weight", "gate_in.weight")]  # by channel, and 0
     assert drawn
     assert all(not torch.equal(first[key], other[key]) for key in drawn)
-
-
-@pytest.mark.parametrize("name", EXACT)
-def test_the_weights_of_scores_are_those_that_attend_uses(name: str) -> None:
-    mechanism = cast("ScoreAttention", MECHANISMS[name]())
-    generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(2, 4, 12, 16, generator=generator) for _ in range(3))
-
-    weights = scores.weights(mechanism.scores(q, k), mechanism.normaliser, power=mechanism.softermax_power)
-
-    # Not closer: what the sum normaliser adds to a small sum is missing from the weights.
-    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 12), rtol=0, atol=1e-3)
-    assert (weights.triu(1) == 0).all()
-    torch.testing.assert_close(weights @ v, mechanism.attend(q, k, v))
-
-
-class Constant(FeatureAttention):
-    """Equal features everywhere: the running mean."""
-
-    name: ClassVar = "constant"
-
-    def features(self, x: Float[Tensor, "*batch length dim"], side: Side) -> Float[Tensor, "*batch length one"]:
-        assert side in ("query", "key")
-        return torch.ones_like(x[..., :1])
-
-
-def test_an_author_writes_only_the_features() -> None:
-    v = torch.randn(2, 4, 10, 16, generator=torch.Generator().manual_seed(0))
-
-    out = Constant(delta=0.0).attend(v, v, v)
-
-    torch.testing.assert_close(out, v.cumsum(-2) / torch.arange(1, 11).unsqueeze(-1))
 
 
 TAKES_LAST = [name for name in MECHANISMS if getattr(MECHANISMS[name], "takes_last_queries", False)]

@@ -1,7 +1,6 @@
 import pytest
 import torch
 
-from synthbench.errors import UsageError
 from synthbench.mechanisms.based import Based
 from tests.mechanisms.loops import agree, turn, turned
 from tests.tensors import mix, normal
@@ -15,7 +14,7 @@ def test_bare_is_the_taylor_kernel_over_its_sum() -> None:
 
 
 @pytest.mark.parametrize("num_heads", [2, 3])
-@pytest.mark.parametrize(("length", "window"), [(1, 64), (30, 64), (90, 5)])
+@pytest.mark.parametrize(("length", "window"), [(1, 64), (9, 64), (40, 5)])
 def test_stock_convolves_then_has_taylor_heads_and_turned_heads_with_a_window(
     length: int, window: int, num_heads: int, generator: torch.Generator
 ) -> None:
@@ -46,8 +45,3 @@ def test_stock_convolves_then_has_taylor_heads_and_turned_heads_with_a_window(
         outs.append(torch.cat(heads, dim=-1))
 
     agree(net, x, net.out(torch.stack(outs, dim=1)))
-
-
-def test_one_head_cannot_have_half_of_its_heads_see_a_window() -> None:
-    with pytest.raises(UsageError, match=r"num_heads is 1; allowed with based: at least 2, .* or window=0"):
-        Based(model_dim=4, num_heads=1)

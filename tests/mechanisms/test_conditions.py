@@ -34,40 +34,12 @@ DECAYED = {
 """Parameters that weight decay does not touch in the stock layer, or all that it does."""
 
 
-OF_STOCK = {
-    "based": "ahead gate",
-    "deltanet": "norm own_convolution",
-    "deltaproduct": "norm own_convolution others_convolution out_gate",
-    "gated-deltanet": "norm out_gate own_convolution",
-    "gla": "gain out_gate",
-    "hgrn2": "gain",
-    "hyena": "own_convolution",
-    "kda": "norm out_gate own_convolution",
-    "mamba1": "own_convolution",
-    "mlstm": "gain skip token_convolution",
-    "path": "direction_convolution",
-    "retention": "gate",
-    "rwkv7": "gain gate_in gate_out offset shift",
-    "slstm": "gain own_convolution",
-}
-"""Parts with parameters that only the stock layer has."""
-
-
 def names_of(net: Mechanism, kind: type[torch.nn.Parameter] = torch.nn.Parameter) -> set[str]:
     return {name for name, parameter in net.named_parameters() if isinstance(parameter, kind)}
 
 
 def biases_of(net: Mechanism) -> set[str]:
     return {name.removesuffix("bias")[:-1] for name in names_of(net) if name.endswith("bias")}
-
-
-@pytest.mark.parametrize("name", OF_STOCK)
-def test_only_the_stock_layer_has_the_parts_of_its_authors(name: str) -> None:
-    unit = MECHANISMS[name]
-    bare: dict[str, Any] = {**unit.bare}
-    stock, stripped = ({one.partition(".")[0] for one in names_of(net)} for net in (unit(), unit(**bare)))
-
-    assert stock - stripped == set(OF_STOCK[name].split())
 
 
 @pytest.mark.parametrize("name", BIASES)

@@ -20,7 +20,7 @@ def step_by_step(net: Deltanet, x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("options", [{"condition": "bare"}, {"output_gate": False}, {"output_gate": True}])
 @pytest.mark.parametrize("eigenvalues", ["zero-one", "signed"])
-@pytest.mark.parametrize("length", [1, 2, 75])
+@pytest.mark.parametrize("length", [1, 2, 40])
 def test_it_is_the_delta_rule_between_convolution_norm_and_gate(
     length: int, eigenvalues: str, options: dict[str, Any]
 ) -> None:

@@ -3,14 +3,13 @@ import math
 import pytest
 import torch
 
-from synthbench.errors import UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.differential import Differential
 from tests.mechanisms.loops import agree, divide_by_rms, heads_of, merged, turn, turned
 from tests.tensors import normal
 
 
-@pytest.mark.parametrize("length", [1, 75])
+@pytest.mark.parametrize("length", [1, 9])
 def test_split_is_the_difference_of_two_softmaxes_of_halves_query_by_query(
     length: int, generator: torch.Generator
 ) -> None:
@@ -30,7 +29,7 @@ def test_split_is_the_difference_of_two_softmaxes_of_halves_query_by_query(
     agree(net, x, merged(net, outs))
 
 
-@pytest.mark.parametrize("length", [1, 40])
+@pytest.mark.parametrize("length", [1, 9])
 def test_two_heads_are_turned_each_by_all_frequencies_then_subtracted_query_by_query(
     length: int, generator: torch.Generator
 ) -> None:
@@ -69,10 +68,3 @@ def test_lambda_begins_by_the_depth_of_the_layer(name: str) -> None:
     assert len(starts) == (2 if option else 4)
     split = MECHANISMS[name].layers_of({**values, option or "layout": "split"}, 4)
     assert all("initial" not in made for _unit, made in split)
-
-
-def test_heads_that_make_no_pairs_are_refused() -> None:
-    with pytest.raises(UsageError, match="a head has 3 channels; allowed: an even number"):
-        Differential(model_dim=6, num_heads=2, layout="split")
-    with pytest.raises(UsageError, match="num_heads is 3; allowed: an even number, of which two make one"):
-        Differential(model_dim=12, num_heads=3)

@@ -20,7 +20,7 @@ def step_by_step(net: Hgrn2, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("lower", [0.0, 0.3])
-@pytest.mark.parametrize("length", [1, 75])
+@pytest.mark.parametrize("length", [1, 40])
 @pytest.mark.parametrize("condition", ["bare", "stock"])
 def test_forward_is_the_gated_recurrence_step_by_step(length: int, lower: float, condition: str) -> None:
     check_loop(Hgrn2, step_by_step, length, condition, lower=lower)

@@ -11,16 +11,12 @@ from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS, Attention, mechanism, num_parameters
 from synthbench.mechanisms.slay.slay import Slay
 from synthbench.registry import code_hash, is_built_in, origin_of, version_of
-from synthbench.results import Store
 from synthbench.runner.match import size_of as matched_size
 from synthbench.runner.plan import make_cells, with_block_and_positions
-from synthbench.runner.request import Request
-from synthbench.runner.run import run
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell
 from synthbench.training.ensemble import stack_models, strategy_of
 from synthbench.training.train import build_models, init_generator
-from synthbench.trust.verify import Sampling, verify
 
 PATTERNS = ["lstm+softmax", "rewa-mixture+slay"]
 
@@ -100,16 +96,6 @@ def test_options_that_cannot_be_named_are_refused() -> None:
 
     with pytest.raises(UsageError, match="cannot name the option '4_taps_guard' of its parts"):
         MECHANISMS["4-taps+softmax"]
-
-
-def test_rows_of_a_hybrid_are_made_again_to_the_last_bit(tmp_path: Path) -> None:
-    request: dict[str, Any] = {"tasks": ("copy:length=8",), "mechanisms": ("gla+softmax",), "seeds": (0,)}
-    run(Request(suite="smoke", steps=3, limit=8, device="cpu", results=tmp_path, executor="inline", **request))
-    store = Store.open(tmp_path, create=False)
-    verification = verify(store, Sampling(fraction=1.0, device="cpu", workers=0))
-
-    assert store.runs()["mech"].tolist() == ["gla+softmax"]
-    assert (verification.ok, {rerun.verdict for rerun in verification.reruns}) == (True, {"bitwise"})
 
 
 def test_with_a_plugins_part_it_is_that_plugins(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv1d, silu, softplus
 
-from synthbench.errors import UsageError
 from synthbench.mechanisms.mamba2 import Mamba2
 from tests.mechanisms.loops import check_loop
 
@@ -31,11 +30,6 @@ def step_by_step(mamba: Mamba2, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("condition", ["bare", "stock"])
-@pytest.mark.parametrize("length", [1, 3, 70])
+@pytest.mark.parametrize("length", [1, 3, 40])
 def test_chunks_agree_with_single_steps_and_so_do_gradients(length: int, condition: str) -> None:
     check_loop(Mamba2, step_by_step, length, condition, width=8, N=3)
-
-
-def test_heads_that_do_not_divide_the_channels_are_refused() -> None:
-    with pytest.raises(UsageError, match="num_heads is 3; allowed: a divisor of expand x width, 128"):
-        Mamba2(num_heads=3)

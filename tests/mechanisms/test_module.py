@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from synthbench.contract.mechanisms import check_mechanism
+from synthbench.contract.states import check_stream
 from synthbench.errors import ContractError, UsageError
 from synthbench.mechanisms import MECHANISMS, Mechanism, ScoreAttention, mechanism, num_parameters
 from synthbench.options import coerce, options_of
 from synthbench.registry import code_hash, version_of
-from synthbench.training.ensemble import strategy_of
+from tests.tensors import normal
 
 
 class Passing(nn.Module):
@@ -53,10 +53,8 @@ def weights(one: Mechanism) -> Tensor:
     return torch.cat([values.detach().flatten() for values in one.parameters()])
 
 
-def test_a_plain_module_keeps_the_contract_and_stays_what_it_was() -> None:
+def test_a_plain_module_stays_what_it_was() -> None:
     assert mechanism(GatedLSTM) is GatedLSTM
-    check_mechanism(MECHANISMS["gated_lstm"], {})
-
     alone = GatedLSTM(4, 1)
     assert alone(torch.zeros(2, 3, 4)).shape == (2, 3, 4)
     assert not isinstance(alone, Mechanism)
@@ -114,11 +112,11 @@ def test_every_size_is_supplied_under_each_of_its_names() -> None:
     @mechanism
     class Asks(nn.Module):
         def __init__(
-            self, width: int, dim: int, model_dim: int, embed_dim: int, n_heads: int, max_length: int, max_len: int,
+            self, width: int, dim: int, model_dim: int, in_features: int, n_heads: int, max_length: int, seq_len: int,
             bias: bool, generator: torch.Generator,  # noqa: FBT001 - a name that is supplied
         ) -> None:  # fmt: skip
             super().__init__()
-            self.sizes = (width, dim, model_dim, embed_dim, n_heads, max_length, max_len, bias)
+            self.sizes = (width, dim, model_dim, in_features, n_heads, max_length, seq_len, bias)
             self.weight = nn.Parameter(torch.randn(1, generator=generator))
 
         def forward(self, x: Tensor) -> Tensor:
@@ -162,14 +160,9 @@ def test_the_seed_decides_what_ordinary_layers_draw_and_nothing_else_notices() -
     assert torch.equal(before, after)
     assert torch.equal(first, again)
     assert not torch.isclose(first, other).any()
-
-
-def test_layers_from_one_generator_differ() -> None:
-    mechanism(GatedLSTM)
     generator = torch.Generator().manual_seed(0)
-    first, second = (weights(MECHANISMS["gated_lstm"](generator=generator)) for _ in range(2))
-
-    assert not torch.isclose(first, second).any()
+    layer, next_layer = (weights(MECHANISMS["gated_lstm"](generator=generator)) for _ in range(2))
+    assert not torch.isclose(layer, next_layer).any()
 
 
 def test_parameters_and_state_are_counted() -> None:
@@ -278,12 +271,6 @@ def test_a_constructor_that_refuses_its_arguments_is_told_like_one_that_asks_for
         built("hidden")
 
 
-def test_runs_run_one_by_one_where_a_module_cannot_be_stacked() -> None:
-    mechanism(GatedLSTM)
-
-    assert strategy_of(MECHANISMS["gated_lstm"], {"model_dim": 16, "num_heads": 2, "max_length": 8}) == "loop"
-
-
 def test_the_hash_is_that_of_the_file_which_registers_and_not_of_pytorch() -> None:
     mechanism(GatedLSTM)
     mechanism(nn.Identity, name="mine")
@@ -311,7 +298,7 @@ def test_a_gate_around_forward_changes_the_last_position_too() -> None:
         name: ClassVar = "gated"
 
         def initialise(self, generator: torch.Generator | None) -> None:
-            assert generator is not None
+            assert generator is None
             self.gate = nn.Linear(self.model_dim, self.model_dim)
 
         def scores(self, q: Tensor, k: Tensor) -> Tensor:
@@ -326,7 +313,9 @@ def test_a_gate_around_forward_changes_the_last_position_too() -> None:
             return q @ k.mT / 2
 
     for unit in (Gated, Further):
-        check_mechanism(unit, {"max_length": 150})
+        mechanism, x = unit(model_dim=16, num_heads=2).double(), normal(2, 9, 16)
+        torch.testing.assert_close(mechanism.forward_last(x), mechanism(x)[..., -1:, :])
+        check_stream(mechanism)
 
 
 def test_two_modules_of_one_name_are_not_one_mechanism() -> None:

@@ -21,10 +21,3 @@ def test_kernel_tends_to_the_gaussian_kernel(generator: torch.Generator) -> None
 
     # 65,536 features, each with variance below 1 here.
     torch.testing.assert_close(estimate, (-squared_distance / 2).exp(), rtol=0, atol=0.02)
-
-
-def test_phases_fill_the_circle(generator: torch.Generator) -> None:
-    phases = RFF(M=4096, generator=generator).phases
-
-    assert phases.min() >= 0
-    assert 6.2 < phases.max() < 6.2832

@@ -2,7 +2,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthbench.errors import UsageError
 from synthbench.mechanisms._yat import YatAttention
 from synthbench.mechanisms.yat import Yat
 from synthbench.mechanisms.yat_spherical import YatSpherical
@@ -49,16 +48,6 @@ def test_yat_sum_is_yat_normalised_by_the_sum() -> None:
     q, k, v = (normal(2, 4, 20, 16, seed=seed) for seed in range(3))
 
     assert torch.equal(Yat(normaliser="sum").attend(q, k, v), YatSum().attend(q, k, v))
-
-
-@pytest.mark.parametrize("unit", UNITS)
-def test_a_setting_that_would_change_nothing_is_refused(unit: type[YatAttention]) -> None:
-    with pytest.raises(UsageError, match=r"scale is 2; allowed: 1 with normaliser=sum"):
-        unit(normaliser="sum", scale=2.0)
-    with pytest.raises(UsageError, match=r"scale is 2; allowed: 1 with normaliser=softermax"):
-        unit(normaliser="softermax", scale=2.0)
-    with pytest.raises(UsageError, match=r"power is 2; allowed: 1 with normaliser=softmax"):
-        unit(normaliser="softmax", power=2.0)
 
 
 def test_kernel_values_far_beyond_an_exponential_stay_finite() -> None:

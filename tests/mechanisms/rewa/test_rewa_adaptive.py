@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthbench.errors import UsageError
 from synthbench.mechanisms.rewa.rewa_adaptive import RewaAdaptive
 from tests.mechanisms.loops import built
 from tests.tensors import normal
@@ -57,8 +56,3 @@ def test_metrics_are_means_over_the_queries() -> None:
         measured = torch.stack([metrics[name][head] for name in ("alpha", "beta", "gamma")])
         torch.testing.assert_close(measured, mean)
         torch.testing.assert_close(metrics["kappa"][head], mean[2] - mean[1])
-
-
-def test_one_geometry_leaves_nothing_to_choose() -> None:
-    with pytest.raises(UsageError, match="leave only the spherical geometry; allowed: at least two above 0"):
-        build(m=0, p=0)

