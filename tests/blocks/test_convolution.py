@@ -12,10 +12,8 @@ from synthbench.errors import UsageError
 from synthbench.layers import ShortConvolution
 from synthbench.mechanisms import MECHANISMS, Attention, condition_options
 from synthbench.runner.match import size_of as matched_size
-from synthbench.runner.plan import make_cells, with_block_and_positions
-from synthbench.suites import load_suite
-from synthbench.training.cell import Cell
 from synthbench.training.train import init_generator
+from tests.blocks.cells import cell_of
 
 X = torch.randn(3, 9, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
@@ -80,12 +78,6 @@ def test_on_queries_keys_and_values_it_has_an_activation(mechanism: str) -> None
 def test_what_cannot_be_convolved_is_refused(mechanism: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         block_of(mechanism, **options)
-
-
-def cell_of(mechanism: str, block: str | None) -> Cell:
-    suite = with_block_and_positions(load_suite("smoke"), block=block, positions=None)
-    (cell,) = make_cells(suite, {"copy": {"length": "8"}}, {mechanism: {}}, device_type="cpu", is_full=True)
-    return cell
 
 
 @pytest.mark.parametrize(("on", "channels"), [("input", 64), ("qkv", 192)])

@@ -14,23 +14,14 @@ from synthbench.results import Store
 from synthbench.runner.estimates import cost_columns
 from synthbench.runner.match import matched_as, misses, reference_of
 from synthbench.runner.match import size_of as matched_size
-from synthbench.runner.plan import make_cells, with_block_and_positions
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
-from synthbench.suites import load_suite
 from synthbench.training.cell import Cell
 from synthbench.training.ensemble import ModelSize
 from synthbench.training.train import init_generator
 from synthbench.trust import replan
 from synthbench.trust.verify import Sampling, verify
-
-SUITE = load_suite("smoke")
-
-
-def cell_of(mechanism: str, block: str | None = None) -> Cell:
-    suite = with_block_and_positions(SUITE, block=block, positions=None)
-    (cell,) = make_cells(suite, {"copy": {"length": "8"}}, {mechanism: {}}, device_type="cpu", is_full=True)
-    return cell
+from tests.blocks.cells import cell_of
 
 
 def size_of(cell: Cell) -> ModelSize:
@@ -55,7 +46,7 @@ def test_another_number_of_layers_has_another_id_and_the_suites_number_has_not()
     )
     four = cell_of("softmax", "attention_only:layers=4")
 
-    assert SUITE.model.num_layers == 2
+    assert plain.suite.model.num_layers == 2
     assert [cell.identity for cell in same] == [plain.identity] * 2
     assert plain.identity["block_args"] == {}
     assert four.identity == {**plain.identity, "block_args": {"layers": 4}}

@@ -12,20 +12,11 @@ from synthbench.mechanisms import MECHANISMS, Attention, mechanism, num_paramete
 from synthbench.mechanisms.slay.slay import Slay
 from synthbench.registry import code_hash, is_built_in, origin_of, version_of
 from synthbench.runner.match import size_of as matched_size
-from synthbench.runner.plan import make_cells, with_block_and_positions
-from synthbench.suites import load_suite
-from synthbench.training.cell import Cell
 from synthbench.training.ensemble import stack_models, strategy_of
 from synthbench.training.train import build_models, init_generator
+from tests.blocks.cells import cell_of
 
 PATTERNS = ["lstm+softmax", "rewa-mixture+slay"]
-
-
-def cell_of(mechanism: str, positions: str | None = None, num_layers: int = 2, **options: str) -> Cell:
-    suite = with_block_and_positions(load_suite("smoke"), block=None, positions=positions)
-    suite = suite.model_copy(update={"model": suite.model.model_copy(update={"num_layers": num_layers})})
-    (cell,) = make_cells(suite, {"copy": {"length": "8"}}, {mechanism: options}, device_type="cpu", is_full=True)
-    return cell
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -53,7 +44,7 @@ def test_runs_beside_each_other_give_what_they_give_alone(pattern: str) -> None:
 
 
 def test_a_pattern_begins_again_and_its_options_have_the_parts_name() -> None:
-    cell = cell_of("slay+softmax", num_layers=5, slay_R="2")
+    cell = cell_of("slay+softmax", block="attention_only:layers=5", slay_R="2")
     model = cell.model(init_generator(0))
     names = [layer.mixer.name for layer in model.layers]
 

@@ -35,3 +35,19 @@ def scramble(rotation: Rotation, size: float = 0.3, seed: int = 0) -> None:
     generator = torch.Generator().manual_seed(seed)
     for parameter in rotation.parameters():
         parameter.add_(size * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
+
+
+def skew_of(entries: Tensor, dim: int) -> Tensor:
+    """A skew-symmetric matrix, one entry below the diagonal after the other."""
+    skew, rest = torch.zeros(dim, dim), iter(entries.tolist())
+    for row in range(dim):
+        for column in range(row + 1, dim):
+            skew[column, row] = next(rest)
+            skew[row, column] = -skew[column, row]
+    return skew
+
+
+def cayley_of(entries: Tensor, dim: int) -> Tensor:
+    """(I - S)(I + S)⁻¹."""
+    skew = skew_of(entries, dim)
+    return (torch.eye(dim) - skew) @ torch.linalg.inv(torch.eye(dim) + skew)

@@ -4,10 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthbench.errors import UsageError
 from synthbench.positions.espr import Espr, MixedRotation
-from synthbench.positions.rope import Rope
-from tests.positions.rotating import GRID, matrices, scramble
+from tests.positions.rotating import GRID, cayley_of, matrices, scramble, skew_of
 from tests.tensors import normal
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -28,22 +26,12 @@ def espr(coordinates: Tensor, **options: Any) -> MixedRotation:
 
 def written_out(rotation: MixedRotation, head: int, r: Tensor, *, order: str, commuting: bool) -> Tensor:
     """R(r) P or P R(r) Pᵀ from the definitions, one entry after the other."""
-
-    def skew_of(entries: list[float], dim: int) -> Tensor:
-        skew, rest = torch.zeros(dim, dim), iter(entries)
-        for row in range(dim):
-            for column in range(row + 1, dim):
-                skew[column, row] = next(rest)
-                skew[row, column] = -skew[column, row]
-        return skew
-
-    skew = skew_of(rotation.skew[head].tolist(), DIM)
-    mixing = (torch.eye(DIM) - skew) @ torch.linalg.inv(torch.eye(DIM) + skew)
+    mixing = cayley_of(rotation.skew[head], DIM)
     generator = torch.zeros(DIM, DIM)
     for axis, coordinate in enumerate(r):
-        rates = rotation.rates[head, :, axis].tolist()
+        rates = rotation.rates[head, :, axis]
         if commuting:
-            for u, rate in enumerate(rates):
+            for u, rate in enumerate(rates.tolist()):
                 generator[2 * u + 1, 2 * u] += coordinate * rate
                 generator[2 * u, 2 * u + 1] -= coordinate * rate
         else:
@@ -69,16 +57,6 @@ def test_both_orders_are_the_written_out_maps_with_null_kept_and_dropped(*, orde
             torch.testing.assert_close(computed[head, t], expected, rtol=0, atol=1e-11)
             of_active = (DIM / ACTIVE) ** 0.25 * active @ expected @ active
             torch.testing.assert_close(projected[head, t], of_active, rtol=0, atol=1e-11)
-
-
-@pytest.mark.parametrize("commuting", [True, False])
-@pytest.mark.parametrize("axes", [1, 2])
-def test_without_mixing_and_null_part_it_begins_as_rope(*, commuting: bool, axes: int) -> None:
-    fields: dict[str, Any] = {"model_dim": 16, "num_heads": 2, "length": 12, "coordinates": GRID[:, :axes]}
-    rotation = Espr(**fields, active=1.0, spread=0.0, commuting=commuting).rotation(None)
-    q = normal(3, 2, 12, 8)
-
-    torch.testing.assert_close(rotation(q), Rope(**fields).rotation(None)(q), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("share", "num_active"), [(0.0, 2), (0.25, 4), (0.5, 8), (0.75, 12), (1.0, 16)])
@@ -114,10 +92,3 @@ def test_the_mixing_is_drawn_from_the_generator_and_as_large_as_asked() -> None:
     assert not torch.equal(drawn(1), drawn(2))
     assert drawn(1).std().item() * 8 == pytest.approx(0.1, rel=0.05)
     torch.testing.assert_close(drawn(1, 0.5), 5 * drawn(1))
-
-
-def test_fewer_active_planes_than_axes_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"turn 1 planes of a head of width 7; .* here 2"):
-        espr(GRID, active=0.3)
-    with pytest.raises(UsageError, match=r"turn 0 planes of a head of width 1; .* here 1"):
-        Espr(model_dim=2, num_heads=2, length=3).rotation(None)

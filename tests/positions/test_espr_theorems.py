@@ -94,10 +94,10 @@ def test_theorems_2_8_and_3_5_every_map_is_a_rotation(term: str, axes: int) -> N
     torch.testing.assert_close(turned.det(), torch.ones(HEADS, LENGTH), rtol=0, atol=1e-12)
 
 
-def residual_of_offsets(rotation: Rotation) -> float:
+def residual_of_offsets(rotation: Rotation, channels: int = DIM) -> float:
     """Compute the largest distance of R(r_i)ᵀR(r_j) from R(0)ᵀR(r_j - r_i); rows of the grid are offsets."""
     turned = matrices(rotation, HEADS, LENGTH, DIM).detach()
-    between = turned.mT.unsqueeze(2) @ turned.unsqueeze(1)  # [heads, i, j, dim, dim]
+    between = (turned.mT.unsqueeze(2) @ turned.unsqueeze(1))[..., :channels, :channels]  # [heads, i, j, ...]
     differences = [
         (between[:, 4 * row + column, 4 * (row + down) + column + right] - between[:, 0, 4 * down + right]).abs().max()
         for down, right in itertools.product(range(3), range(4))
@@ -126,7 +126,7 @@ def test_theorem_2_9_holds_for_any_generator_of_one_axis_and_fails_for_two_that_
     assert residual_of_offsets(two) > 0.1
 
 
-@settings(max_examples=50)
+@settings(max_examples=10)
 @given(seed=seeds, dim=st.integers(1, 9))
 def test_theorem_3_2_cayley_gives_rotations(seed: int, dim: int) -> None:
     mixing = cayley(3 * random_skew(dim, torch.Generator().manual_seed(seed)))
@@ -135,25 +135,23 @@ def test_theorem_3_2_cayley_gives_rotations(seed: int, dim: int) -> None:
     assert mixing.det().item() == pytest.approx(1)
 
 
-def only_null_mixing(rotation: Rotation) -> None:
-    """Leave of S what turns null channels among themselves: P in the class A of T3.4."""
-    assert isinstance(rotation, MixedRotation)
-    rows, _ = torch.triu_indices(rotation.dim, rotation.dim, offset=1)
-    with torch.no_grad():
-        rotation.skew[:, rows < rotation.num_active] = 0
-
-
 @pytest.mark.parametrize("order", ["post", "conjugate"])
-def test_theorems_3_7_and_8_23_mixing_within_the_null_part_leaves_scores_a_function_of_the_offset(order: str) -> None:
+def test_theorems_3_7_and_8_23_mixing_within_the_null_part_leaves_offsets_and_claim_theorem_8_14_is_false(
+    order: str,
+) -> None:
+    """8.14 states a positive residual of STRING; its hypothesis, generators that do not commute, excludes it."""
     rotation = rotation_of(f"espr:null=keep,order={order},active=0.5", GRID)
     scramble(rotation)
-    only_null_mixing(rotation)
+    assert isinstance(rotation, MixedRotation)
+    rows, _ = torch.triu_indices(rotation.dim, rotation.dim, offset=1)
+    with torch.no_grad():  # of S, what turns null channels among themselves: P in the class A of T3.4
+        rotation.skew[:, rows < rotation.num_active] = 0
     turned = matrices(rotation, HEADS, LENGTH, DIM).detach()
     assert (turned[..., 4:, 4:] - torch.eye(4)).abs().max() > (0.1 if order == "post" else -1)
 
-    on_active = (turned.mT.unsqueeze(2) @ turned.unsqueeze(1))[..., :4, :4]
-    torch.testing.assert_close(on_active[:, 0, :], turned[..., :4, :4], rtol=0, atol=1e-12)
-    torch.testing.assert_close(on_active[:, 5, 11], turned[:, 6, :4, :4], rtol=0, atol=1e-12)  # (1, 1) to (2, 3)
+    from_start = (turned[:, :1].mT @ turned)[..., :4, :4]
+    torch.testing.assert_close(from_start, turned[..., :4, :4], rtol=0, atol=1e-12)
+    assert residual_of_offsets(rotation, channels=4) < 1e-11
 
 
 def test_claim_theorem_6_1_bounds_the_sum_over_planes_is_false() -> None:
@@ -195,7 +193,7 @@ def test_claim_theorem_6_11_model_free_is_false() -> None:
     assert norm(quarter.T @ turning @ quarter - turning) > 1  # the bound is 0
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(seed=seeds)
 def test_theorem_6_11_scores_are_near_those_of_the_offset(seed: int) -> None:
     drawn = Drawn(seed, "post", "drop")
@@ -229,7 +227,7 @@ def test_theorem_7_5_variance_of_positive_features_of_rotated_vectors() -> None:
 
 
 @pytest.mark.parametrize("order", ["post", "conjugate"])
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(seed=seeds)
 def test_theorems_6_10_and_8_13_the_invariance_residual_is_bounded(order: str, seed: int) -> None:
     drawn = Drawn(seed, order, "keep")
@@ -265,19 +263,3 @@ def test_claim_theorems_6_11_and_8_13_constants_of_the_mixing_are_false() -> Non
     smaller = 0.01
     score_residual = (1 - ((1 - smaller**2) / (1 + smaller**2)) ** 2) / math.sqrt(2)
     assert score_residual > 2 / (1 - smaller) ** 3 * smaller**2
-
-
-def test_claim_theorem_8_14_string_has_a_positive_residual_is_false() -> None:
-    """Its hypothesis, generators that do not commute, excludes the class that it speaks of; T8'.23 gives 0 there."""
-    rotation = rotation_of("espr:null=keep,active=0.5", GRID)
-    scramble(rotation)
-    only_null_mixing(rotation)
-    turned = matrices(rotation, HEADS, LENGTH, DIM).detach()
-
-    for i, here in enumerate(GRID):
-        for j, there in enumerate(GRID):
-            offset = there - here
-            if (offset >= 0).all():
-                on_active = (turned[:, i].mT @ turned[:, j])[..., :4, :4]
-                at_offset = turned[:, int(4 * offset[0] + offset[1]), :4, :4]
-                torch.testing.assert_close(on_active, at_offset, rtol=0, atol=1e-12)

@@ -3,7 +3,6 @@ import math
 import pytest
 import torch
 
-from synthbench.errors import UsageError
 from synthbench.positions.rope import Rope
 from tests.positions.rotating import GRID
 from tests.tensors import normal
@@ -45,10 +44,3 @@ def test_it_trains_and_stores_nothing() -> None:
 
     assert list(rotation.parameters()) == []
     assert rotation.state_dict() == {}
-
-
-def test_an_odd_head_and_a_head_with_fewer_planes_than_axes_are_refused() -> None:
-    with pytest.raises(UsageError, match="width of a head is 7; allowed with positions 'rope': even numbers"):
-        Rope(model_dim=14, num_heads=2, length=5).rotation(None)
-    with pytest.raises(UsageError, match=r"turn 1 planes of a head of width 2; .* here 2"):
-        Rope(model_dim=4, num_heads=2, length=12, coordinates=GRID).rotation(None)

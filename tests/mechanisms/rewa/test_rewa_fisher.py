@@ -1,21 +1,11 @@
 import math
-from typing import Literal
 
 import pytest
 import torch
-from hypothesis import strategies as st
-from torch import Tensor
 
 from synthbench.mechanisms.rewa.rewa_fisher import RewaFisher, fisher_rao, published
+from tests.mechanisms.loops import built
 from tests.tensors import normal
-
-seeds = st.integers(0, 2**32 - 1)
-
-
-def distributions(seed: int, length: int, m: int = 5) -> Tensor:
-    """Random probabilities of m categories."""
-    generator = torch.Generator().manual_seed(seed)
-    return (2 * torch.randn(length, m, generator=generator, dtype=torch.float64)).softmax(-1)
 
 
 def test_claim_equation_115_is_the_fisher_distance_is_false() -> None:
@@ -24,7 +14,7 @@ def test_claim_equation_115_is_the_fisher_distance_is_false() -> None:
     assert published(certain, certain)[0, 1].item() == pytest.approx(math.sqrt(2))
     assert fisher_rao(certain, certain)[0, 1].item() == pytest.approx(math.pi)
 
-    p = distributions(0, 1)
+    p = (2 * normal(1, 5)).softmax(-1)
     nearby = p + 1e-2 * torch.tensor([1.0, -1.0, 0.0, 0.0, 0.0], dtype=torch.float64) * p.amin()
     ratio = fisher_rao(p.log(), nearby.log()) / published(p.log(), nearby.log())
     assert ratio.item() == pytest.approx(math.sqrt(2), rel=1e-2)
@@ -33,12 +23,8 @@ def test_claim_equation_115_is_the_fisher_distance_is_false() -> None:
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("power", [1, 2])
 @pytest.mark.parametrize("distance", ["fisher-rao", "published"])
-def test_scores_are_powers_of_the_distance_over_the_temperature(
-    *, distance: Literal["fisher-rao", "published"], power: int, shared: bool, generator: torch.Generator
-) -> None:
-    unit = RewaFisher(
-        model_dim=8, num_heads=2, m=6, distance=distance, power=power, tau=0.5, shared=shared, generator=generator
-    ).double()
+def test_scores_are_powers_of_the_distance_over_the_temperature(*, distance: str, power: int, shared: bool) -> None:
+    unit = built(RewaFisher, m=6, distance=distance, power=power, tau=0.5, shared=shared)
     q, k = normal(2, 3, 4, seed=0), normal(2, 5, 4, seed=1)
     key_map = unit.witness.query if unit.witness.key is None else unit.witness.key
     p = torch.einsum("htd,hdm->htm", q, unit.witness.query).softmax(-1).unsqueeze(-2)

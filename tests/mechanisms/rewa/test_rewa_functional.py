@@ -5,17 +5,15 @@ import torch
 from torch import Tensor
 
 from synthbench.mechanisms.rewa.rewa_functional import RewaFunctional
+from tests.mechanisms.loops import built
 from tests.tensors import mix, normal
 
 
-def test_attention_is_the_estimated_kernel_over_its_sum(generator: torch.Generator) -> None:
-    unit = RewaFunctional(D=32, bandwidth=2.0, generator=generator).double()
-    q, k, v = (0.3 * normal(2, 4, 20, 16, seed=seed) for seed in range(3))
-    kernel = torch.zeros(2, 4, 20, 20, dtype=torch.float64)
-    for i in range(20):
-        for j in range(20):
-            offset = q[..., i, :] - k[..., j, :]
-            kernel[..., i, j] = torch.einsum("bhd,hdf->bhf", offset, unit.frequencies).cos().mean(-1)
+def test_attention_is_the_estimated_kernel_over_its_sum() -> None:
+    unit = built(RewaFunctional, D=32, bandwidth=2.0)
+    q, k, v = (0.3 * normal(2, 2, 20, 4, seed=seed) for seed in range(3))
+    offsets = q.unsqueeze(-2) - k.unsqueeze(-3)
+    kernel = torch.einsum("bhijd,hdf->bhijf", offsets, unit.frequencies).cos().mean(-1)
 
     torch.testing.assert_close(unit.attend(q, k, v), mix(kernel, v))
 
@@ -25,27 +23,22 @@ def published_features(x: Tensor, frequencies: Tensor, scale: float) -> Tensor:
     return scale * torch.cat([angles.cos(), angles.sin()], dim=-1)
 
 
-def test_claim_algorithm_5_estimates_the_kernel_is_false() -> None:
-    """D / 2 frequencies with the factor 1/√D: a token's kernel with itself is 1/2."""
-    phi = published_features(normal(5, 3), normal(3, 32, seed=1), 64**-0.5)
+@pytest.mark.parametrize(
+    ("num_frequencies", "scale", "expected"), [(32, 64**-0.5, 0.5), (64, (2 / 64) ** 0.5, 2.0), (64, 64**-0.5, 1.0)]
+)
+def test_claims_algorithm_5_and_appendix_a_3_estimate_the_kernel_are_false(
+    num_frequencies: int, scale: float, expected: float
+) -> None:
+    """A token's kernel with itself is 1/2 by one and 2 by the other; with the 1/√D of theorem 5.3 it is 1."""
+    phi = published_features(normal(5, 3), normal(3, num_frequencies, seed=1), scale)
 
-    torch.testing.assert_close(phi.square().sum(-1), torch.full((5,), 0.5, dtype=torch.float64))
-
-
-def test_claim_appendix_a_3_estimates_the_kernel_is_false() -> None:
-    """D frequencies with the factor √(2/D) give 2, and with the 1/√D of theorem 5.3 what they should."""
-    x, frequencies = normal(5, 3), normal(3, 64, seed=1)
-
-    for scale, expected in [((2 / 64) ** 0.5, 2.0), (64**-0.5, 1.0)]:
-        phi = published_features(x, frequencies, scale)
-        torch.testing.assert_close(phi.square().sum(-1), torch.full((5,), expected, dtype=torch.float64))
+    torch.testing.assert_close(phi.square().sum(-1), torch.full((5,), expected, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("bandwidth", [0.5, 3.0])
 def test_theorem_5_3_the_estimate_is_unbiased(bandwidth: float) -> None:
     """Each of 512 heads draws its own frequencies: the mean over them lies within 4 standard errors."""
-    generator = torch.Generator().manual_seed(3)
-    unit = RewaFunctional(model_dim=4 * 512, num_heads=512, D=64, bandwidth=bandwidth, generator=generator).double()
+    unit = built(RewaFunctional, 3, model_dim=4 * 512, num_heads=512, D=64, bandwidth=bandwidth)
     q, k = (bandwidth * normal(6, 4, seed=seed).expand(512, 6, 4) for seed in range(2))
 
     estimates = unit.features(q, "query") @ unit.features(k, "key").mT

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from synthbench.mechanisms.rewa.rewa_path import RewaPath
+from tests.mechanisms.loops import built
 from tests.tensors import normal
 
 
@@ -29,10 +30,8 @@ def explicit(unit: RewaPath, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tens
 
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("hops", [1, 2, 3])
-def test_path_scores_are_the_sum_over_all_chains_of_earlier_tokens(
-    *, hops: int, shared: bool, generator: torch.Generator
-) -> None:
-    unit = RewaPath(model_dim=4, num_heads=1, m=3, r=2, hops=hops, tau=0.5, shared=shared, generator=generator).double()
+def test_path_scores_are_the_sum_over_all_chains_of_earlier_tokens(*, hops: int, shared: bool) -> None:
+    unit = built(RewaPath, model_dim=4, num_heads=1, m=3, r=2, hops=hops, tau=0.5, shared=shared)
     q, k, v = (normal(1, 5, 4, seed=seed) for seed in range(3))
     starts, ends, relations = explicit(unit, q[0], k[0])
 
@@ -51,9 +50,9 @@ def test_path_scores_are_the_sum_over_all_chains_of_earlier_tokens(
     torch.testing.assert_close(unit.attend(q, k, v)[0], torch.stack(rows), rtol=1e-6, atol=1e-6)
 
 
-def test_scores_are_bounded_whatever_the_size_of_the_input(generator: torch.Generator) -> None:
-    unit = RewaPath(generator=generator).double()
-    q, k = (normal(4, 20, 16, seed=seed) for seed in range(2))
+def test_scores_are_bounded_whatever_the_size_of_the_input() -> None:
+    unit = built(RewaPath)
+    q, k = (normal(2, 20, 4, seed=seed) for seed in range(2))
 
     paths = unit.paths(q, k)
     assert (torch.linalg.matrix_norm(paths) <= 1 + 1e-9).all()
@@ -61,11 +60,11 @@ def test_scores_are_bounded_whatever_the_size_of_the_input(generator: torch.Gene
 
 
 @pytest.mark.parametrize(("first", "second"), [(0, 0), (0, 2), (1, 1), (1, 2), (3, 2)])
-def test_carrying_an_entity_along_relations_is_a_functor(first: int, second: int, generator: torch.Generator) -> None:
+def test_carrying_an_entity_along_relations_is_a_functor(first: int, second: int) -> None:
     """Phadke (2025), definition 10.6: chains of relations go to operators, the empty one to the identity, and one chain
     behind another to the product. Read off what the mechanism gives: with A invertible, A_i F = P has one solution F.
     """
-    unit = RewaPath(model_dim=8, num_heads=2, m=3, r=3, generator=generator).double()
+    unit = built(RewaPath, m=3, r=3)
     q, k = (normal(2, 2, 6, 4, seed=seed) for seed in range(2))
 
     def paths(hops: int) -> Tensor:
@@ -80,9 +79,9 @@ def test_carrying_an_entity_along_relations_is_a_functor(first: int, second: int
     torch.testing.assert_close(functor(first) @ functor(second), functor(first + second))
 
 
-def test_a_change_of_basis_of_entities_and_relations_changes_no_score(generator: torch.Generator) -> None:
+def test_a_change_of_basis_of_entities_and_relations_changes_no_score() -> None:
     """An orthogonal G is a natural isomorphism: A to A Gᵀ and R to G R Gᵀ keep every tr(A R R A*)."""
-    unit = RewaPath(model_dim=4, num_heads=1, m=3, r=2, generator=generator).double()
+    unit = built(RewaPath, model_dim=4, num_heads=1, m=3, r=2)
     q, k, v = (normal(1, 1, 6, 4, seed=seed) for seed in range(3))
     before = unit.attend(q, k, v)
     basis = torch.linalg.qr(normal(3, 3, seed=5)).Q
