@@ -10,7 +10,7 @@ from typing import cast
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from synthbench.errors import UsageError
 from synthbench.layers import Rotation
@@ -20,17 +20,20 @@ from synthbench.positions.base import PositionEncoding
 class LearnedRotation(Rotation):
     """A rotation by position with learned parameters.
 
-    The coordinates of the tokens, in the attribute ``coordinates``, can be replaced.
+    The coordinates of the tokens, in the attribute ``coordinates``, can be replaced. The attribute ``dim`` is the width
+    of a head, and ``num_active`` the number of channels that rotate with the position. In the basis of the rotation,
+    these channels come first.
     """
 
     coordinates: Tensor
-    num_heads: int
-    dim: int
-    """Width of a head."""
-    num_active: int
-    """Number of channels that rotate with the position; in the basis of the rotation, these channels come first."""
     is_null_kept: bool = True
     """True if the channels that do not rotate are kept; False if they are zeroed."""
+
+    def __init__(self, encoding: PositionEncoding, num_planes: int) -> None:
+        """Store the coordinates and widths of a position encoding that rotates ``num_planes`` pairs of channels."""
+        super().__init__()
+        self.num_heads, self.dim, self.num_active = encoding.num_heads, encoding.head_dim, 2 * num_planes
+        self.coordinates = nn.Buffer(coordinates_of(encoding), persistent=False)
 
     # Not `Self`, which beartype cannot check under jaxtyping's import hook.
     def unmixed(self) -> "LearnedRotation":
@@ -76,8 +79,14 @@ def coordinates_of(encoding: PositionEncoding) -> Float[Tensor, "length axes"]:
     return cast("Tensor", encoding.coordinates).to(torch.get_default_dtype())
 
 
-def require_planes(encoding: PositionEncoding, num_planes: int) -> None:
-    """Check that a head has at least one plane (a pair of channels) for every axis of the coordinates.
+def axial_frequencies(encoding: PositionEncoding, num_planes: int, base: float) -> Float[Tensor, "num_planes num_axes"]:
+    """Compute the frequencies, the angle of each plane (pair of channels) per unit of each coordinate, in float64.
+
+    The angle of a plane depends on a single axis of the coordinates. The i-th of the n planes of an axis, counted from
+    0, has the frequency base^(-i / n). The first planes belong to the first axis. If the number of planes is not a
+    multiple of the number of axes, the first axes get one plane more than the others.
+
+    Source: Su et al. (2024), section 3.2.2, for one axis: base^(-2i / d) with d = 2n.
 
     Raises:
         UsageError: If there are fewer planes than axes.
@@ -88,17 +97,6 @@ def require_planes(encoding: PositionEncoding, num_planes: int) -> None:
             f"positions {encoding.name!r} turn {num_planes} planes of a head of width {encoding.head_dim}; "
             f"allowed: at least one plane, of two channels, for each axis of the coordinates, here {num_axes}"
         )
-
-
-def axial_frequencies(num_planes: int, num_axes: int, base: float) -> Float[Tensor, "num_planes num_axes"]:
-    """Compute the frequencies, the angle of each plane (pair of channels) per unit of each coordinate, in float64.
-
-    The angle of a plane depends on a single axis. The i-th of the n planes of an axis, counted from 0, has the
-    frequency base^(-i / n). The first planes belong to the first axis. If the number of planes is not a multiple of the
-    number of axes, the first axes get one plane more than the others.
-
-    Source: Su et al. (2024), section 3.2.2, for one axis: base^(-2i / d) with d = 2n.
-    """
     frequencies = torch.zeros(num_planes, num_axes, dtype=torch.float64)
     for axis, planes in enumerate(torch.arange(num_planes).tensor_split(num_axes)):
         steps = torch.arange(len(planes), dtype=torch.float64) / len(planes)

@@ -16,44 +16,32 @@ from synthbench.positions._rotations import (
     axial_frequencies,
     cayley,
     combine,
-    coordinates_of,
     num_entries,
-    require_planes,
     rows_of,
     skew_matrix,
     turn_planes,
 )
 from synthbench.positions.base import PositionEncoding, position
 
-Order = Literal["post", "conjugate"]
-
 
 class MixedRotation(LearnedRotation):
     """A rotation of some channels, called active, by position, and of all channels of a head by a learned matrix P."""
 
-    def __init__(
-        self,
-        coordinates: Float[Tensor, "length axes"],
-        frequencies: Float[Tensor, "planes axes"],
-        skew: Float[Tensor, "heads entries"],
-        *,
-        dim: int,
-        order: Order,
-        is_commuting: bool,
-        is_null_kept: bool,
-    ) -> None:
-        """Store the initial frequencies and entries of the skew-symmetric matrix S, from which P is computed."""
-        super().__init__()
-        self.num_heads, self.dim = len(skew), dim
-        self.num_active = 2 * len(frequencies)
-        self.order = order
-        self.is_commuting = is_commuting
-        self.is_null_kept = is_null_kept
-        self.coordinates = nn.Buffer(coordinates, persistent=False)
-        self.skew = nn.Parameter(skew)
-        rates = frequencies if is_commuting else _block_generators(frequencies)
+    def __init__(self, encoding: "Espr", generator: torch.Generator | None) -> None:
+        """Begin with RoPE's frequencies, and draw the entries of the skew-symmetric matrix S, which gives P."""
+        num_planes = encoding.head_dim // 2
+        num_active_planes = min(num_planes, max(1, round(encoding.active * num_planes)))
+        frequencies = axial_frequencies(encoding, num_active_planes, encoding.base)
+        super().__init__(encoding, num_active_planes)
+        self.order = encoding.order
+        self.is_commuting = encoding.commuting
+        self.is_null_kept = encoding.null == "keep"
+        skew = torch.empty(self.num_heads, num_entries(self.dim))
+        self.skew = nn.Parameter(skew.normal_(std=encoding.spread / math.sqrt(self.dim), generator=generator))
+        rates = frequencies.to(self.coordinates)
         # Commuting: β, [heads, planes, axes]. Else the entries of the skew-symmetric L_k, [heads, entries, axes].
-        self.rates = nn.Parameter(rates.repeat(len(skew), 1, 1))
+        rates = rates if self.is_commuting else _block_generators(rates)
+        self.rates = nn.Parameter(rates.repeat(self.num_heads, 1, 1))
 
     def forward(self, x: KeyHeads, first: int = 0) -> KeyHeads:
         """Multiply row t by R(r) P or P R(r) Pᵀ, where R(r) rotates by the coordinates r of token ``first + t``."""
@@ -139,7 +127,7 @@ class Espr(PositionEncoding):
     base: float = option(10000.0, "base of RoPE's frequencies, at which the learned ones begin", low=1)
     active: float = option(0.75, "share of the planes that positions turn, at least one plane", low=0, high=1)
     null: Literal["drop", "keep"] = option("drop", "whether scores see the channels that positions do not turn")
-    order: Order = option("post", "the map: R P (post) or P R P^T (conjugate)")
+    order: Literal["post", "conjugate"] = option("post", "the map: R P (post) or P R P^T (conjugate)")
     commuting: bool = option(True, "whether the generators of the axes commute")  # noqa: FBT003 - a default
     spread: float = option(0.1, "size of S at the start: the standard deviation of its entries times sqrt(d)", low=0)
 
@@ -149,17 +137,4 @@ class Espr(PositionEncoding):
         Raises:
             UsageError: If there are fewer active planes than coordinate axes.
         """
-        num_planes = self.head_dim // 2
-        num_active_planes = min(num_planes, max(1, round(self.active * num_planes)))
-        require_planes(self, num_active_planes)
-        coordinates = coordinates_of(self)
-        skew = torch.empty(self.num_heads, num_entries(self.head_dim))
-        return MixedRotation(
-            coordinates,
-            axial_frequencies(num_active_planes, coordinates.shape[-1], self.base).to(coordinates),
-            skew.normal_(std=self.spread / math.sqrt(self.head_dim), generator=generator),
-            dim=self.head_dim,
-            order=self.order,
-            is_commuting=self.commuting,
-            is_null_kept=self.null == "keep",
-        )
+        return MixedRotation(self, generator)

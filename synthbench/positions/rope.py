@@ -10,14 +10,7 @@ from synthbench.errors import UsageError
 from synthbench.forms.shapes import KeyHeads
 from synthbench.layers import Rotation
 from synthbench.options import option
-from synthbench.positions._rotations import (
-    axial_frequencies,
-    combine,
-    coordinates_of,
-    require_planes,
-    rows_of,
-    turn_planes,
-)
+from synthbench.positions._rotations import axial_frequencies, combine, coordinates_of, rows_of, turn_planes
 from synthbench.positions.base import PositionEncoding, position
 
 
@@ -46,11 +39,8 @@ def rotary(encoding: PositionEncoding, base: float) -> TabledRotation:
         raise UsageError(
             f"the width of a head is {encoding.head_dim}; allowed with positions {encoding.name!r}: even numbers"
         )
-    num_planes = encoding.head_dim // 2
-    require_planes(encoding, num_planes)
-    coordinates = coordinates_of(encoding).double()
-    frequencies = axial_frequencies(num_planes, coordinates.shape[-1], base)
-    return TabledRotation(combine(coordinates, frequencies.unsqueeze(0)).squeeze(0))
+    frequencies = axial_frequencies(encoding, encoding.head_dim // 2, base)
+    return TabledRotation(combine(coordinates_of(encoding).double(), frequencies.unsqueeze(0)).squeeze(0))
 
 
 @position

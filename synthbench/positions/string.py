@@ -3,8 +3,7 @@
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from synthbench.forms.shapes import KeyHeads
 from synthbench.layers import project
@@ -14,9 +13,7 @@ from synthbench.positions._rotations import (
     axial_frequencies,
     cayley,
     combine,
-    coordinates_of,
     num_entries,
-    require_planes,
     rows_of,
     skew_matrix,
     turn_planes,
@@ -27,23 +24,17 @@ from synthbench.positions.base import PositionEncoding, position
 class BasisRotation(LearnedRotation):
     """A rotation of the planes of a basis by angles linear in the coordinates; each head has its own basis."""
 
-    def __init__(
-        self,
-        coordinates: Float[Tensor, "length axes"],
-        frequencies: Float[Tensor, "heads planes axes"],
-        *,
-        dim: int,
-        is_learned: bool,
-        is_basis_learned: bool,
-    ) -> None:
-        """Store the initial frequencies; in every head, the initial basis is the standard basis."""
-        super().__init__()
-        self.num_heads, self.dim, self.num_active = len(frequencies), dim, 2 * frequencies.shape[1]
-        self.is_basis_learned = is_basis_learned
-        self.coordinates = nn.Buffer(coordinates, persistent=False)
-        self.frequencies = nn.Parameter(frequencies) if is_learned else nn.Buffer(frequencies, persistent=False)
-        if is_basis_learned:
-            self.skew = nn.Parameter(frequencies.new_zeros(len(frequencies), num_entries(dim)))
+    def __init__(self, encoding: "String") -> None:
+        """Begin with RoPE's frequencies, and in every head with the standard basis."""
+        num_planes = encoding.head_dim // 2
+        frequencies = axial_frequencies(encoding, num_planes, encoding.base)
+        super().__init__(encoding, num_planes)
+        rates = frequencies.to(self.coordinates).repeat(self.num_heads, 1, 1)
+        is_learned = encoding.frequencies == "learned"
+        self.frequencies = nn.Parameter(rates) if is_learned else nn.Buffer(rates, persistent=False)
+        self.is_basis_learned = encoding.basis == "cayley"
+        if self.is_basis_learned:
+            self.skew = nn.Parameter(rates.new_zeros(self.num_heads, num_entries(self.dim)))
 
     def forward(self, x: KeyHeads, first: int = 0) -> KeyHeads:
         """Rotate row t in the planes of each head's basis by the coordinates of token ``first + t``."""
@@ -86,14 +77,4 @@ class String(PositionEncoding):
         Raises:
             UsageError: If a head has fewer planes than the coordinates have axes.
         """
-        num_planes = self.head_dim // 2
-        require_planes(self, num_planes)
-        coordinates = coordinates_of(self)
-        frequencies = axial_frequencies(num_planes, coordinates.shape[-1], self.base).to(coordinates)
-        return BasisRotation(
-            coordinates,
-            frequencies.repeat(self.num_heads, 1, 1),
-            dim=self.head_dim,
-            is_learned=self.frequencies == "learned",
-            is_basis_learned=self.basis == "cayley",
-        )
+        return BasisRotation(self)

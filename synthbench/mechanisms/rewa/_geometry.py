@@ -76,33 +76,22 @@ class Witnesses(nn.Module):
     The geometries are Euclidean space, the sphere and the Poincaré ball.
     """
 
-    def __init__(
-        self,
-        owner: str,
-        *,
-        num_heads: int,
-        dim: int,
-        widths: tuple[int, int, int],
-        power: int,
-        shared: bool,
-        generator: torch.Generator | None,
-    ) -> None:
+    def __init__(self, owner: "WitnessAttention", generator: torch.Generator | None) -> None:
         """Draw a map for every geometry whose width, its number of coordinates, is not 0.
 
         Raises:
             UsageError: If all widths are 0, or the width of the sphere is 1.
         """
         super().__init__()
-        m, n, p = widths
-        if not any(widths):
-            raise UsageError(f"{owner}:m, n and p are all 0; allowed: at least one above 0")
-        if n == 1:
-            raise UsageError(f"{owner}:n is 1, whose sphere is two points; allowed: 0, or int from 2")
-        self.power = power
-        self.widths = {geometry: width for geometry, width in zip(WEIGHTS, (m, n, p), strict=True) if width}
+        if not any((owner.m, owner.n, owner.p)):
+            raise UsageError(f"{owner.name}:m, n and p are all 0; allowed: at least one above 0")
+        if owner.n == 1:
+            raise UsageError(f"{owner.name}:n is 1, whose sphere is two points; allowed: 0, or int from 2")
+        self.power = owner.power
+        self.widths = {name: width for name, width in zip(WEIGHTS, (owner.m, owner.n, owner.p), strict=True) if width}
         self.maps = nn.ModuleDict(
             {
-                geometry: WitnessMap(num_heads, dim, width, shared=shared, generator=generator)
+                geometry: WitnessMap(owner.num_heads, owner.head_dim, width, shared=owner.shared, generator=generator)
                 for geometry, width in self.widths.items()
             }
         )
@@ -190,15 +179,7 @@ class WitnessAttention(Attention):
 
     def draw_witnesses(self, generator: torch.Generator | None) -> None:
         """Draw the maps to the geometries whose width is not 0."""
-        self.witnesses = Witnesses(
-            self.name,
-            num_heads=self.num_heads,
-            dim=self.head_dim,
-            widths=(self.m, self.n, self.p),
-            power=self.power,
-            shared=self.shared,
-            generator=generator,
-        )
+        self.witnesses = Witnesses(self, generator)
 
     @property
     def has_phases(self) -> bool:
@@ -255,27 +236,19 @@ class Perceptron(nn.Module):
 class Gate(nn.Module):
     """A network that computes, from each query, the weight of every geometry; the weights of a query sum to 1."""
 
-    def __init__(
-        self,
-        owner: str,
-        witnesses: Witnesses,
-        *,
-        num_heads: int,
-        dim: int,
-        hidden: int,
-        generator: torch.Generator | None,
-    ) -> None:
-        """Draw the network.
+    def __init__(self, owner: WitnessAttention, hidden: int, generator: torch.Generator | None) -> None:
+        """Draw the network, with ``hidden`` hidden units.
 
         Raises:
             UsageError: If fewer than two geometries have a width above 0.
         """
         super().__init__()
-        if len(witnesses.widths) < 2:
+        geometries = list(owner.witnesses.widths)
+        if len(geometries) < 2:
             raise UsageError(
-                f"{owner}:m, n, p leave only the {next(iter(witnesses.widths))} geometry; allowed: at least two above 0"
+                f"{owner.name}:m, n, p leave only the {geometries[0]} geometry; allowed: at least two above 0"
             )
-        self.network = Perceptron(num_heads, dim, hidden, len(witnesses.widths), generator=generator)
+        self.network = Perceptron(owner.num_heads, owner.head_dim, hidden, len(geometries), generator=generator)
 
     def forward(self, q: Queries, witnesses: Witnesses) -> dict[str, Float[Tensor, "*batch queries 1"]]:
         """Compute, for every query, weights of the geometries that sum to 1.
@@ -285,7 +258,7 @@ class Gate(nn.Module):
         shares = (self.network(q) + witnesses.active.log()).softmax(-1)
         return dict(zip(witnesses.widths, shares.split(1, -1), strict=True))
 
-
-def mean_a_head(values: Float[Tensor, "*batch sequences heads queries 1"]) -> Float[Tensor, "*batch heads"]:
-    """Average over queries and sequences, which leaves one mean per head."""
-    return values[..., 0].mean(-1).mean(-2)
+    def means(self, q: Queries, witnesses: Witnesses) -> dict[str, Float[Tensor, "*batch heads"]]:
+        """Average the weights over queries and sequences, per head; return them, and kappa of these means."""
+        shares = self(q, witnesses)
+        return named({geometry: share[..., 0].mean(-1).mean(-2) for geometry, share in shares.items()})

@@ -1,6 +1,7 @@
 """Parts that REWA mechanisms share: maps to witnesses, low-rank operators, distances with finite gradients."""
 
 import math
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -57,6 +58,8 @@ def one_a_head(num_heads: int, start: float) -> Positive:
 class TemperedAttention(Attention):
     """Attention with one learned temperature per head, made by :func:`one_a_head` and reported as ``tau``."""
 
+    family: ClassVar = "rewa"
+    source: ClassVar = "rewa2025"
     temperature: Positive
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - learned, whatever the inputs

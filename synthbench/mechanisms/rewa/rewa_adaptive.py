@@ -7,7 +7,7 @@ from torch import Tensor
 
 from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.mechanisms.base import mechanism
-from synthbench.mechanisms.rewa._geometry import Gate, mean_a_head, named
+from synthbench.mechanisms.rewa._geometry import Gate
 from synthbench.mechanisms.rewa._operators import one_a_head
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
 from synthbench.options import option
@@ -43,10 +43,9 @@ class RewaAdaptive(RewaGeometric):
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the maps to witnesses, then the network."""
-        heads, dim = self.num_heads, self.head_dim
         self.draw_witnesses(generator)
-        self.gate = Gate(self.name, self.witnesses, num_heads=heads, dim=dim, hidden=self.hidden, generator=generator)
-        self.temperature = one_a_head(heads, self.tau)
+        self.gate = Gate(self, self.hidden, generator)
+        self.temperature = one_a_head(self.num_heads, self.tau)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
         """Compute minus the distance of every query and key, with the query's weights, divided by the temperature."""
@@ -60,6 +59,4 @@ class RewaAdaptive(RewaGeometric):
 
         Kappa, the effective curvature, lies between -1 (spherical) and 1 (hyperbolic).
         """
-        shares = self.gate(self.heads(x)[0], self.witnesses)
-        means = named({geometry: mean_a_head(share) for geometry, share in shares.items()})
-        return means | {"tau": self.temperature()[..., 0, 0]}
+        return self.gate.means(self.heads(x)[0], self.witnesses) | {"tau": self.temperature()[..., 0, 0]}

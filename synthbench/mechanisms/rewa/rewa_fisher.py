@@ -34,8 +34,6 @@ class RewaFisher(TemperedAttention, ScoreAttention):
 
     name: ClassVar = "rewa-fisher"
     label: ClassVar = "Fisher REWA"
-    family: ClassVar = "rewa"
-    source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 m"
 
     m: int = option(16, "categories of a distribution", low=2, high=1024)

@@ -47,8 +47,6 @@ class RewaGeometric(TemperedAttention, WitnessAttention, ScoreAttention):
 
     name: ClassVar = "rewa-geometric"
     label: ClassVar = "Geometric REWA"
-    family: ClassVar = "rewa"
-    source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 (m + n + p + d)"
 
     tau: float = option(1.0, "temperature to start from", low=1e-3, high=1e3)

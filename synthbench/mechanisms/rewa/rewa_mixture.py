@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from synthbench.forms import scores
 from synthbench.forms.shapes import AnswerHeads, KeyHeads, Keys, PairScores, Queries, QueryHeads, ValueHeads
 from synthbench.mechanisms.base import mechanism
-from synthbench.mechanisms.rewa._geometry import Gate, WitnessAttention, mean_a_head, named
+from synthbench.mechanisms.rewa._geometry import Gate, WitnessAttention
 from synthbench.mechanisms.rewa._operators import one_a_head
 from synthbench.options import option
 
@@ -49,11 +49,11 @@ class RewaMixture(WitnessAttention):
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the maps to witnesses, then the gate."""
-        heads, dim = self.num_heads, self.head_dim
         self.draw_witnesses(generator)
-        self.gate = Gate(self.name, self.witnesses, num_heads=heads, dim=dim, hidden=self.hidden, generator=generator)
+        self.gate = Gate(self, self.hidden, generator)
+        starts = self.witnesses.starts().items()
         self.temperatures = nn.ModuleDict(
-            {geometry: one_a_head(heads, self.tau / start) for geometry, start in self.witnesses.starts().items()}
+            {geometry: one_a_head(self.num_heads, self.tau / start) for geometry, start in starts}
         )
 
     def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
@@ -73,5 +73,4 @@ class RewaMixture(WitnessAttention):
 
         Kappa, the effective curvature, lies between -1 (spherical) and 1 (hyperbolic).
         """
-        shares = self.gate(self.heads(x)[0], self.witnesses)
-        return named({geometry: mean_a_head(share) for geometry, share in shares.items()})
+        return self.gate.means(self.heads(x)[0], self.witnesses)

@@ -29,8 +29,6 @@ class RewaOperator(TemperedAttention, ScoreAttention):
 
     name: ClassVar = "rewa-operator"
     label: ClassVar = "Operator REWA"
-    family: ClassVar = "rewa"
-    source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 min(m^2, m r^2)"
 
     m: int = option(8, "width of an operator", low=1, high=128)

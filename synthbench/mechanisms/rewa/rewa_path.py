@@ -37,8 +37,6 @@ class RewaPath(TemperedAttention):
 
     name: ClassVar = "rewa-path"
     label: ClassVar = "Path REWA"
-    family: ClassVar = "rewa"
-    source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 m^2 + T hops m^3"
 
     m: int = option(8, "width of an operator", low=1, high=64)

@@ -66,8 +66,6 @@ class RewaRiemannian(TemperedAttention, ScoreAttention):
 
     name: ClassVar = "rewa-riemannian"
     label: ClassVar = "Riemannian REWA"
-    family: ClassVar = "rewa"
-    source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 (m^2 + d)"
 
     m: int = option(5, "dimensions of a witness", low=1, high=64)

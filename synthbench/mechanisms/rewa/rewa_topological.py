@@ -41,8 +41,6 @@ class RewaTopological(TemperedAttention):
 
     name: ClassVar = "rewa-topological"
     label: ClassVar = "Topological REWA"
-    family: ClassVar = "rewa"
-    source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 m + T k^2 m"
     takes_last_queries: ClassVar = True
 
