@@ -6,6 +6,7 @@ and every activation has a leading run axis. A layer recognises stacked runs by 
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -15,6 +16,8 @@ from torch import Tensor, nn
 from synthbench.errors import UsageError
 
 M = TypeVar("M", bound=nn.Module)
+ToTensor = Callable[..., Tensor]
+"""Type of the call of a layer that computes one tensor; that of ``nn.Module`` itself is ``Any``."""
 
 
 class UndecayedParameter(nn.Parameter):
@@ -129,6 +132,8 @@ class RunLayer(nn.Module):
 class Rotation(RunLayer, ABC):
     """A rotation of queries and keys by their positions, so that their inner product depends on their offset."""
 
+    __call__: ToTensor
+
     @abstractmethod
     def forward(
         self, x: Float[Tensor, "*leading batch heads length head_dim"], first: int = 0
@@ -146,6 +151,8 @@ class Linear(RunLayer):
     >>> gate(torch.zeros(8, 32, 16)).shape
     torch.Size([8, 32, 16])
     """
+
+    __call__: ToTensor
 
     def __init__(
         self, in_features: int, out_features: int, *, bias: bool, generator: torch.Generator | None = None
@@ -207,6 +214,8 @@ class RmsNorm(RunLayer):
     Source: Zhang & Sennrich (2019), eq. 4.
     """
 
+    __call__: ToTensor
+
     def __init__(self, dim: int, epsilon: float = 1e-5) -> None:
         """Create the gain; ``epsilon`` is added to the mean square."""
         super().__init__()
@@ -228,6 +237,8 @@ class ShortConvolution(RunLayer):
     >>> ShortConvolution(4, 16)(torch.zeros(8, 32, 16)).shape
     torch.Size([8, 32, 16])
     """
+
+    __call__: ToTensor
 
     def __init__(self, width: int, dim: int, generator: torch.Generator | None = None, *, bias: bool = False) -> None:
         """Draw the filters, then the bias, from ``generator`` (the process-wide one if None)."""
