@@ -33,20 +33,13 @@ SUPPLIED: Mapping[str, str] = MappingProxyType(
 )
 """Mechanism fields by parameter name: a constructor parameter ``d_model``, for example, receives ``model_dim``."""
 
-OTHER_WIDTHS = (
-    "hidden_dim",
-    "input_size",
-    "input_dim",
-    "in_features",
-    "out_features",
-    "in_dim",
-    "out_dim",
-    "channels",
-    "in_channels",
-    "out_channels",
-)
+OTHER_WIDTHS = ("hidden_dim", "input_size", "input_dim", "in_features", "out_features", "in_dim", "out_dim")
+CHANNELS = ("channels", "in_channels", "out_channels")
 IF_REQUIRED: Mapping[str, str] = MappingProxyType(
-    {**dict.fromkeys(OTHER_WIDTHS, "model_dim"), **dict.fromkeys(("block_size", "seq_len"), "max_length")}
+    {
+        **dict.fromkeys((*OTHER_WIDTHS, *CHANNELS), "model_dim"),
+        **dict.fromkeys(("block_size", "seq_len"), "max_length"),
+    }
 )
 """Like ``SUPPLIED``, but for required parameters only. If a parameter such as ``block_size`` has a default, its name
 may mean something else."""

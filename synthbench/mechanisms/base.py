@@ -262,7 +262,7 @@ class Attention(Mechanism):
         If ``attend`` accepts a state, it receives the state. Otherwise, the state keeps all keys and values if
         ``takes_last_queries`` is True and :meth:`controls` computes no gates or rates; else, it keeps all inputs.
         """
-        if takes_state(self.attend):
+        if "state" in inspect.signature(self.attend).parameters:
             return self.merge_heads(self.attended(x, state))
         if self.controls(x) or not self.takes_last_queries:
             return super().advance(x, state)
@@ -302,8 +302,7 @@ class Attention(Mechanism):
         """Rotate queries or keys by their positions, which begin at 0 or, given a state, at ``state.position``."""
         if self.rotation is None:
             return x
-        turned: Tensor = self.rotation(x) if state is None else self.rotation(x, state.position)
-        return turned
+        return self.rotation(x) if state is None else self.rotation(x, state.position)
 
     def split_heads(self, fused: Float[Tensor, "*batch length fused"]) -> tuple[Tensor, Tensor, Tensor]:
         """Cut the fused projection into q, k and v, each [..., heads, length, head_dim]."""
@@ -313,8 +312,7 @@ class Attention(Mechanism):
 
     def merge_heads(self, heads: ValueHeads) -> Tensor:
         """Concatenate the heads' outputs and project them: [..., length, model_dim]."""
-        projected: Tensor = self.out(heads.transpose(-2, -3).flatten(-2))
-        return projected
+        return self.out(heads.transpose(-2, -3).flatten(-2))
 
     def state_elements(self, length: int) -> int:
         """Count the numbers in the keys and values of all tokens so far, which exact attention must keep."""
@@ -528,21 +526,14 @@ def convolved(
     under the name ``kept``.
     """
     if state is None:
-        everything: Tensor = convolution(x)
-        return everything
+        return convolution(x)
     seen = state.append(kept, x, most=convolution.weight.shape[-2] - 1)
-    newest: Tensor = convolution(seen)[..., -1:, :]
-    return newest
+    return convolution(seen)[..., -1:, :]
 
 
 def kept_by_convolution(width: int, channels: int, length: int) -> int:
     """Count the past inputs, in numbers, that a causal convolution of ``width`` taps keeps after ``length`` tokens."""
     return min(length, max(width - 1, 0)) * channels
-
-
-def takes_state(attend: Callable[..., Tensor]) -> bool:
-    """Return whether an ``attend`` method accepts a state, so that it can process one token at a time."""
-    return "state" in inspect.signature(attend).parameters
 
 
 class Mechanisms(Registry[Mechanism]):

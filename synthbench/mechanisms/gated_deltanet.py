@@ -69,8 +69,7 @@ class GatedDeltanet(SiluAttention):
 
     def read_gates(self, x: Tokens) -> Float[Tensor, "*batch length gates"]:
         """Project each token to the inputs of the forget gates, one number per head."""
-        read: Tensor = self.gate(x)
-        return read
+        return self.gate(x)
 
     def attend(
         self,

@@ -86,5 +86,4 @@ class Gla(RecurrentAttention):
         out = decayed(q / math.sqrt(q.shape[-1]), k, v, log_gates, state=state)
         if out_gate is None:
             return rms_norm(out, out.shape[-1:], eps=1e-6)
-        gated: Tensor = self.gain(out) * out_gate[..., -q.shape[-2] :, :]
-        return gated
+        return self.gain(out) * out_gate[..., -q.shape[-2] :, :]

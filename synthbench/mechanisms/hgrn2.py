@@ -72,5 +72,4 @@ class Hgrn2(RecurrentAttention):
         """Concatenate the heads' outputs, normalise them together if ``norm=layer``, and project them."""
         if self.norm == "head":
             return super().merge_heads(heads)
-        projected: Tensor = self.out(self.gain(heads.transpose(-2, -3).flatten(-2)))
-        return projected
+        return self.out(self.gain(heads.transpose(-2, -3).flatten(-2)))

@@ -94,8 +94,7 @@ class Hyena(Mechanism):
         for layer in (self.first, self.second, self.third):
             units = (self.frequency * layer(units)).sin()
         rates = torch.linspace(SLOWEST, FASTEST, self.model_dim, dtype=steps.dtype, device=weight.device)
-        filters: Tensor = self.last(units) * (-rates * place.unsqueeze(-1)).exp()
-        return filters
+        return self.last(units) * (-rates * place.unsqueeze(-1)).exp()
 
     def advance(self, x: Token, state: State) -> Token:
         """Compute the output at the next token, and update ``state`` in place."""
@@ -113,8 +112,7 @@ class Hyena(Mechanism):
         else:
             so_far = state.append("gated", gated)
             mixed = (so_far * self.filters(so_far.shape[-2]).flip(-2)).sum(-2, keepdim=True)
-        projected: Tensor = self.out(after * (mixed + self.skip * gated))
-        return projected
+        return self.out(after * (mixed + self.skip * gated))
 
     def state_elements(self, length: int) -> int:
         """Count the numbers in the gated values so far, and in the short convolution's past inputs."""

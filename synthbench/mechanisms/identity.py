@@ -3,7 +3,6 @@
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
@@ -37,8 +36,7 @@ class Identity(Mechanism):
 
     def forward(self, x: Tokens) -> Tokens:
         """Project each token alone."""
-        projected: Tensor = self.out(self.value(x))
-        return projected
+        return self.out(self.value(x))
 
     def forward_last(self, x: Tokens) -> Token:
         """Project the last token."""

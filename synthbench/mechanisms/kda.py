@@ -63,5 +63,4 @@ class Kda(GatedDeltanet):
 
     def read_gates(self, x: Tokens) -> Float[Tensor, "*batch length gates"]:
         """Project each token, by a low-rank map, to the inputs of the forget gates, one number per channel."""
-        read: Tensor = self.gate_out(self.gate_in(x))
-        return read
+        return self.gate_out(self.gate_in(x))

@@ -47,13 +47,11 @@ class Lstm(Mechanism):
 
     def forward(self, x: Tokens) -> Tokens:
         """Run the recurrence over the tokens, then project."""
-        projected: Tensor = self.out(self.hidden(x))
-        return projected
+        return self.out(self.hidden(x))
 
     def forward_last(self, x: Tokens) -> Token:
         """Compute ``forward`` at the last position."""
-        projected: Tensor = self.out(self.hidden(x)[..., -1:, :])
-        return projected
+        return self.out(self.hidden(x)[..., -1:, :])
 
     def hidden(self, x: Tokens) -> Tokens:
         """Compute the outputs h of all tokens."""
@@ -69,8 +67,7 @@ class Lstm(Mechanism):
         g, i, f, o = (self.gates(x) + self.recurrent(hidden)).chunk(4, dim=-1)
         cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
         state.tensors["cell"], state.tensors["hidden"] = cell, o.sigmoid() * cell.tanh()
-        projected: Tensor = self.out(state.tensors["hidden"])
-        return projected
+        return self.out(state.tensors["hidden"])
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
         """Count the numbers in h and c, whatever the length."""

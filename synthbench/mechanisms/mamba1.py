@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import silu, softplus
 
 from synthbench.forms.selective_scan import selective_scan
@@ -92,8 +92,7 @@ class Mamba1(Mechanism):
         delta, b, c = fused.split([fused.shape[-1] - 2 * self.N, self.N, self.N], dim=-1)
         step = softplus(self.step(delta) + self.step_bias)
         y = selective_scan(step, -self.log_rate.exp(), b, c, channels, state=state) + self.skip * channels
-        projected: Tensor = self.out(y * silu(gate))
-        return projected
+        return self.out(y * silu(gate))
 
     def state_elements(self, length: int) -> int:
         """Count the numbers in every channel's states, and in the convolution's past inputs."""

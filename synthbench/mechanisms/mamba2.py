@@ -119,8 +119,7 @@ class Mamba2(Mechanism):
         )
         y = mixed.transpose(-2, -3) + self.skip.unsqueeze(-1) * values[..., first:, :].transpose(-2, -3)
         gated = y.flatten(-2) * silu(gate[..., first:, :])
-        projected: Tensor = self.out(rms_norm(gated, gated.shape[-1:], eps=1e-5) * self.scale)
-        return projected
+        return self.out(rms_norm(gated, gated.shape[-1:], eps=1e-5) * self.scale)
 
     def convolve(
         self, x: Float[Tensor, "*batch length channels"], state: State | None = None

@@ -3,7 +3,6 @@
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
@@ -37,18 +36,15 @@ class Mean(Mechanism):
     def forward(self, x: Tokens) -> Tokens:
         """Average the projected tokens up to each position, then project."""
         counts = torch.arange(1, x.shape[-2] + 1, dtype=x.dtype, device=x.device).unsqueeze(-1)
-        projected: Tensor = self.out(self.value(x).cumsum(-2) / counts)
-        return projected
+        return self.out(self.value(x).cumsum(-2) / counts)
 
     def forward_last(self, x: Tokens) -> Token:
         """Compute ``forward`` at the last position."""
-        projected: Tensor = self.out(self.value(x.mean(-2, keepdim=True)))
-        return projected
+        return self.out(self.value(x.mean(-2, keepdim=True)))
 
     def advance(self, x: Token, state: State) -> Token:
         """Compute the output at the next token, and add its value to the sum in ``state``."""
-        projected: Tensor = self.out(state.add("sum", self.value(x)) / (state.position + 1))
-        return projected
+        return self.out(state.add("sum", self.value(x)) / (state.position + 1))
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
         """Return the number of channels, since one sum per channel is kept, whatever the length."""

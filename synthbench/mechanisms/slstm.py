@@ -120,8 +120,7 @@ class Slstm(Mechanism):
         hidden = hidden.unflatten(-1, (self.num_heads, -1))
         normal = layer_norm(hidden, hidden.shape[-1:]).flatten(-2)
         normal = normal if self.gain is None else normal * self.gain
-        projected: Tensor = normal if self.out is None else self.out(normal)
-        return projected
+        return normal if self.out is None else self.out(normal)
 
     def hidden(self, x: Tokens) -> Tokens:
         """Compute the outputs h of all tokens."""
@@ -155,8 +154,7 @@ class HeadwiseLinear(RunLayer):
         """Apply the matrices to the last axis, head by head."""
         heads = x.unflatten(-1, self.weight.shape[-3:-1])
         form = "...hs,hsc->...hc" if self.weight.ndim == 3 else "m...hs,mhsc->m...hc"
-        columns: Tensor = torch.einsum(form, heads, self.weight).flatten(-2)
-        return columns
+        return torch.einsum(form, heads, self.weight).flatten(-2)
 
 
 class _Recurrence(torch.autograd.Function):

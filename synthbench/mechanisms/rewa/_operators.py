@@ -10,7 +10,7 @@ from torch.nn.functional import softplus
 
 from synthbench.errors import UsageError
 from synthbench.forms.shapes import PairScores
-from synthbench.layers import project, uniform
+from synthbench.layers import ToTensor, project, uniform
 from synthbench.mechanisms.base import Attention, Side
 
 Factors = tuple[Tensor, Tensor]
@@ -39,6 +39,8 @@ class WitnessMap(nn.Module):
 
 class Positive(nn.Module):
     """Learned positive numbers with given initial values, stored as their inverse softplus."""
+
+    __call__: ToTensor
 
     def __init__(self, start: Float[Tensor, "..."]) -> None:
         """Store the inverse softplus of every initial value."""

@@ -51,8 +51,7 @@ class RewaFisher(TemperedAttention, ScoreAttention):
         """Compute minus the distances of queries and keys, squared if ``power`` is 2, divided by the temperature."""
         logs = log_softmax(self.witness(q, "query"), dim=-1), log_softmax(self.witness(k, "key"), dim=-1)
         distances = fisher_rao(*logs) if self.distance == "fisher-rao" else published(*logs)
-        scores: Tensor = -(distances**self.power) / self.temperature()
-        return scores
+        return -(distances**self.power) / self.temperature()
 
 
 def fisher_rao(left: Float[Tensor, "*batch queries m"], right: Float[Tensor, "*batch keys m"]) -> PairScores:

@@ -3,7 +3,6 @@
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.mechanisms.base import ScoreAttention, mechanism
@@ -54,5 +53,4 @@ class RewaOperator(TemperedAttention, ScoreAttention):
         b = _operators.factors(self.witness(k, "key"), self.r)
         norms = _operators.hilbert_schmidt_norms(a), _operators.hilbert_schmidt_norms(b)
         distances = _operators.distances(_operators.hilbert_schmidt_product(a, b), *norms, power=self.power)
-        scores: Tensor = -distances / self.temperature()
-        return scores
+        return -distances / self.temperature()

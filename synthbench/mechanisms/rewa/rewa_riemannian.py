@@ -90,5 +90,4 @@ class RewaRiemannian(TemperedAttention, ScoreAttention):
         """Compute minus the distances of queries and keys, squared if ``power`` is 2, divided by the temperature."""
         x, y = self.witness(q, "query"), self.witness(k, "key")
         distances = trapezoid_distance(x, self.metric_tensor(x), y, self.metric_tensor(y))
-        temperature: Tensor = self.temperature()
-        return -(distances if self.power == 1 else distances.square()) / temperature
+        return -(distances if self.power == 1 else distances.square()) / self.temperature()

@@ -83,8 +83,7 @@ class RewaTopological(TemperedAttention):
 
     def _scores(self, of_query: Tensor, of_key: Tensor) -> Tensor:
         norms = of_query.square().sum(-1), of_key.square().sum(-1)
-        minus: Tensor = -_operators.distances(of_query @ of_key.mT, *norms, power=1) / self.temperature()
-        return minus
+        return -_operators.distances(of_query @ of_key.mT, *norms, power=1) / self.temperature()
 
 
 @torch.no_grad()
