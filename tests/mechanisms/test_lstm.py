@@ -35,13 +35,3 @@ def test_hidden_states_and_gradients_are_those_of_pytorch(length: int, generator
         rtol=1e-9,
         atol=1e-9,
     )
-
-
-def test_the_forget_gates_bias_begins_at_one(generator: torch.Generator) -> None:
-    lstm = Lstm(model_dim=8, generator=generator)
-    assert lstm.gates.bias is not None
-    g, i, f, o = lstm.gates.bias.split(8)
-
-    assert (f == 1).all()
-    assert (torch.cat([g, i, o]).abs() <= 1 / 8**0.5).all()
-    assert Lstm(model_dim=8, bias=False).gates.bias is None

@@ -43,11 +43,3 @@ def test_a_block_fits_the_caches_of_a_cpu() -> None:
 
     assert [rows.stop - rows.start for rows in selective_scan._blocks(x, 16)] == [128, 128, 44]
     assert [rows.stop - rows.start for rows in selective_scan._blocks(x, 2**18)] == [1] * 300
-
-
-def test_it_begins_as_the_authors_do(generator: torch.Generator) -> None:
-    mamba = Mamba1(model_dim=64, generator=generator)
-
-    torch.testing.assert_close(mamba.log_rate.exp()[0, 0, 5], torch.arange(1.0, 17.0))
-    assert mamba.step.weight.shape == (4, 128)
-    assert (mamba.skip == 1).all()

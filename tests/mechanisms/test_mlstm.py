@@ -64,13 +64,6 @@ def test_gates_of_a_thousand_neither_overflow_nor_lose_the_last_value() -> None:
     torch.testing.assert_close(out[..., -1:, :], layer_norm(signs * v, (6,))[..., -1:, :], rtol=1e-3, atol=1e-3)
 
 
-def test_gates_begin_as_the_authors_do(generator: torch.Generator) -> None:
-    net = Mlstm(num_heads=4, generator=generator)
-
-    assert net.forget_bias.flatten().tolist() == [3, 4, 5, 6]
-    assert (net.gates.weight == 0).all()
-
-
 def test_gates_do_not_see_where_their_token_stands(generator: torch.Generator) -> None:
     net, places = Mlstm(model_dim=8, num_heads=2, generator=generator), torch.arange(64.0).unsqueeze(-1)
     encoding = POSITIONS["rope"](model_dim=8, num_heads=2, length=64, coordinates=places, generator=generator)

@@ -64,17 +64,9 @@ def test_a_plain_module_stays_what_it_was() -> None:
 
 
 def test_what_is_given_or_declared_comes_before_what_follows_from_the_name() -> None:
-    class Declared(nn.Module):
-        name: ClassVar = "stated"
-        family: ClassVar = "convolution"
-        label: ClassVar = "Stated"
+    declared = type("Declared", (Passing,), {"name": "stated", "family": "convolution", "label": "Stated"})
 
-        def forward(self, x: Tensor) -> Tensor:
-            return x
-
-    decorated = mechanism(label="Given", source="graves2014ntm")(Declared)
-
-    assert decorated is Declared
+    assert mechanism(label="Given", source="graves2014ntm")(declared) is declared
     unit = MECHANISMS["stated"]
     assert (unit.label, unit.family, unit.source) == ("Given", "convolution", "graves2014ntm")
 
@@ -110,17 +102,14 @@ def test_parameters_with_a_plain_default_are_options() -> None:
 
 def test_every_size_is_supplied_under_each_of_its_names() -> None:
     @mechanism
-    class Asks(nn.Module):
+    class Asks(Passing):
         def __init__(
             self, width: int, dim: int, model_dim: int, in_features: int, n_heads: int, max_length: int, seq_len: int,
             bias: bool, generator: torch.Generator,  # noqa: FBT001 - a name that is supplied
         ) -> None:  # fmt: skip
             super().__init__()
             self.sizes = (width, dim, model_dim, in_features, n_heads, max_length, seq_len, bias)
-            self.weight = nn.Parameter(torch.randn(1, generator=generator))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.weight * x
+            self.drawn = torch.randn(1, generator=generator)
 
     module: Any = built("asks", max_length=33, bias=False).module
 

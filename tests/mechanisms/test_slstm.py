@@ -43,10 +43,3 @@ def test_gates_of_a_thousand_do_not_overflow(generator: torch.Generator) -> None
     x = 1e3 * torch.randn(2, 40, 6, generator=generator)
 
     assert net(x).isfinite().all()
-
-
-def test_biases_begin_at_given_values(generator: torch.Generator) -> None:
-    bias = Slstm(model_dim=8, num_heads=2, generator=generator).gates_bias.view(2, 4, 4)
-
-    assert bias[0, 2].tolist() == [5, 1, -3, -7]
-    assert (bias[:, [0, 1, 3]] == 0).all()

@@ -37,10 +37,3 @@ def test_angles_at_far_positions_are_exact_to_the_precision_of_the_parameters() 
     turned = Rope(model_dim=2, num_heads=1, length=1, coordinates=far).rotation(None).float()(x)
 
     assert turned.flatten().tolist() == pytest.approx([math.cos(131_071), math.sin(131_071)], abs=1e-7)
-
-
-def test_it_trains_and_stores_nothing() -> None:
-    rotation = Rope(model_dim=16, num_heads=2, length=5).rotation(None)
-
-    assert list(rotation.parameters()) == []
-    assert rotation.state_dict() == {}

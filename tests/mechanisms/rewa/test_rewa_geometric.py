@@ -128,20 +128,14 @@ def test_algorithm_7_geometries_begin_to_act_in_their_phase(phase: int) -> None:
     assert is_zero == [not acts for acts in ACTING[phase]]
 
 
-def test_phases_come_and_go_and_are_saved() -> None:
-    rewa, other = build(), build(seed=1)
-    rewa.enter_phase(1)
+def test_phases_come_and_go_and_are_saved_and_one_geometry_acts_in_each() -> None:
+    rewa, other, alone = build(), build(seed=1), build(m=0, n=0)
+    for one in (rewa, alone):
+        one.enter_phase(1)
     other.load_state_dict(rewa.state_dict())
-    assert other.witnesses.active.tolist() == [0, 1, 0]
     rewa.enter_phase(3)
-    assert rewa.witnesses.active.tolist() == [1, 1, 1]
 
-
-def test_one_geometry_acts_in_every_phase() -> None:
-    rewa = build(m=0, n=0)
-    rewa.enter_phase(1)
-
-    assert rewa.witnesses.active.tolist() == [1]
+    assert [one.witnesses.active.tolist() for one in (other, rewa, alone)] == [[0, 1, 0], [1, 1, 1], [1]]
 
 
 def spherical(power: int, tau: float) -> RewaGeometric:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from synthbench.forms import linear
 from synthbench.mechanisms.slay.slay import Slay
+from tests.mechanisms.loops import built
 from tests.tensors import normal
 
 
@@ -30,8 +31,7 @@ def features(slay: Slay, u: Tensor, head: int) -> Tensor:
 @pytest.mark.parametrize("guard", ["add", "clamp"])
 @pytest.mark.parametrize("delta", [1e-6, 0.05])
 def test_attention_is_that_of_the_tensor_product_features(guard: str, delta: float) -> None:
-    generator = torch.Generator().manual_seed(0)
-    slay = Slay(model_dim=8, num_heads=2, R=2, P=3, D=4, guard=guard, delta=delta, generator=generator).double()  # type: ignore[arg-type]
+    slay = built(Slay, R=2, P=3, D=4, guard=guard, delta=delta)
     q, k, v = (normal(2, 7, 4, seed=seed) for seed in range(3))
     out = slay.attend(q, k, v)
 

@@ -2,15 +2,14 @@ import torch
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.mechanisms.slay.slay_sketch import SlaySketch
+from tests.mechanisms.loops import built
 from tests.tensors import normal
 
 
 def test_features_are_the_count_sketch_of_the_tensor_product_of_every_head_and_node() -> None:
     """Entry (p, i) of anchors ⊗ positive features goes to place h(p) + h'(i), mod S, with the sign σ(p) σ'(i)."""
     P, D, R, S, heads = 3, 4, 2, 5, 2
-    sketch = SlaySketch(
-        model_dim=8, num_heads=heads, P=P, D=D, R=R, S=S, generator=torch.Generator().manual_seed(0)
-    ).double()
+    sketch = built(SlaySketch, P=P, D=D, R=R, S=S)
     u = unit_vectors(normal(heads, 1, 4))
     polynomial, exponential = (u @ sketch.anchors).square() / P**0.5, sketch.exponential(u)
     expected = torch.zeros(heads, 1, R * S, dtype=torch.float64)
