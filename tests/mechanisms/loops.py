@@ -26,12 +26,12 @@ def check_loop(
     is_turned: bool = False,
     **options: Any,
 ) -> None:
-    """Two heads of a mechanism in a condition compute what a plain loop does; ``is_turned`` is by RoPE.
+    """A mechanism in a condition, :func:`built`, computes what a plain loop does; ``is_turned`` is by RoPE.
 
     Every parameter is moved: one that begins at 0 or 1 would hide what it does.
     """
     options = {**condition_options(unit, condition), **options}
-    net = moved(unit(model_dim=width, num_heads=2, generator=torch.Generator().manual_seed(0), **options), scale)
+    net = moved(built(unit, model_dim=width, **options), scale)
     if is_turned:
         turn(cast("Attention", net), length)
     x = normal(3, length, width).requires_grad_()

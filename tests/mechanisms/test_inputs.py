@@ -5,6 +5,8 @@ import torch
 from torch import Tensor
 
 from synthbench.mechanisms import MECHANISMS, Mechanism
+from tests.mechanisms.loops import built
+from tests.tensors import normal
 
 SHORT, LONG = 21, 1100
 LONG_FORMS = ["performer", "rewa-fourier", "rewa-euclidean", "yat-sum", "gla", "deltanet", "local"]
@@ -15,14 +17,12 @@ NO_HALF = "rewa-fourier"
 """A CPU has no Fourier transform of half precision, and PyTorch says so."""
 
 
-def built(name: str, dtype: torch.dtype) -> Mechanism:
-    generator = torch.Generator().manual_seed(0)
-    return MECHANISMS[name](model_dim=16, num_heads=2, max_length=LONG, generator=generator).to(dtype)
+def made(name: str, dtype: torch.dtype) -> Mechanism:
+    return built(MECHANISMS[name], model_dim=16, max_length=LONG).to(dtype)
 
 
 def draw(length: int, dtype: torch.dtype) -> Tensor:
-    generator, num_sequences = torch.Generator().manual_seed(1), 1 if length == LONG else 2
-    return torch.randn(num_sequences, length, 16, generator=generator, dtype=torch.float64).to(dtype)
+    return normal(1 if length == LONG else 2, length, 16).to(dtype)
 
 
 @pytest.mark.parametrize(
@@ -35,11 +35,11 @@ def draw(length: int, dtype: torch.dtype) -> Tensor:
 def test_half_precision_gives_the_right_outputs_to_its_rounding(name: str, length: int, dtype: torch.dtype) -> None:
     if name == NO_HALF:
         with pytest.raises(RuntimeError, match="Unsupported dtype"):
-            built(name, dtype)(draw(length, dtype))
+            made(name, dtype)(draw(length, dtype))
         return
-    expected = built(name, torch.float64)(draw(length, torch.float64))
+    expected = made(name, torch.float64)(draw(length, torch.float64))
 
-    out = built(name, dtype)(draw(length, dtype))
+    out = made(name, dtype)(draw(length, dtype))
 
     assert out.dtype == dtype
     error = (out.double() - expected).abs().max() / expected.abs().max()
@@ -50,7 +50,7 @@ def test_half_precision_gives_the_right_outputs_to_its_rounding(name: str, lengt
     ("name", "length"), [*[(name, SHORT) for name in MECHANISMS], *[(name, LONG) for name in LONG_FORMS]]
 )
 def test_one_token_no_sequence_and_odd_memory(name: str, length: int) -> None:
-    mechanism, x = built(name, torch.float64), draw(length, torch.float64)
+    mechanism, x = made(name, torch.float64), draw(length, torch.float64)
     expected = mechanism(x)
 
     torch.testing.assert_close(mechanism(x[:, :1]), expected[:, :1])

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from synthbench.layers import Rotation
 from synthbench.positions import POSITIONS
+from synthbench.positions.espr import MixedRotation
 
 GRID = torch.cartesian_prod(torch.arange(3), torch.arange(4)).double()
 """Coordinates of twelve tokens on two axes."""
@@ -51,3 +52,27 @@ def cayley_of(entries: Tensor, dim: int) -> Tensor:
     """(I - S)(I + S)⁻¹."""
     skew = skew_of(entries, dim)
     return (torch.eye(dim) - skew) @ torch.linalg.inv(torch.eye(dim) + skew)
+
+
+def planes_of(angles: Tensor, dim: int) -> Tensor:
+    """⊕_u θ_u J, with zeros behind the last plane."""
+    generator = torch.zeros(dim, dim)
+    for u, angle in enumerate(angles.tolist()):
+        generator[2 * u + 1, 2 * u] = angle
+        generator[2 * u, 2 * u + 1] = -angle
+    return generator
+
+
+def turning_of(rotation: MixedRotation, head: int, r: Tensor) -> Tensor:
+    """R(r) from the definitions."""
+    rates = rotation.rates[head] @ r
+    if rotation.is_commuting:
+        return torch.linalg.matrix_exp(planes_of(rates, rotation.dim))
+    active = torch.linalg.matrix_exp(skew_of(rates, rotation.num_active))
+    return torch.block_diag(active, torch.eye(rotation.dim - rotation.num_active))  # type: ignore[no-any-return]
+
+
+def written_out(rotation: MixedRotation, head: int, r: Tensor) -> Tensor:
+    """R(r) P or P R(r) Pᵀ from the definitions."""
+    turning, mixing = turning_of(rotation, head, r), cayley_of(rotation.skew[head], rotation.dim)
+    return turning @ mixing if rotation.order == "post" else mixing @ turning @ mixing.T

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from synthbench.positions.espr import Espr, MixedRotation
-from tests.positions.rotating import GRID, cayley_of, matrices, scramble, skew_of
+from tests.positions.rotating import GRID, matrices, scramble, written_out
 from tests.tensors import normal
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -24,23 +24,6 @@ def espr(coordinates: Tensor, **options: Any) -> MixedRotation:
     return Espr(**(fields | {"active": 0.67} | options)).rotation(torch.Generator().manual_seed(3))
 
 
-def written_out(rotation: MixedRotation, head: int, r: Tensor, *, order: str, commuting: bool) -> Tensor:
-    """R(r) P or P R(r) Pᵀ from the definitions, one entry after the other."""
-    mixing = cayley_of(rotation.skew[head], DIM)
-    generator = torch.zeros(DIM, DIM)
-    for axis, coordinate in enumerate(r):
-        rates = rotation.rates[head, :, axis]
-        if commuting:
-            for u, rate in enumerate(rates.tolist()):
-                generator[2 * u + 1, 2 * u] += coordinate * rate
-                generator[2 * u, 2 * u + 1] -= coordinate * rate
-        else:
-            generator[:ACTIVE, :ACTIVE] += coordinate * skew_of(rates, ACTIVE)
-    turning = torch.linalg.matrix_exp(generator)
-    product: Tensor = turning @ mixing if order == "post" else mixing @ turning @ mixing.T
-    return product
-
-
 @pytest.mark.parametrize("order", ["post", "conjugate"])
 @pytest.mark.parametrize("commuting", [True, False])
 def test_both_orders_are_the_written_out_maps_with_null_kept_and_dropped(*, order: str, commuting: bool) -> None:
@@ -53,7 +36,7 @@ def test_both_orders_are_the_written_out_maps_with_null_kept_and_dropped(*, orde
     active = torch.diag(torch.arange(DIM) < ACTIVE).double()
     for head in range(2):
         for t, r in enumerate(GRID):
-            expected = written_out(kept, head, r, order=order, commuting=commuting)
+            expected = written_out(kept, head, r)
             torch.testing.assert_close(computed[head, t], expected, rtol=0, atol=1e-11)
             of_active = (DIM / ACTIVE) ** 0.25 * active @ expected @ active
             torch.testing.assert_close(projected[head, t], of_active, rtol=0, atol=1e-11)
