@@ -55,8 +55,15 @@ class Mlstm(RecurrentAttention):
     source: ClassVar = "beck2024xlstm"
     complexity: ClassVar = "T d^2"
     bare: ClassVar = MappingProxyType(
-        {"conv": 0, "gates_from": "token", "gate_activation": "sigmoid"}
-        | dict.fromkeys(("learned_skip", "norm_gain", "own_biases", "undecayed"), False)
+        {
+            "conv": 0,
+            "gates_from": "token",
+            "gate_activation": "sigmoid",
+            "learned_skip": False,
+            "norm_gain": False,
+            "own_biases": False,
+            "undecayed": False,
+        }
     )
 
     conv: int = option(4, "tokens that the short convolution before q and k sees, 0 for none", low=0, high=64, absent=0)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from synthbench.contract.states import check_stream
 from synthbench.errors import ContractError, UsageError
 from synthbench.mechanisms import MECHANISMS, Mechanism, ScoreAttention, mechanism, num_parameters
+from synthbench.mechanisms.base import ModuleMechanism
 from synthbench.options import coerce, options_of
 from synthbench.registry import code_hash, version_of
 from tests.tensors import normal
@@ -61,6 +62,9 @@ def test_a_plain_module_stays_what_it_was() -> None:
     unit = MECHANISMS["gated_lstm"]
     assert (unit.label, unit.family, unit.source) == ("GatedLSTM", "other", "unpublished")
     assert unit.__module__ == __name__
+    one, x = built("gated_lstm"), normal(2, 3, 16).float()
+    assert isinstance(one, ModuleMechanism)
+    assert torch.equal(one(x), one.module(x))
 
 
 def test_what_is_given_or_declared_comes_before_what_follows_from_the_name() -> None:

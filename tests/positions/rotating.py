@@ -51,7 +51,8 @@ def skew_of(entries: Tensor, dim: int) -> Tensor:
 def cayley_of(entries: Tensor, dim: int) -> Tensor:
     """(I - S)(I + S)⁻¹."""
     skew = skew_of(entries, dim)
-    return (torch.eye(dim) - skew) @ torch.linalg.inv(torch.eye(dim) + skew)
+    mixing: Tensor = (torch.eye(dim) - skew) @ torch.linalg.inv(torch.eye(dim) + skew)
+    return mixing
 
 
 def planes_of(angles: Tensor, dim: int) -> Tensor:
@@ -67,9 +68,12 @@ def turning_of(rotation: MixedRotation, head: int, r: Tensor) -> Tensor:
     """R(r) from the definitions."""
     rates = rotation.rates[head] @ r
     if rotation.is_commuting:
-        return torch.linalg.matrix_exp(planes_of(rates, rotation.dim))
-    active = torch.linalg.matrix_exp(skew_of(rates, rotation.num_active))
-    return torch.block_diag(active, torch.eye(rotation.dim - rotation.num_active))  # type: ignore[no-any-return]
+        generator = planes_of(rates, rotation.dim)
+    else:
+        num_null = rotation.dim - rotation.num_active
+        generator = torch.block_diag(skew_of(rates, rotation.num_active), torch.zeros(num_null, num_null))
+    turning: Tensor = torch.linalg.matrix_exp(generator)
+    return turning
 
 
 def written_out(rotation: MixedRotation, head: int, r: Tensor) -> Tensor:

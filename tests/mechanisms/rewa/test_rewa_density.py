@@ -10,7 +10,8 @@ from tests.tensors import mix, normal
 def states(seed: int, length: int, r: int) -> Tensor:
     """Random transposed factors of Frobenius norm 1, [length, r, 5]."""
     factors = normal(length, r, 5, seed=seed)
-    return factors / torch.linalg.matrix_norm(factors, keepdim=True)
+    scaled: Tensor = factors / torch.linalg.matrix_norm(factors, keepdim=True)
+    return scaled
 
 
 def root(matrix: Tensor) -> Tensor:
