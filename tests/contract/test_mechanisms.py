@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import elu
 from torch.utils.checkpoint import checkpoint
 
+from synthbench.contract import causality, mechanisms
 from synthbench.contract.checks import make_all
 from synthbench.contract.mechanisms import check_mechanism, checks_of, lazy_probe
 from synthbench.errors import ContractError, UsageError
@@ -36,6 +37,13 @@ SHORT = 150
 """Tokens that are enough elsewhere: more than two chunks. Scores and features are of tokens, not of lengths."""
 
 
+@pytest.fixture
+def few_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every twentieth shape of the main suite, where what depends on shapes is tried with all of them elsewhere."""
+    few = causality.shapes_of_main_suite()[::20]
+    monkeypatch.setattr(mechanisms, "shapes_of_main_suite", lambda: few)
+
+
 def around(name: str) -> dict[str, Any]:
     """The longest sequences, shorter where what a mechanism does with many tokens is tried by another one."""
     form = getattr(MECHANISMS[name], "attend", None)
@@ -53,10 +61,17 @@ def failed(unit: type[Mechanism]) -> list[str]:
     return [check for check, remark in remarks_on(unit).items() if remark.startswith("FAILED")]
 
 
+@pytest.mark.parametrize("name", [name for name in MECHANISMS if not around(name)])
+@pytest.mark.end_to_end
+def test_every_mechanism_keeps_the_contract(name: str) -> None:
+    """Its gradients are those of finite differences, and it trains every parameter."""
+    assert remarks_on(MECHANISMS[name]) == {}
+
+
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        *((name, around(name)) for name in MECHANISMS),
+        *((name, around(name)) for name in MECHANISMS if around(name)),
         *((name, {"max_length": SHORT, **PUBLISHED[name]}) for name in PUBLISHED),
         ("cosformer", {"max_length": 10}),  # shorter than most lengths that are tried
         ("yat", {"max_length": SHORT, "normaliser": "softmax", "scale": 0.1}),
@@ -65,8 +80,10 @@ def failed(unit: type[Mechanism]) -> list[str]:
     ],
 )
 @pytest.mark.end_to_end
-def test_every_mechanism_keeps_the_contract_and_so_do_published_settings(name: str, arguments: dict[str, Any]) -> None:
-    """Its gradients are those of finite differences, and it trains every parameter."""
+@pytest.mark.usefixtures("few_shapes")
+def test_what_shares_a_form_keeps_the_contract_and_so_do_published_settings(
+    name: str, arguments: dict[str, Any]
+) -> None:
     assert remarks_on(MECHANISMS[name], arguments) == {}
 
 
@@ -359,12 +376,14 @@ WARNED = {
 }
 
 
+@pytest.mark.usefixtures("few_shapes")
 @pytest.mark.parametrize("unit", CORRECT)
 @pytest.mark.filterwarnings("ignore:None of the inputs")
 def test_correct_toys_and_habits_of_trained_layers_pass(unit: type[Mechanism]) -> None:
     assert remarks_on(unit) == {}
 
 
+@pytest.mark.usefixtures("few_shapes")
 @pytest.mark.parametrize("unit", FAULTS)
 def test_faults_are_named_in_one_line(unit: type[Mechanism]) -> None:
     with pytest.raises(ContractError, match=FAULTS[unit]) as refused:
@@ -372,6 +391,7 @@ def test_faults_are_named_in_one_line(unit: type[Mechanism]) -> None:
     assert "\n" not in str(refused.value) or unit is Unstorable
 
 
+@pytest.mark.usefixtures("few_shapes")
 @pytest.mark.parametrize("unit", WARNED)
 def test_what_may_be_meant_is_a_warning(unit: type[Mechanism]) -> None:
     check, words = WARNED[unit]
@@ -388,10 +408,12 @@ def test_what_may_be_meant_is_a_warning(unit: type[Mechanism]) -> None:
         toy("zero-out", lambda one, x: one.out(x.mean(-2, keepdim=True).expand_as(x)), stated(out=zero_layer)),
     ],
 )
+@pytest.mark.usefixtures("few_shapes")
 def test_a_leak_behind_a_gate_or_projection_that_begins_at_zero_is_caught(unit: type[Mechanism]) -> None:
     assert {"causality", "as trained", "backward"} <= set(failed(unit))
 
 
+@pytest.mark.usefixtures("few_shapes")
 def test_what_is_random_is_checked_no_further() -> None:
     """Two outputs for one input would look like a leak, and like sequences that see each other."""
     remarks = remarks_on(REDRAW)
@@ -400,6 +422,7 @@ def test_what_is_random_is_checked_no_further() -> None:
     assert remarks["batch"] == remarks["causality"] == "not tried: "
 
 
+@pytest.mark.usefixtures("few_shapes")
 def test_every_check_has_a_result() -> None:
     """A leak hides nothing of what else is wrong, and without a shape there is nothing to say."""
     assert failed(LEAKS["sequence-norm"]) == ["causality", "as trained", "backward", "prefixes"]
@@ -419,6 +442,7 @@ def test_every_check_has_a_result() -> None:
         (500, ["as trained", "backward"], "not finite for inputs of scale 1 in float32 (length 1000)"),
     ],
 )
+@pytest.mark.usefixtures("few_shapes")
 def test_outputs_that_are_no_numbers_at_a_length_are_no_leak(longest: int, fails: list[str], message: str) -> None:
     unit = toy("nan-long", nothing_beyond(longest), stated(scale=constant_scale))
     remarks = remarks_on(unit)
@@ -427,6 +451,7 @@ def test_outputs_that_are_no_numbers_at_a_length_are_no_leak(longest: int, fails
     assert all(message in remarks[check] for check in fails)
 
 
+@pytest.mark.usefixtures("few_shapes")
 def test_a_leak_in_training_alone_fails_no_check_of_evaluation() -> None:
     unit = toy("norm-in-training", lambda one, x: divide_by_sequence_norm(one, x) if one.training else x)
 

@@ -151,6 +151,8 @@ def check_targets(unit: type[Task], known: Known) -> None:
         except UsageError:  # options that contradict each other, or a length that no sequence has
             reject()
         assert inputs.shape == targets.shape == (4, length)
+        assert inputs.min() >= 0
+        assert max(inputs.max(), targets.max()) < task.vocab_size
         for sequence, answers in zip(inputs.tolist(), targets.tolist(), strict=True):
             _assert_allowed(task, known.reference, sequence, answers)
             if task.name in PADDED:  # no answer is cut off

@@ -139,11 +139,6 @@ def test_binary_addition_hands_carries_on_as_far_as_it_says(chain: float) -> Non
     assert abs(np.mean(differs) - (1 - 1 / chain)) < 4 * 0.5 / len(differs) ** 0.5
 
 
-@pytest.mark.parametrize(("separator", "vocab_size"), [(0, 16), (8, 16), (15, 16), (40, 41)])
-def test_planted_counting_has_ids_up_to_its_separator(separator: int, vocab_size: int) -> None:
-    assert PlantedCounting(separator=separator).vocab_size == vocab_size
-
-
 def test_the_majority_of_the_last_half_is_a_shortcut_on_levels() -> None:
     task = PlantedMajority(margin=2)
     inputs, _ = task.sample(np.random.default_rng(0), 200, 31)
@@ -197,15 +192,6 @@ def test_grid_neighbours_has_two_coordinates() -> None:
         *([3, 0], [3, 1]),
         *([4, 0], [4, 1]),
     ]
-
-
-def test_the_coordinates_of_a_level_are_the_first_of_those_of_the_levels_above() -> None:
-    levels = GridNeighbours.ladder(longest=1024)
-    longest = levels[-1].task.coordinates(levels[-1].length)
-
-    assert np.ptp(longest, axis=0).tolist() == [levels[-1].length // 4 - 1, 3]
-    for level in levels:
-        np.testing.assert_array_equal(level.task.coordinates(level.length), longest[: level.length])
 
 
 def test_no_two_levels_of_periodic_pattern_share_a_period() -> None:
