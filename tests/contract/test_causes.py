@@ -19,7 +19,6 @@ class Favor(FeatureAttention):
     """Positive random features, their keys stabilised by the maximum over all positions, as in the original code."""
 
     name: ClassVar = "favor"
-    over: ClassVar[tuple[int, ...]] = (-1, -2)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         self.directions = nn.Buffer(torch.randn(self.head_dim, 16, generator=generator))
@@ -27,15 +26,8 @@ class Favor(FeatureAttention):
     def features(self, x: Tensor, side: Side) -> Tensor:
         x = x / x.shape[-1] ** 0.25
         exponents = x @ self.directions - x.square().sum(-1, keepdim=True) / 2
-        highest = exponents.amax(-1 if side == "query" else self.over, keepdim=True)
+        highest = exponents.amax(-1 if side == "query" else (-1, -2), keepdim=True)
         return (exponents - highest).exp() + 1e-4
-
-
-class FavorByPosition(Favor):
-    """The sound form: each key has its own maximum."""
-
-    name: ClassVar = "favor-by-position"
-    over: ClassVar = (-1,)
 
 
 BATCH_NORM = toy("batch-norm", lambda _, x: elu((x - x.mean((0, 1))) / (x.var((0, 1), unbiased=False) + 1e-5).sqrt()))
@@ -58,12 +50,6 @@ def test_a_leak_is_refused_with_its_likely_cause(unit: type[Mechanism]) -> None:
         check_mechanism(unit, {})
     assert unit is BATCH_NORM or KINDS[unit] in str(refused.value)
     assert KINDS[unit] in str(cause_of(unit))
-
-
-def test_the_refusal_of_a_stabiliser_names_it() -> None:
-    with pytest.raises(ContractError, match=r"maximum over all positions, as in the key stabiliser of FAVOR\+"):
-        check_mechanism(Favor, {})
-    check_mechanism(FavorByPosition, {})
 
 
 @pytest.mark.parametrize("name", ["mask-after-softmax", "hard-gate"])

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn.functional import elu
 from torch.utils.checkpoint import checkpoint
 
-from synthbench.contract import causality, mechanisms
 from synthbench.contract.checks import make_all
 from synthbench.contract.mechanisms import check_mechanism, checks_of, lazy_probe
 from synthbench.errors import ContractError, UsageError
@@ -35,13 +34,6 @@ WHOLE = {
 """Mechanisms that attend as others do, and have a form or features by position of their own."""
 SHORT = 150
 """Tokens that are enough elsewhere: more than two chunks. Scores and features are of tokens, not of lengths."""
-
-
-@pytest.fixture
-def few_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every twentieth shape of the main suite, where what depends on shapes is tried with all of them elsewhere."""
-    few = causality.shapes_of_main_suite()[::20]
-    monkeypatch.setattr(mechanisms, "shapes_of_main_suite", lambda: few)
 
 
 def around(name: str) -> dict[str, Any]:

@@ -72,6 +72,7 @@ def test_of_a_hybrid_all_parts_are_counted() -> None:
 
     assert numbers_carried(mechanism, 16, 100) > mechanism.state_elements(16)  # that is the mean
     check_state(mechanism)
+    check_stream(mechanism)
 
 
 def test_what_is_too_large_to_measure_is_passed_over() -> None:
@@ -80,13 +81,10 @@ def test_what_is_too_large_to_measure_is_passed_over() -> None:
     check_state(mechanism)
 
 
-@pytest.mark.parametrize("name", [*BUILT_IN, "gla+softmax"])
-def test_every_mechanism_streams_and_keeps_what_it_says(name: str) -> None:
-    check_state(built(name))
-    mechanism = moved(built(name))
-
-    assert streamed(mechanism, normal(2, 3, 8))[1] is not None
-    check_stream(mechanism)
+def test_every_mechanism_has_a_form_for_single_tokens() -> None:
+    """``test_mechanisms.py`` compares it with ``forward`` and with ``state_elements``."""
+    for name in [*BUILT_IN, "gla+softmax"]:
+        assert streamed(built(name), normal(2, 3, 8))[1] is not None, name
 
 
 ATTENTION = [name for name in BUILT_IN if issubclass(MECHANISMS[name], Attention)]

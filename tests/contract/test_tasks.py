@@ -26,8 +26,8 @@ def test_every_task_keeps_the_contract(name: str) -> None:
 def test_every_task_keeps_the_contract_at_another_length(name: str) -> None:
     task = TASKS[name]()
     length = task.min_length + (task.length - task.min_length) // 4 * 2
-    # Its shortest length and its ladder are the same at any other.
-    require_all(one for one in checks_of(task, length) if one.name not in ("lengths", "levels"))
+    # Its shortest length and its ladder are the same at any other; ``tests/tasks`` holds its floor at two lengths.
+    require_all(one for one in checks_of(task, length) if one.name not in ("lengths", "levels", "floor"))
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,8 @@ def test_the_sound_tasks_pass() -> None:
 
 @pytest.mark.parametrize(("check", "task", "message"), BROKEN, ids=[message for _, _, message in BROKEN])
 def test_each_check_fires(check: str, task: Task, message: str) -> None:
-    failed = {result.check: result.detail for result in make_all(checks_of(task, 8)) if result.state == "FAILED"}
+    made = make_all(one for one in checks_of(task, 8) if one.is_needed or one.name == check)
+    failed = {result.check: result.detail for result in made if result.state == "FAILED"}
 
     assert re.search(message, failed[check])
     assert "task 'echo' at length" in failed[check]
