@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import elu
 from torch.utils.checkpoint import checkpoint
 
 from synthbench.contract.checks import make_all
@@ -18,7 +17,7 @@ from synthbench.contract.mechanisms import check_mechanism, checks_of, lazy_prob
 from synthbench.errors import ContractError, UsageError
 from synthbench.mechanisms import MECHANISMS, FeatureAttention, Mechanism, ScoreAttention
 from synthbench.mechanisms.rewa.rewa_mixture import RewaMixture
-from tests.contract._toys import LEAKS, Toy, convolve, divide_by_sequence_norm, softmax_of, toy
+from tests.contract._toys import LEAKS, Toy, divide_by_sequence_norm, softmax_of, toy
 
 PUBLISHED: dict[str, dict[str, Any]] = {
     "slay": {"R": 2, "P": 32, "D": 16, "epsilon": 1e-6, "guard": "clamp"},
@@ -106,12 +105,6 @@ def stated(**make: Callable[[Any, Any], Any]) -> Callable[[Any, Any], None]:
 
 def linear_layer(mechanism: Any, _generator: torch.Generator) -> nn.Linear:
     return nn.Linear(mechanism.model_dim, mechanism.model_dim)
-
-
-def cumulative_sum(_: Any, x: Tensor) -> Tensor:
-    phi = elu(x) + 1
-    state = (phi.unsqueeze(-1) * x.unsqueeze(-2)).cumsum(-3)
-    return (phi.unsqueeze(-2) @ state).squeeze(-2) / (phi * phi.cumsum(-2)).sum(-1, keepdim=True)
 
 
 def count_in_a_submodule(self: Any, x: Tensor) -> Tensor:
@@ -245,10 +238,6 @@ def need_a_gpu(_: Any, x: Tensor) -> Tensor:
 REDRAW = toy("redraw", lambda _, x: x + torch.randn(x.shape[-1], dtype=x.dtype))
 PAIR = toy("pair", lambda _, x: (x, x))
 CORRECT = [
-    toy("masked-softmax", softmax_of(0)),
-    toy("cumulative-sum", cumulative_sum),
-    toy("padded-convolution", lambda _, x: convolve(x, 2 * x.shape[-2])),
-    toy("ordinary-layers", lambda one, x: one.linear(x), stated(linear=linear_layer)),
     toy("notes-length", note_the_length),
     toy("constant", lambda one, x: one.scale * x, stated(scale=constant_scale)),
     toy(

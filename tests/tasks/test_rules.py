@@ -260,7 +260,7 @@ def test_what_a_task_leaves_out_is_a_rule_that_would_raise_a_baseline(name: str)
         assert any(is_left_out(rule, [pattern]) for rule in rule_names(256)), pattern
     for level in (levels[0], levels[len(levels) // 2]):
         fit, fresh = (
-            Batch(inputs[:2048], level.new_targets(targets[:2048]))
+            Batch(inputs[:1024], level.new_targets(targets[:1024]))
             for inputs, targets in (large_sample(level.task, level.length, seed) for seed in (0, 1))
         )
         view = View.of(fresh, level.task.vocab_size, 1024)
