@@ -391,7 +391,9 @@ def _check_shape(probe: Probe) -> None:
                 "parameters in the constructor, since the optimiser trains no others"
             )
         for given, got in ((x, out), (x.float(), probe.forward(x.float(), single))):
-            _require_like(probe, given, got)
+            if (got.shape, got.dtype, got.device) != (given.shape, given.dtype, given.device):
+                kinds = f"{_kind(given)} to {_kind(got)}"
+                raise ContractError(f"{probe.name} maps {kinds}; shape, dtype and device must be kept")
             _require_finite(probe, "output", got)
     if len(failures) == len(lengths):
         raise failures[lengths[0]]
@@ -411,11 +413,6 @@ def _check_shape(probe: Probe) -> None:
             f"{probe.refusal}"
             + ("; a smaller leak goes unnoticed, so a pass means little" * (probe.setting.tolerance > COARSE))
         )
-
-
-def _require_like(probe: Probe, x: Tensor, out: Tensor) -> None:
-    if (out.shape, out.dtype, out.device) != (x.shape, x.dtype, x.device):
-        raise ContractError(f"{probe.name} maps {_kind(x)} to {_kind(out)}; shape, dtype and device must be kept")
 
 
 @torch.no_grad()
@@ -445,8 +442,12 @@ def _check_determinism(probe: Probe) -> None:
                 raise ContractError(
                     f"{probe.name} changes its own {name!r} in forward; a call must leave the mechanism as it was"
                 )
-        if not mode:
-            _refuse_changes(probe, plain, _plain_values(trained))
+        for name, value in _plain_values(trained).items():
+            if not mode and value != plain.get(name):
+                raise ContractError(
+                    f"{probe.name} changes its own {name!r} in forward, from {plain.get(name, 'unset')} to {value}; "
+                    "a call must leave the mechanism as it was"
+                )
         if not _change(first, second) <= probe.setting.last_bits:
             cause = cause_of_difference(drawn, dropouts_of(trained) if mode else ())
             raise ContractError(
@@ -467,15 +468,6 @@ def _plain_values(mechanism: Mechanism) -> dict[str, str]:
         for name, value in vars(module).items()
         if isinstance(value, bool | int | float | str)
     }
-
-
-def _refuse_changes(probe: Probe, before: dict[str, str], after: dict[str, str]) -> None:
-    for name, value in after.items():
-        if value != before.get(name):
-            raise ContractError(
-                f"{probe.name} changes its own {name!r} in forward, from {before.get(name, 'unset')} to {value}; "
-                "a call must leave the mechanism as it was"
-            )
 
 
 @torch.no_grad()
@@ -782,18 +774,14 @@ def _check_seed(probe: Probe) -> None:
         )
     (one, left), (other, left_by_other) = probe.noting_draws(0), probe.noting_draws(1)
     if left and left == left_by_other:  # two seeds, one state: it was set again; constants alone leave the states apart
-        _refuse_equal_draws(probe, one, other)
-
-
-def _refuse_equal_draws(probe: Probe, one: Mechanism, other: Mechanism) -> None:
-    others = _tensors(other)
-    for name, values in _tensors(one).items():
-        is_varied = (values.flatten() != values.flatten()[:1]).any()
-        if is_varied and _is_same(values, others[name]):
-            raise ContractError(
-                f"{probe.name} has the same {name!r} for every seed: it seeds PyTorch's global generator itself, "
-                "which is already seeded from the run's; leave out torch.manual_seed"
-            )
+        others = _tensors(other)
+        for name, values in _tensors(one).items():
+            is_varied = (values.flatten() != values.flatten()[:1]).any()
+            if is_varied and _is_same(values, others[name]):
+                raise ContractError(
+                    f"{probe.name} has the same {name!r} for every seed: it seeds PyTorch's global generator itself, "
+                    "which is already seeded from the run's; leave out torch.manual_seed"
+                )
 
 
 def _tensors(mechanism: Mechanism) -> dict[str, Tensor]:
