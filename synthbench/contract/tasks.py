@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 
 from synthbench.contract.checks import Check, require_all
 from synthbench.errors import ContractError, UsageError
@@ -99,14 +99,12 @@ def check_shapes(task: Task, length: int) -> None:
 
 def check_ids(task: Task, length: int) -> None:
     """Inputs must be token ids of the vocabulary; targets must be such ids or ``IGNORE``."""
-    inputs, targets = _sample(task, length, SMALL_BATCH)
-    for field, array, is_allowed in (
-        ("inputs", inputs, _is_token(task, inputs)),
-        ("targets", targets, _is_token(task, targets) | (targets == IGNORE)),
-    ):
+    for field, array in zip(Batch._fields, _sample(task, length, SMALL_BATCH), strict=True):
+        is_target = field == "targets"
+        is_allowed = ((array >= 0) & (array < task.vocab_size)) | (is_target & (array == IGNORE))
         if not is_allowed.all():
             row, position = np.argwhere(~is_allowed)[0]
-            also = f" or {IGNORE}" if field == "targets" else ""
+            also = f" or {IGNORE}" if is_target else ""
             raise _broken(
                 task,
                 length,
@@ -422,11 +420,6 @@ def _sample(task: Task, length: int, batch_size: int, seed: int = 0) -> Batch:
 
 def _broken(task: Task, length: int, what: str) -> ContractError:
     return ContractError(f"task {task.name!r} at length {length}: {what}")
-
-
-def _is_token(task: Task, ids: Int[np.ndarray, "batch length"]) -> Bool[np.ndarray, "batch length"]:
-    is_token: Bool[np.ndarray, "batch length"] = (ids >= 0) & (ids < task.vocab_size)
-    return is_token
 
 
 def _is_same(first: Batch, second: Batch) -> bool:

@@ -6,20 +6,19 @@ from synthbench.contract.places import change_when_moved
 from synthbench.mechanisms import MECHANISMS, Attention
 from synthbench.positions import POSITIONS
 
-BUILT_IN = [name for name in MECHANISMS if MECHANISMS.is_built_in(name)]
-NO_POSITIONS = ["deltanet", "forgetting", "gated-deltanet", "gla", "hgrn2", "kda", "mlstm", "path", "rwkv7"]
+NO_POSITIONS = ["deltanet", "forgetting", "gated-deltanet", "gla", "kda", "mlstm", "path", "rwkv7"]
 """Mechanisms whose authors leave positions to the recurrence."""
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", [name for name in MECHANISMS if MECHANISMS.is_built_in(name)])
 def test_tokens_that_stand_later_give_the_same_or_clearly_others(name: str) -> None:
     """``trust/layers.json`` holds which mechanisms see places; ``test_view.py`` measures each."""
-    changes = change_when_moved(MECHANISMS[name], {}, "none" if name in NO_POSITIONS else None)
+    changes = change_when_moved(MECHANISMS[name], {})
 
     assert min(changes) > 1e-3 or max(changes) <= 1e-12
 
 
-@pytest.mark.parametrize("name", [name for name in NO_POSITIONS if name != "hgrn2"])
+@pytest.mark.parametrize("name", NO_POSITIONS)
 def test_a_rotation_means_nothing_where_a_decay_or_a_reflection_acts_on_each_channel(name: str) -> None:
     """Elsewhere it adds offsets and no more."""
     changes = change_when_moved(MECHANISMS[name], {}, "rope")

@@ -155,6 +155,19 @@ class Sum(Echo):
         return Batch(inputs, targets)
 
 
+@dataclass(frozen=True)
+class LastBits(Echo):
+    """The sum of the last twelve bits, modulo 2: more than any rule of a baseline sees."""
+
+    levels: ClassVar = ({"load": 32, "length": 32, "first_new": 16},)
+    vocabulary: int = option(2, "number of tokens", low=2.0, high=64.0)
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        inputs = rng.integers(2, size=(batch_size, length))
+        sums = np.pad(inputs.cumsum(axis=1), ((0, 0), (12, 0)))
+        return Batch(inputs, (sums[:, 12:] - sums[:, :-12]) % 2)
+
+
 def test_a_task_without_a_vocabulary_says_so() -> None:
     mute = type("Mute", (Task,), {"name": "mute", "sample": Echo.sample, "floor": Echo.floor})()
     with pytest.raises(ContractError, match=r"'mute' has no vocab_size, and no option vocabulary"):
@@ -285,6 +298,9 @@ BROKEN: list[tuple[str, Task, str]] = [
         climbing(ceiling=lambda _task, length: Bound(1.0 if length < 16 else 0.3)),
         r"load 16 has the base 0\..*; allowed: up to 0.1000, the ceiling less 0.2",
     ),
+    ("levels", LastBits(), r"load 32 is solved to 1\.00 of its skill .* 'table of the last 12'"),
+    ("levels", broken(LastBits, no_shortcuts={"*": "All is the task."}), r"leaves out (\d+) of \1 rules; .* half"),
+    ("levels", broken(LastBits, no_shortcuts={"a miracle": "None."}), r"has 'a miracle', which is no rule's name"),
 ]
 
 

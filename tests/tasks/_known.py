@@ -184,7 +184,7 @@ def check_bounds(task: Task, length: int, known: Known) -> None:
         assert on_fit.value >= floor.value - spread
 
     num_answers = (fresh.targets != IGNORE).sum() / 8192
-    num_sequences = 100 if ceiling.value == 1 else int(np.clip(4000 / num_answers, 100, 2000))
+    num_sequences = 40 if ceiling.value == 1 else int(np.clip(4000 / num_answers, 100, 2000))
     inputs, targets = fresh.inputs[:num_sequences], fresh.targets[:num_sequences]
     reached = accuracy(oracle(task, inputs), targets)
     if ceiling.value == 1:

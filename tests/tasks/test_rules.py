@@ -5,16 +5,13 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synthbench.contract import tasks as contract
-from synthbench.errors import ContractError
-from synthbench.tasks import IGNORE, TASKS, Batch, Bound, Level, Task, _rules, level_bounds
+from synthbench.tasks import IGNORE, TASKS, Batch, Level, _rules, level_bounds
 from synthbench.tasks._measured import large_sample
 from synthbench.tasks._rules import ALL, Rule, View, Window, families, is_left_out, rule_names
 from synthbench.tasks._search import Found, digest_of, levels_of, read_found, search_level, write_found
@@ -275,41 +272,6 @@ def test_what_a_task_leaves_out_is_a_rule_that_would_raise_a_baseline(name: str)
             patterns[pattern] = max(patterns[pattern], best - counted)
 
     assert min(patterns.values()) > 0.01, patterns
-
-
-class LastBits(Task):
-    """The sum of the last twelve bits, modulo 2: more than any rule of a baseline sees."""
-
-    name: ClassVar = "last_bits"
-    source: ClassVar = "arora2024zoology"
-    length: ClassVar = 32
-    vocab_size: ClassVar = 2
-    levels: ClassVar = ({"load": 32, "length": 32, "first_new": 16},)
-
-    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        inputs = rng.integers(2, size=(batch_size, length))
-        sums = np.pad(inputs.cumsum(axis=1), ((0, 0), (12, 0)))
-        return Batch(inputs, (sums[:, 12:] - sums[:, :-12]) % 2)
-
-    def floor(self, length: int) -> Bound:  # noqa: ARG002
-        return Bound(0.5)
-
-
-def test_a_level_that_a_rule_solves_is_refused_by_name() -> None:
-    with pytest.raises(ContractError, match=r"load 32 is solved to 1\.00 of its skill .* 'table of the last 12'"):
-        contract.check_levels(LastBits())
-
-
-@pytest.mark.parametrize(
-    ("patterns", "message"),
-    [
-        ({"*": "All is the task."}, r"no_shortcuts leaves out (\d+) of \1 rules; allowed: up to half"),
-        ({"a miracle": "None."}, r"no_shortcuts has 'a miracle', which is no rule's name"),
-    ],
-)
-def test_what_is_left_out_must_exist_and_not_be_everything(patterns: dict[str, str], message: str) -> None:
-    with pytest.raises(ContractError, match=message):
-        contract.check_levels(type("Other", (LastBits,), {"no_shortcuts": patterns})())
 
 
 LADDERS = sorted(name for name in TASKS if TASKS[name].levels)
