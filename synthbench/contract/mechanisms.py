@@ -442,10 +442,10 @@ def _check_determinism(probe: Probe) -> None:
                 raise ContractError(
                     f"{probe.name} changes its own {name!r} in forward; a call must leave the mechanism as it was"
                 )
-        for name, value in _plain_values(trained).items():
-            if not mode and value != plain.get(name):
+        for name, now in _plain_values(trained).items():
+            if not mode and now != plain.get(name):
                 raise ContractError(
-                    f"{probe.name} changes its own {name!r} in forward, from {plain.get(name, 'unset')} to {value}; "
+                    f"{probe.name} changes its own {name!r} in forward, from {plain.get(name, 'unset')} to {now}; "
                     "a call must leave the mechanism as it was"
                 )
         if not _change(first, second) <= probe.setting.last_bits:

@@ -289,11 +289,7 @@ KNOWN = {
     "long_copy": Known(copied, VOCABULARY, [("vocabulary=3", 9)]),
     "multihop": Known(after_second_marker, {"vocabulary": (3, 40)}, [("vocabulary=5", 11)]),
     "first_token": Known(first_at_the_end, VOCABULARY, [("vocabulary=4", 2)]),
-    "kv_recall": Known(
-        value,
-        {"vocabulary": (3, 60)},
-        [("vocabulary=8", 14)],
-    ),
+    "kv_recall": Known(value, {"vocabulary": (3, 60)}, [("vocabulary=8", 14)]),
     "retrieval": Known(needle, {"vocabulary": (3, 40)}, [("vocabulary=4", 5)]),
     "selective_copy": Known(
         marked, {**VOCABULARY, "num_marks": (1, 10)}, [("vocabulary=4,num_marks=5", 15)], at_each(after_mark)
