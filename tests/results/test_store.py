@@ -229,9 +229,9 @@ def test_whatever_fails_when_a_job_is_written_and_the_store_compacted_costs_no_r
 ) -> None:
     """Each call of the operation fails once, or is the last thing that the process does."""
     filled(root, [make_row(seed=0), make_row(seed=1)], CURVE).compact()
-    filled(root, [make_row(seed=seed) for seed in (2, 3)], CURVE)
+    filled(root, [make_row(seed=2)], CURVE)
     before = exact(reader(root))
-    job = [(make_row(seed=seed), CURVE) for seed in (4, 5)]
+    job = [(make_row(seed=seed), CURVE) for seed in (3, 4)]
     calls, genuine = itertools.count(1), getattr(os, operation)
 
     def act(copy: Path, last: int) -> None:
@@ -262,7 +262,7 @@ def test_whatever_fails_when_a_job_is_written_and_the_store_compacted_costs_no_r
         process.join()
         survivor = Store.open(copy, create=True)
         rows, points = exact(survivor)
-        assert len(rows) in (4, 6)  # the job is there, or it is not
+        assert len(rows) in (3, 5)  # the job is there, or it is not
         assert set(before[0]) <= set(rows)
         assert set(before[1]) <= set(points)
         assert len(points) == len(rows) * len(CURVE)

@@ -13,15 +13,15 @@ import pytest
 
 from synthbench.errors import ContractError, StoreError, UsageError
 from synthbench.results import Store
-from synthbench.runner.executors import Pool
 from synthbench.runner.executors.base import (
     MAX_TRIES,
-    Executor,
     JobDone,
     Try,
     WorkerExecutor,
     WorkerLost,
     end_of,
+    log_of_job,
+    work,
 )
 from synthbench.runner.plan import Job
 from synthbench.runner.worker import OutOfMemoryBesideOthers, RunContext, RunOutcome, execute
@@ -115,41 +115,39 @@ def test_rows_that_cannot_be_written_end_the_command(job: Job, context: RunConte
         end_of(Try(job, 1), raises(StoreError("the disk is full")), context)
 
 
-@pytest.mark.end_to_end
-@pytest.mark.parametrize(
-    ("executor", "edits", "message"),
-    [
-        ("slurm", None, "no plugin file"),
-        ("pool", ("x.cumsum(-2)", "2 * x.cumsum(-2)"), "another version of synthbench, or of what it runs, than the"),
-    ],
-)
-def test_a_machine_whose_plugin_is_missing_or_another_breaks_the_contract_at_once(
-    executor: str,
-    edits: tuple[str, str] | None,
-    message: str,
-    tmp_path: Path,
-    gate: Any,
-    request: pytest.FixtureRequest,
+def test_a_machine_without_the_results_a_plugin_or_the_code_of_the_driver_refuses_a_job(
+    job: Job, context: RunContext, tmp_path: Path
 ) -> None:
-    """The driver has loaded the file before it is gone or edited, as another machine may never have seen it."""
-    jobs, context = planned(gate.request(tmp_path, seeds=(0, 1)), executor)
-    plugin = Path(gate.plugin)
-    text = plugin.read_text(encoding="utf-8")
-    plugin.unlink()
-    if edits is not None:
-        plugin.write_text(text.replace(*edits), encoding="utf-8")
-    one_worker: Executor = Pool(1)
-    if executor == "slurm":
-        request.getfixturevalue("_submitit")
-        from synthbench.runner.executors.slurm import Slurm  # noqa: PLC0415 - may be missing
+    Store.open(tmp_path, create=True)
+    log = log_of_job(job, context)
+    elsewhere = replace(context, results=tmp_path / "elsewhere")
 
-        one_worker = Slurm(1, cluster="local")
-    events = list(one_worker.run(jobs, context, threading.Event()))
+    with pytest.raises(StoreError, match="no such folder; all machines must see this folder"):
+        work(Try(job, 1), elsewhere, log)
+    assert not elsewhere.results.exists()
+    with pytest.raises(UsageError, match=r"no plugin file '/not/here\.py'"):
+        work(Try(job, 1), replace(context, plugins=("/not/here.py",)), log)
+    with pytest.raises(ContractError, match="has another version of synthbench, or of what it runs, than the driver"):
+        work(Try(job, 1), context, log.with_name("other.log"))
+    job.cells[0].code["mech"] = "of another source"
+    with pytest.raises(ContractError, match="has another version"):
+        work(Try(job, 1), context, log)
+
+
+@pytest.mark.end_to_end
+@pytest.mark.usefixtures("_submitit")
+def test_a_machine_whose_plugin_is_missing_breaks_the_contract_at_once(tmp_path: Path, gate: Any) -> None:
+    """The driver has loaded the file before it is gone, as another machine may never have seen it."""
+    from synthbench.runner.executors.slurm import Slurm  # noqa: PLC0415 - may be missing
+
+    jobs, context = planned(gate.request(tmp_path, seeds=(0, 1)), "slurm")
+    Path(gate.plugin).unlink()
+    events = list(Slurm(1, cluster="local").run(jobs, context, threading.Event()))
 
     assert [outcome.status for event in events for outcome in event.outcomes] == ["contract", "contract"]
     rows = pd.concat([Store.open(folder, create=False).runs() for folder in gate.stores(tmp_path)])
     assert sorted(rows.run_id) == sorted(run.run_id for job in jobs for run in job.runs)
-    assert rows.error_message.str.contains(message, regex=False).all()
+    assert rows.error_message.str.contains("no plugin file", regex=False).all()
     assert set(rows.attempt) == {1}
 
 

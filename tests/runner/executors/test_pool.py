@@ -17,9 +17,7 @@ from synthbench.runner.executors.pool import VISIBLE, Slot, _initialise_worker, 
 @pytest.mark.parametrize(
     ("device", "per_gpu", "num_gpus", "visible", "workers", "expected"),
     [
-        ("cuda", 1, 1, None, None, [("0", 1.0)]),
         ("cuda", 1, 3, None, None, [("0", 1.0), ("1", 1.0), ("2", 1.0)]),
-        ("cuda", 2, 2, None, None, [("0", 0.5), ("1", 0.5), ("0", 0.5), ("1", 0.5)]),
         ("cuda", 4, 2, None, 3, [("0", 0.25), ("1", 0.25), ("0", 0.25)]),  # all GPUs before any is shared
         ("cuda:1", 2, 2, None, None, [("1", 0.5), ("1", 0.5)]),
         ("cuda", 1, 2, "5,3", None, [("5", 1.0), ("3", 1.0)]),  # GPUs that this process was given
