@@ -271,17 +271,6 @@ def contained(log: Path) -> Iterator[None]:
             log.unlink()
 
 
-def log_of(results: Path, run_id: str, driver: str) -> Path:
-    """Return the path of the log file of a job (runs that one worker trains).
-
-    Args:
-        results: Folder of the store.
-        run_id: Id of the first run of the job that has no row yet.
-        driver: Id of the process of the command. Two commands may run the same job at once, each with its own log file.
-    """
-    return results / "logs" / f"{run_id}.{driver}.log"
-
-
 @contextlib.contextmanager
 def _sent_to(target: int) -> Iterator[None]:
     """Redirect the file descriptors of stdout and stderr to the descriptor ``target``."""

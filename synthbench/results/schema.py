@@ -56,12 +56,8 @@ time and the machine."""
 TERM = re.compile(rf"{NAME.pattern}(:\w+=[\w.+-]+(,\w+=[\w.+-]+)*)?", re.ASCII)
 """Pattern of a term: a name, with arguments or without, like ``aether:norm=pre``."""
 
+# All other types are text.
 _ARROW: dict[ColumnType, pa.DataType] = {
-    "string": pa.string(),
-    "name": pa.string(),
-    "term": pa.string(),
-    "json": pa.string(),
-    "numbers": pa.string(),
     "bool": pa.bool_(),
     "int32": pa.int32(),
     "int64": pa.int64(),
@@ -88,7 +84,7 @@ class Column:
     @property
     def arrow_type(self) -> pa.DataType:
         """The Arrow type of the values."""
-        return _ARROW[self.type]
+        return _ARROW.get(self.type, pa.string())
 
     def allowed(self) -> str:
         """Say in words which values are allowed, e.g. ``float64 or null``."""

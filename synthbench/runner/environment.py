@@ -92,21 +92,22 @@ def _gpu_name(device: torch.device) -> str:
 
 def num_memory_kills() -> int:
     """Count the processes that the kernel of this machine has killed because memory ran out; 0 if unknown."""
-    try:
-        lines = Path("/proc/vmstat").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return 0
+    lines = _lines(Path("/proc/vmstat"))
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
+def _lines(path: Path) -> list[str]:
+    """Read the lines of a file that systems other than Linux lack; there, return none."""
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
 
 
 @lru_cache
 def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
     facts: dict[str, str] = {}
-    for line in lines:
+    for line in _lines(Path("/proc/cpuinfo")):
         name, _, value = line.partition(":")
         facts.setdefault(name.strip(), value.strip())
     if "model name" not in facts:

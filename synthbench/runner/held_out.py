@@ -321,7 +321,12 @@ class HeldOutTest:
         folder = folder_of(job, self._results, self._driver)
         if folder == self._results:
             return
-        self._hold()
+        if self._held is None:
+            # Mark the command's folder as in use, so that it is not deleted while a job waits in a cluster's queue.
+            own = folder_named(self._results, self._driver)
+            own.mkdir(parents=True, exist_ok=True)
+            self._held = (own / HELD).open("wb")
+            mark_in_use(self._held)
         Store.open(folder, create=True)
         for run in job.runs:
             if needs_held_out_test(run.cell):
@@ -356,11 +361,3 @@ class HeldOutTest:
 
     def _questions(self, run: Run) -> dict[int, Questions]:
         return questions_of(run.cell, f"{self._salt}:{run.run_id}")
-
-    def _hold(self) -> None:
-        """Mark the command's folder as in use, so that it is not deleted while a job waits in a cluster's queue."""
-        if self._held is None:
-            folder = folder_named(self._results, self._driver)
-            folder.mkdir(parents=True, exist_ok=True)
-            self._held = (folder / HELD).open("wb")
-            mark_in_use(self._held)

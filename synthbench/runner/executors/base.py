@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from synthbench import plugins
 from synthbench.errors import ClusterLost, ContractError, StoreError, SynthbenchError
-from synthbench.process import contained, log_of
+from synthbench.process import contained
 from synthbench.registry import is_built_in
 from synthbench.results import Store
 from synthbench.runner import held_out
@@ -277,11 +277,12 @@ def log_of_job(job: Job, context: RunContext) -> Path:
     """Return the path of a job's log file, whose name contains the id of the job's first run without a row.
 
     The process of the command passes the path to the worker, which cannot compute the id before it loads the plugins.
+    Two commands may run the same job at once, each with its own log file.
 
     Raises:
         SynthbenchError: If a component of the job is not loaded in this process.
     """
-    return log_of(context.results, (*job.missing, *job.untuned)[0].run_id, context.driver)
+    return context.results / "logs" / f"{(*job.missing, *job.untuned)[0].run_id}.{context.driver}.log"
 
 
 def work(attempt: Try, context: RunContext, log: Path) -> list[RunOutcome]:
