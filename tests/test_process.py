@@ -22,20 +22,15 @@ from synthbench.runner.worker import RunContext
 from synthbench.training.cell import Cell
 
 
-def test_a_log_that_is_gone_when_its_job_ends_is_no_failure(tmp_path: Path) -> None:
-    log = tmp_path / "logs" / "one.log"
-    with contained(log):
-        log.unlink()
-
-    assert not log.exists()
-
-
-def test_a_log_stays_if_its_job_printed_something(tmp_path: Path) -> None:
-    log = tmp_path / "logs" / "one.log"
-    with contained(log):
+def test_a_log_that_is_gone_when_its_job_ends_is_no_failure_and_one_with_words_stays(tmp_path: Path) -> None:
+    gone, printed = tmp_path / "logs" / "gone.log", tmp_path / "logs" / "printed.log"
+    with contained(gone):
+        gone.unlink()
+    with contained(printed):
         os.write(1, b"printed\n")
 
-    assert log.read_text() == "printed\n"
+    assert not gone.exists()
+    assert printed.read_text() == "printed\n"
 
 
 def test_two_drivers_on_one_store_never_share_a_log(make_cell: Callable[..., Cell], tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import math
 import multiprocessing
 import os
 import threading
@@ -16,7 +15,7 @@ import pandas as pd
 import pytest
 
 from synthbench.results import Store
-from synthbench.runner.executors import Inline, Pool, base, pool
+from synthbench.runner.executors import Pool, base, pool
 from synthbench.runner.held_out import HeldOutTest
 from synthbench.runner.request import Request
 from tests.runner.runs import lasting, planned
@@ -27,8 +26,8 @@ MakeRequest = Callable[..., Request]
 
 
 def sweep(request: Request, *, workers: int, timeout_s: float | None = None, is_reversed: bool = False) -> pd.DataFrame:
-    """Run the jobs of a request as they are, in workers or (0) here; the rows by mechanism and seed."""
-    executor = Pool(workers, timeout_s) if workers else Inline()
+    """Run the jobs of a request in workers, as they are; the rows by mechanism and seed."""
+    executor = Pool(workers, timeout_s)
     jobs, context = planned(request, executor.name)
     with contextlib.closing(HeldOutTest(context.results, context.driver)) as test:
         for done in executor.run(jobs[::-1] if is_reversed else jobs, context, threading.Event(), test.begin):
@@ -100,19 +99,6 @@ def test_a_mechanism_that_hangs_in_c_and_ignores_requests_to_end_is_killed(reque
 
     assert list(rows.status) == ["timeout"]
     assert toys.with_name("holding").exists()
-
-
-def test_a_loss_that_is_no_number_ends_its_run_and_keeps_the_curve(request_of: MakeRequest) -> None:
-    rows = sweep(request_of("turns-to-nothing", "softmax", steps=80, seeds=(0,)), workers=0).droplevel("seed")
-
-    lost: Any = rows.loc["turns-to-nothing"]
-    assert (lost.status, lost.steps, lost.steps_planned) == ("diverged", 40, 80)
-    assert math.isnan(lost.score)
-    assert math.isnan(lost.skill)
-    assert rows.status["softmax"] == "ok"
-    curve = Store.open(request_of("softmax").results, create=False).curves([lost.run_id])
-    assert set(curve.step) == {20, 40}
-    assert curve.value[curve.step == 20].notna().all()
 
 
 @pytest.fixture

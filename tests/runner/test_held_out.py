@@ -107,21 +107,15 @@ def test_answers_that_do_not_fit_are_none(content: bytes | None, tmp_path: Path)
     assert results_of(questions, tmp_path, "run") is None
 
 
-@pytest.mark.parametrize("told", [np.nan, np.inf])
-def test_probabilities_that_are_none_are_no_answers(told: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("told", "loss"), [(np.nan, None), (np.inf, None), (100.0, pytest.approx(math.log(4)))])
+def test_probabilities_are_divided_by_their_sum_and_without_one_are_no_answers(
+    told: float, loss: float | None, tmp_path: Path
+) -> None:
     some = Questions(np.zeros((2, 3), np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64), 4)
     np.full((2, 4), told, "<f4").tofile(tmp_path / "run.1.answers")
-
-    assert results_of({1: some}, tmp_path, "run") is None
-
-
-def test_probabilities_of_more_than_one_are_divided_by_their_sum(tmp_path: Path) -> None:
-    some = Questions(np.zeros((2, 3), np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64), 4)
-    np.full((2, 4), 100.0, "<f4").tofile(tmp_path / "run.1.answers")
     results = results_of({1: some}, tmp_path, "run")
 
-    assert results is not None
-    assert results[1].loss == pytest.approx(math.log(4))
+    assert (results and results[1].loss) == loss
 
 
 def test_what_a_worker_says_is_a_remark() -> None:

@@ -28,7 +28,7 @@ from synthbench.runner.plan import (
 )
 from synthbench.runner.request import Request
 from synthbench.runner.run import run as run_request
-from synthbench.suites import load_suite
+from synthbench.suites import Suite, load_suite
 from synthbench.suites.config import TuningSettings
 from synthbench.tasks import TASKS
 from synthbench.training.cell import Cell, Run
@@ -38,8 +38,10 @@ from tests.training.cells import make_cell
 PAPER, CPU = load_suite("paper"), torch.device("cpu")
 
 
-def cells_of(tasks: dict[str, dict[str, str]], mechanisms: dict[str, dict[str, str]]) -> list[Cell]:
-    return make_cells(PAPER, tasks, mechanisms, device_type="cpu", is_full=True)
+def cells_of(
+    tasks: dict[str, dict[str, str]], mechanisms: dict[str, dict[str, str]], suite: Suite = PAPER
+) -> list[Cell]:
+    return make_cells(suite, tasks, mechanisms, device_type="cpu", is_full=True)
 
 
 def test_a_cell_has_the_suites_arguments_and_the_command_lines_over_them() -> None:
@@ -88,7 +90,7 @@ def test_tasks_are_those_of_the_suite_and_mechanisms_all() -> None:
 def test_a_task_that_the_suite_does_not_list_is_run_with_its_protocol_under_another_name() -> None:
     smoke = load_suite("smoke")
     tasks = select_tasks(smoke, ["copy", "mqar:level=3", "parity"])
-    cells = {cell.task_name: cell for cell in make_cells(smoke, tasks, {"linear": {}}, device_type="cpu", is_full=True)}
+    cells = {cell.task_name: cell for cell in cells_of(tasks, {"linear": {}}, smoke)}
 
     assert {name: cell.suite.name for name, cell in cells.items()} == {
         "copy": "smoke", "mqar": "smoke.extra", "parity": "smoke.extra",
@@ -230,7 +232,7 @@ def test_the_curriculum_of_other_mechanisms_is_planned_and_differs_from_suite_pa
 def test_some_of_the_rates_make_some_of_the_rows() -> None:
     text = load_suite("text")
     every, some = (
-        make_cells(suite, {"text": {}}, {"linear": {}}, device_type="cpu", is_full=True)[0].runs([1, 2])
+        cells_of({"text": {}}, {"linear": {}}, suite)[0].runs([1, 2])
         for suite in (text, restrict_rates(text, [0.03, 0.003]))
     )
 

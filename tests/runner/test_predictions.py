@@ -1,8 +1,6 @@
 """Saved predictions agree with the row, and saving them changes nothing."""
 
 import json
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +9,9 @@ import pytest
 from synthbench.errors import StoreError
 from synthbench.results.schema import run_id
 from synthbench.runner.environment import resolve_device
-from synthbench.runner.plan import Job, plan_request, shorten
+from synthbench.runner.plan import plan_request
 from synthbench.runner.run import run
-from synthbench.runner.worker import RunContext, execute
 from synthbench.tasks import IGNORE
-from synthbench.training.cell import Cell, Run
 from synthbench.training.sequences import draw
 from tests.results.stores import reader
 from tests.runner.runs import lasting, tiny
@@ -67,13 +63,3 @@ def test_a_folder_that_takes_no_file_is_refused_before_anything_is_trained(tmp_p
         run(tiny(tmp_path / "results", predictions=tmp_path / "file"))
 
     assert reader(tmp_path / "results").table().num_rows == 0
-
-
-def test_a_run_that_diverges_leaves_no_file(faulty: Callable[[str], Cell], tmp_path: Path) -> None:
-    cell = faulty("turns-to-nothing")
-    run = Run(replace(cell, suite=shorten(cell.suite, steps=40, limit=4)), 0, 1e-3)
-    context = RunContext(tmp_path / "results", "cpu", "inline", 0.0, predictions=tmp_path)
-    (outcome,) = execute(Job((run.cell,), (run,), (run,), 1), context, 1)
-
-    assert outcome.status == "diverged"
-    assert not list(tmp_path.glob("*.npz"))

@@ -12,6 +12,7 @@ from synthbench.errors import StoreError, UnknownName, UsageError
 from synthbench.results import Store
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.plan import count_status, plan_request
+from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from tests.results.rows import make_row
 from tests.runner.runs import interrupted, tiny
@@ -50,26 +51,30 @@ def later(row: dict[str, Any], seconds: int = 1, **changes: Any) -> dict[str, An
     return row | {"finished_at": row["finished_at"] + timedelta(seconds=seconds)} | changes
 
 
-def test_failed_rows_run_again_only_if_asked(tmp_path: Path) -> None:
-    request = tiny(tmp_path, tasks=("copy:length=8",), seeds=(0,))
+@pytest.fixture
+def done(tmp_path: Path) -> tuple[Request, Store, dict[str, Any]]:
+    """A request of one row that is done, the store, and the row."""
+    request = tiny(tmp_path, tasks=("copy:length=8",), seeds=(0,), executor="inline")
     run(request)
     store = Store.open(tmp_path, create=True)
     (row,) = store.table().to_pylist()
+    return request, store, row
+
+
+def test_failed_rows_run_again_only_if_asked(done: tuple[Request, Store, dict[str, Any]]) -> None:
+    request, store, row = done
     store.write(later(row, status="error", score=None, skill=None), [])
 
     assert plan_request(request, CPU).num_missing == 0
     assert plan_request(request, CPU).notices == ("1 of the rows already done failed; --rerun failed makes them again",)
     again = run(request)
     assert (again.outcomes, again.num_failed_before, again.ok) == ([], 1, False)
-    assert plan_request(tiny(tmp_path, tasks=("copy:length=8",), seeds=(0,), rerun="failed"), CPU).num_missing == 1
-    assert plan_request(tiny(tmp_path, tasks=("copy:length=8",), seeds=(0,), rerun="all"), CPU).num_missing == 1
+    assert plan_request(replace(request, rerun="failed"), CPU).num_missing == 1
+    assert plan_request(replace(request, rerun="all"), CPU).num_missing == 1
 
 
-def test_what_failed_with_another_source_gets_another_chance(tmp_path: Path) -> None:
-    request = tiny(tmp_path, tasks=("copy:length=8",), seeds=(0,))
-    run(request)
-    store = Store.open(tmp_path, create=True)
-    (row,) = store.table().to_pylist()
+def test_what_failed_with_another_source_gets_another_chance(done: tuple[Request, Store, dict[str, Any]]) -> None:
+    request, store, row = done
     failed = {"status": "error", "score": None, "skill": None}
     seconds = itertools.count(1)
 

@@ -1,6 +1,7 @@
 """Rows that a worker makes of a job explain themselves, also where something is raised."""
 
 import json
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from synthbench.mechanisms import Mechanism, mechanism
 from synthbench.results import Store
-from synthbench.runner.plan import Job, make_plan
+from synthbench.runner.plan import Job, make_plan, shorten
 from synthbench.runner.rows import Failure
 from synthbench.runner.worker import OutOfMemoryBesideOthers, RunContext, execute, record_failure
 from synthbench.training.cell import Cell
@@ -127,6 +128,24 @@ def test_what_has_no_deterministic_algorithm_is_unsupported_only_if_one_is_asked
     assert not rows_of(context).deterministic.any()
     assert (asked.status, not_asked.status) == ("unsupported", "ok")
     assert "put_ does not have a deterministic implementation" in (asked.message or "")
+
+
+def test_a_loss_that_is_no_number_ends_its_run_and_keeps_the_curve_but_no_predictions(
+    faulty: Callable[[str], Cell], context: RunContext, tmp_path: Path
+) -> None:
+    cell = faulty("turns-to-nothing")
+    cell = replace(cell, suite=shorten(cell.suite, steps=80, limit=4))
+    execute(job_of(cell, seeds=[0]), replace(context, predictions=tmp_path), 1)
+
+    (row,) = rows_of(context).to_dict("records")
+    assert (row["status"], row["steps"], row["steps_planned"]) == ("diverged", 40, 80)
+    assert math.isnan(row["score"])
+    assert math.isnan(row["skill"])
+    (made,) = context.results.glob("_tmp/*/*")
+    curve = Store.open(made, create=False).curves()
+    assert set(curve.step) == {20, 40}
+    assert curve.value[curve.step == 20].notna().all()
+    assert not list(tmp_path.glob("*.npz"))
 
 
 def test_a_mechanism_that_breaks_its_contract_is_not_trained(
