@@ -97,8 +97,8 @@ def disk(need: Callable[[str, bool, str], None], tmp_path: Path) -> Iterator[Pat
     """A file system of 10 MB and 24 files."""
     mounted = tmp_path / "disk"
     mounted.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=10m,nr_inodes=24", "tmpfs", mounted]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=10m,nr_inodes=24", "tmpfs", os.fspath(mounted)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
     need("mount", done.returncode == 0, f"a small disk is mounted as root: {done.stderr.strip()}")
     yield mounted
     subprocess.run(["umount", mounted], check=True)
