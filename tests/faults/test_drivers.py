@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from synthbench.errors import StoreError
+from synthbench.process import _ancestors, _parents
 from synthbench.results import Store
 from tests.faults.drivers import Driver, fields
 from tests.results.rows import make_row
@@ -128,19 +129,13 @@ def endless(results: Path, *options: str, mechanism: str = "linear") -> list[str
 
 def descendants(process: int) -> set[int]:
     """The processes below one, its workers and what they began."""
-    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True)
-    pairs = (line.split() for line in listed.stdout.splitlines())
-    parents = {int(child): int(parent) for child, parent in pairs}
-    tree = {process}
-    while more := {child for child, parent in parents.items() if parent in tree} - tree:
-        tree |= more
-    return tree - {process}
+    parents = _parents()
+    return {pid for pid in parents if process in _ancestors(pid, parents)}
 
 
 def is_alive(process: int) -> bool:
     """Return whether a process runs; one that has ended and was not waited for does not."""
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True, check=False)
-    return state.stdout.strip()[:1] not in ("", "Z")
+    return process in _parents()
 
 
 def test_a_second_interrupt_ends_the_workers_too(tmp_path: Path) -> None:
