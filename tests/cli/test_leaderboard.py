@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 from synthbench.results import Store, published
@@ -65,9 +66,10 @@ def test_without_packaged_rows_a_store_must_exist(synthbench: Command) -> None:
 def test_ones_own_suite_is_shown_and_the_packaged_rows_stand_beside_it(
     synthbench: Command, tmp_path: Path, make_row: MakeRow
 ) -> None:
-    packaged = Store.open(published(), create=False).table().to_pylist()
+    packaged = Store.open(published(), create=False).table()
     in_core = join(published()).seen_from("core").rows.query("suite == 'core' and mech == 'lstm'")["run_id"].to_list()
-    lstm = [row for row in packaged if row["run_id"] in in_core and row["block"] == "transformer"]
+    is_lstm = pc.field("run_id").isin(in_core) & (pc.field("block") == "transformer")
+    lstm = packaged.filter(is_lstm).to_pylist()
     names = {"mech": "my_lstm", "mech_label": "Mine", "mech_origin": "my_lstm.py"}
     names |= {**CORE, "condition": "stock"}
     mine = (row | names | {"run_id": f"{place:016x}"} for place, row in enumerate(lstm))
@@ -78,7 +80,7 @@ def test_ones_own_suite_is_shown_and_the_packaged_rows_stand_beside_it(
     skills = {one["name"]: one["skill"] for one in shown(synthbench)["mechanisms"]}
     assert skills["my_lstm"] == skills["lstm"]
     assert {one["name"] for one in shown(synthbench, "--no-packaged")["mechanisms"]} == {"my_lstm"}
-    alone = make_row(suite="smoke", finished_at=max(row["finished_at"] for row in packaged))
+    alone = make_row(suite="smoke", finished_at=pc.max(packaged["finished_at"]).as_py())
     filled(tmp_path / "results", [alone | {"run_id": "f" * 16}])
     assert shown(synthbench)["suite"] == "smoke"
     assert json.loads(synthbench("export", "--format", "json").stdout)["suite"] == "smoke"
@@ -88,13 +90,13 @@ def test_ones_own_suite_is_shown_and_the_packaged_rows_stand_beside_it(
 
 def test_what_cannot_be_said_is_a_sentence(synthbench: Command, tmp_path: Path, make_row: MakeRow) -> None:
     filled(tmp_path / "results", [make_row(suite="smoke")])
-    done = synthbench("leaderboard")
+    done = synthbench("leaderboard", "--no-packaged")
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].endswith(".")
     assert "nan" not in done.stdout.lower()
     assert "0 of" not in done.stdout
-    (only,) = shown(synthbench)["mechanisms"]
+    (only,) = shown(synthbench, "--no-packaged")["mechanisms"]
     assert (only["name"], only["num_seeds"], only["num_tasks"]) == ("softmax", 1, 1)
 
 
@@ -110,13 +112,13 @@ def test_a_mechanism_with_some_tasks_is_listed_below_the_ranking(
         if (task, mech) != ("sort", "slay")
     ]
     filled(tmp_path / "results", rows)
-    done, facts = synthbench("leaderboard"), shown(synthbench)
+    done, facts = synthbench("leaderboard", "--no-packaged"), shown(synthbench, "--no-packaged")
 
     assert "have the same mean skill" in done.stdout.splitlines()[0]
     assert done.stdout.splitlines()[-1].split() == ["Slay", "1", "of", "2", "tasks", "2", "seeds"]
     last = facts["mechanisms"][-1]
     assert (last["name"], last["rank"], last["skill"], last["num_tasks"]) == ("slay", None, None, 1)
-    lines = list(csv.DictReader(io.StringIO(synthbench("leaderboard", "--csv").stdout)))
+    lines = list(csv.DictReader(io.StringIO(synthbench("leaderboard", "--no-packaged", "--csv").stdout)))
     assert sorted((line["name"], line["of"], line["part"], line["skill"]) for line in lines) == [
         ("linear", "category", "basic", "0.666667"),
         ("linear", "mean", "", "0.666667"),
@@ -126,12 +128,23 @@ def test_a_mechanism_with_some_tasks_is_listed_below_the_ranking(
     ]
 
 
+@pytest.mark.usefixtures("_few_packaged")
 def test_a_suite_without_a_ranking_has_a_csv_of_its_mechanisms(synthbench: Command) -> None:
     lines = list(csv.DictReader(io.StringIO(synthbench("leaderboard", "--suite", "text", "--csv").stdout)))
 
     assert {(line["of"], line["rank"], line["skill"]) for line in lines} == {("mean", "", "")}
 
 
+@pytest.mark.usefixtures("_few_packaged")
+def test_the_condition_of_each_is_told(synthbench: Command) -> None:
+    facts = {one["label"]: one for one in shown(synthbench, "--suite", "core")["mechanisms"]}
+    bare = facts["Mamba (bare)"]
+
+    assert (bare["condition"], bare["positions"], bare["sees_places"]) == ("bare", "none", False)
+    assert facts["Linear"]["sees_places"] is True
+
+
+@pytest.mark.usefixtures("_few_packaged")
 def test_own_rows_that_packaged_ones_keep_out_are_named(synthbench: Command, tmp_path: Path, make_row: MakeRow) -> None:
     filled(tmp_path / "results", [make_row(**CORE, mech="my_idea", task="mqar", task_version="0")])
     done = synthbench("leaderboard")
@@ -141,6 +154,7 @@ def test_own_rows_that_packaged_ones_keep_out_are_named(synthbench: Command, tmp
     assert "not shown" not in synthbench("leaderboard", "--no-packaged").stderr
 
 
+@pytest.mark.usefixtures("_few_packaged")
 def test_variants_are_exported_if_they_are_asked_for(synthbench: Command) -> None:
     asked = ["export", "--mech", "gla", "--task", "string_copy", "--format", "csv"]
     plain, whole = synthbench(*asked), synthbench(*asked, "--variants")

@@ -19,8 +19,8 @@ CASES = re.findall(r"^\$ synthbench (.*)\n(\d): (.*)$", GOLDEN.read_text(encodin
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> Path:
-    """A folder with a store of suite ``custom``, other stores, and files that hold no rows."""
+def tmp_path(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> Path:
+    """A folder with a store of suite ``custom``, other stores, and files that hold no rows; no mistake changes it."""
     folder = tmp_path_factory.mktemp("scene")
 
     def store(name: str, **changes: Any) -> None:
@@ -45,11 +45,11 @@ def scene(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("_few_packaged")
 @pytest.mark.parametrize(("line", "code", "message"), CASES)
 def test_a_mistake_is_one_line_and_the_documented_exit_code(
-    line: str, code: str, message: str, scene: Path, tmp_path: Path, synthbench: Command
+    line: str, code: str, message: str, tmp_path: Path, synthbench: Command
 ) -> None:
-    shutil.copytree(scene, tmp_path, dirs_exist_ok=True)
     before = sorted(tmp_path.rglob("*"))
     done = synthbench("-q", *shlex.split(line))
 

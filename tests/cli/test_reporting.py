@@ -30,7 +30,7 @@ def store(tmp_path: Path, make_row: MakeRow) -> Path:
 
 
 def test_a_report_has_the_formats_that_are_asked_for(store: Path, synthbench: Command) -> None:
-    done = synthbench("report", "--suite", "custom", "--format", "csv, runs, figures", "-v")
+    done = synthbench("report", "--suite", "custom", "--no-packaged", "--format", "csv, runs, figures", "-v")
     folder = store / "reports" / "custom"
 
     assert done.returncode == 0, done.stderr
@@ -41,7 +41,7 @@ def test_a_report_has_the_formats_that_are_asked_for(store: Path, synthbench: Co
 
 
 def test_a_report_ends_with_the_verdict_the_ranking_and_its_page(synthbench: Command) -> None:
-    lines = synthbench("report", "--suite", "custom", "--format", "md").stdout.splitlines()
+    lines = synthbench("report", "--suite", "custom", "--no-packaged", "--format", "md").stdout.splitlines()
     verdict, outlook, significant, heading, *ranking, page = lines
 
     assert verdict == "Basic: Softmax .87; next: Slay .61"
@@ -54,7 +54,7 @@ def test_a_report_ends_with_the_verdict_the_ranking_and_its_page(synthbench: Com
 
 def test_an_export_is_one_table_on_stdout(store: Path, synthbench: Command) -> None:
     chosen = ["--task", "@basic,!sort", "--mech", "s*", "--columns", "score,state_size"]
-    arguments = ["export", "--suite", "custom", *chosen]
+    arguments = ["export", "--suite", "custom", "--no-packaged", *chosen]
     table = synthbench(*arguments, "--format", "csv")
     cells = json.loads(synthbench(*arguments, "--format", "json", "--seeds", "42").stdout)["cells"]
 
@@ -81,6 +81,6 @@ def test_a_report_shows_mechanisms_of_the_suite_and_all_of_ones_own(
     )
     filled(store / "results", rows)
 
-    assert synthbench("report", "--suite", "smoke", "--format", "csv").returncode == 0
+    assert synthbench("report", "--suite", "smoke", "--no-packaged", "--format", "csv").returncode == 0
     lines = csv.DictReader(io.StringIO((store / "reports" / "smoke" / "cells.csv").read_text()))
     assert {line["mechanism"] for line in lines} == {"softmax", "gla", "my_idea"}

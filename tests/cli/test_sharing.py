@@ -145,9 +145,8 @@ WORKFLOW = (Path(__file__).parents[2] / ".github/workflows/submission.yml").read
     [
         (["submissions/my-idea.tar.gz", "submissions/b-2.tar.gz"], True),
         (["submissions/my-idea.tar.gz", "synthbench/evil.py"], False),
-        (["submissions/$(reboot).tar.gz"], False),
+        (["submissions/$(reboot).tar.gz", "submissions/a.tar.gz\nb"], False),
         (["submissions/x/a.tar.gz"], False),
-        (["submissions/a.tar.gz\nb"], False),
         (["README.md"], False),
     ],
 )
