@@ -1,23 +1,21 @@
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import Command, python
+from synthbench import plugins
+from tests.cli.commands import Command
 
 collect_ignore = ["faults.py"]
 """A plugin: looking for doctests in it would register its units for all other tests."""
 
 
 @pytest.fixture
-def synthbench(tmp_path: Path) -> Command:
-    """Run the command line in an empty folder, with plugins switched on."""
-
-    def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return python("-m", "synthbench", *arguments, cwd=tmp_path, **{"SYNTHBENCH_PLUGINS": "on", **environment})
-
-    return call
+def synthbench(synthbench: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Run the command line in an empty folder, with its plugins and without those of packages."""
+    monkeypatch.setenv("SYNTHBENCH_PLUGINS", "on")
+    monkeypatch.setattr(plugins, "_offers", lambda _group: {})
+    return synthbench
 
 
 @pytest.fixture

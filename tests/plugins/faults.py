@@ -72,12 +72,6 @@ class RaisesBackward(Late):
 
 
 @mechanism
-class Sleeps(Late):
-    def misbehave(self) -> None:
-        time.sleep(10**6)
-
-
-@mechanism
 class Loops(Late):
     def misbehave(self) -> None:
         while True:

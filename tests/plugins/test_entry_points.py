@@ -144,20 +144,24 @@ def test_a_suite_of_a_package_is_read_from_the_file_that_it_names(
 
 
 @pytest.mark.end_to_end
-def test_list_and_doctor_name_what_is_broken_and_show_the_rest(install: Install, synthbench: Command) -> None:
+def test_list_and_doctor_name_what_is_broken_and_show_the_rest(
+    install: Install, synthbench: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built_in = [*TASKS]
     site = install("culprit", "[synthbench.tasks]\nbad = some_bad:Bad\n", some_bad="1 / 0")
-    listed = synthbench("list", "tasks", "--json", PYTHONPATH=str(site))
-    facts = json.loads(listed.stdout)
+    monkeypatch.syspath_prepend(str(site))
+    offered = {"tasks": {"culprit/bad": plugins.Offer("culprit/bad", "some_bad:Bad", "culprit==1.0")}}
+    monkeypatch.setattr(plugins, "_offers", lambda group: offered.get(group, {}))
+    monkeypatch.setattr(TASKS, "_faults", {})
+    facts = json.loads(synthbench("list", "tasks", "--json").stdout)
 
-    names = {fact["name"] for fact in facts}
-    assert names - {name for name in names if name.startswith("synthbench-example/")} == {*TASKS, "culprit/bad"}
+    assert {fact["name"] for fact in facts} == {*built_in, "culprit/bad"}
     broken = next(fact for fact in facts if fact["name"] == "culprit/bad")
     assert broken["broken"] == "task 'culprit/bad' is broken: ZeroDivisionError: division by zero"
-    doctor = synthbench("doctor", PYTHONPATH=str(site))
+    doctor = synthbench("doctor")
     assert doctor.returncode == 1
     assert "ZeroDivisionError: division by zero" in doctor.stdout
-    chosen = synthbench("run", "--suite", "smoke", "--task", "culprit/bad", PYTHONPATH=str(site))
-    assert chosen.returncode == 4
-    checked = synthbench("check", "culprit/bad", PYTHONPATH=str(site))
-    assert checked.returncode == 4
-    assert "is broken: ZeroDivisionError" in checked.stderr
+    for words in (("run", "--suite", "smoke", "--task", "culprit/bad"), ("check", "culprit/bad")):
+        refused = synthbench(*words)
+        assert refused.returncode == 4
+        assert "is broken: ZeroDivisionError" in refused.stderr

@@ -15,7 +15,7 @@ import torch
 from synthbench.process import STARTED_BY, end_orphans, orphans_ended
 from synthbench.results import Store
 from synthbench.runner import seal
-from synthbench.training import train
+from synthbench.training import seeding, train
 from synthbench.training.evaluate import evaluate
 from tests.cli.commands import Command
 from tests.runner.runs import plugin_text
@@ -69,16 +69,23 @@ def _procfs(need: Callable[[str, bool, str], None]) -> None:
 
 
 def test_replaced_functions_codes_defaults_and_methods_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    defaults = {**(evaluate.__kwdefaults__ or {}), "tasks": ("x",)}
+    changes: list[tuple[object, str, object, str]] = [
+        (torch.nn.functional, "softmax", lambda x: x, "torch.nn.functional.softmax;"),
+        (torch.nn.functional.relu, "__code__", (lambda x: x).__code__, "torch.nn.functional.relu;"),
+        (evaluate, "__kwdefaults__", defaults, "synthbench.training.evaluate.evaluate"),
+        (seeding, "data_block", lambda *_: None, "synthbench.training.seeding.data_block"),
+        (train.Trainer, "step", lambda *_: None, "synthbench.training.train.Trainer.step;"),
+        (train, "sum", len, "synthbench.training.train.sum;"),
+    ]
     assert seal.replaced() is None
-    monkeypatch.setattr(torch.nn.functional, "silu", lambda x: x)
-    monkeypatch.setattr(evaluate, "__kwdefaults__", {**(evaluate.__kwdefaults__ or {}), "tasks": ("x",)})
-    monkeypatch.setattr(train.Trainer, "step", lambda *_: None)
-    monkeypatch.setattr(train, "sum", len, raising=False)
-    said = seal.replaced()
-
-    assert said is not None
-    assert "synthbench.training.evaluate.evaluate, synthbench.training.train.Trainer.step" in said
-    assert "more" in said
+    for owner, name, value, named in changes:
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, value, raising=False)
+            assert named in str(seal.replaced())
+    for owner, name, value, _ in changes:
+        monkeypatch.setattr(owner, name, value, raising=False)
+    assert "more" in str(seal.replaced())
 
 
 @pytest.mark.end_to_end

@@ -25,7 +25,8 @@ except UsageError as problem:
     print(problem)
 for outcome in sorted(synthbench.run(request()).outcomes, key=lambda outcome: outcome.mechanism):
     print(outcome.mechanism, outcome.status, outcome.message)
-    print(*sorted(set(synthbench.check(outcome.mechanism)["state"])))
+    checks = synthbench.check(outcome.mechanism)
+    print(*set(checks["component"]), *sorted(set(checks["state"])))
 """
 
 
@@ -35,4 +36,4 @@ def test_units_of_a_script_run_here_workers_refuse_them_and_a_leak_is_a_row_that
 
     assert "a component was defined in this session, where worker processes do not find it" in done[0]
     assert done[1].startswith("leaks contract mechanism 'leaks' is not causal")
-    assert done[2:] == ["FAILED passed", "sound ok None", "passed"]
+    assert done[2:] == ["leaks FAILED passed", "sound ok None", "sound passed"]
