@@ -115,15 +115,6 @@ COPY = "--suite smoke --task copy:length=16 --seeds 0 --steps 20 --limit 512"
 """With 1,024 questions the judge's scores of one model seldom lie further apart than a re-run may."""
 TEXT = "--suite text --seeds 0 --rates 1e-2 --steps 5 --limit 32"
 
-REPLACED = {
-    JUDGES_ITSELF: "synthbench.training.train.evaluate",
-    KNOWS_THE_TEST: "synthbench.training.ensemble.SequenceModel.forward, synthbench.training.seeding.data_block",
-    HONEST + "torch.nn.functional.softmax = lambda x, dim=-1, **_: x\n": "torch.nn.functional.softmax",
-    HONEST + "torch.nn.functional.relu.__code__ = (lambda input, inplace=False: input).__code__\n": (
-        "torch.nn.functional.relu"
-    ),
-}
-
 
 def run_with(plugin: str, folder: Path, options: str = COPY, mechanism: str = "cheat") -> dict[str, Any]:
     """The first row that a process of somebody else's makes with a plugin."""
@@ -160,12 +151,12 @@ def honest_score(honest: Path) -> float:
 
 
 @pytest.mark.end_to_end
-@pytest.mark.parametrize(("plugin", "named"), REPLACED.items(), ids=["test", "data", "attention", "code"])
-def test_a_plugin_that_replaces_what_trains_breaks_the_contract(tmp_path: Path, plugin: str, named: str) -> None:
-    row = run_with(plugin, tmp_path)
+def test_a_plugin_that_replaces_what_trains_breaks_the_contract(tmp_path: Path) -> None:
+    """What counts as replaced is told in tests/plugins/test_seal.py."""
+    row = run_with(JUDGES_ITSELF, tmp_path)
 
     assert (row["status"], row["score"]) == ("contract", None)
-    assert f"training code was replaced: {named};" in row["error_message"]
+    assert "training code was replaced: synthbench.training.train.evaluate;" in row["error_message"]
 
 
 @pytest.mark.end_to_end
