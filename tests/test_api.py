@@ -94,14 +94,6 @@ def test_rows_become_a_ranking_and_tables(report: synthbench.RunReport) -> None:
     assert "# Leaderboard" in shown
 
 
-def test_each_check_has_a_state() -> None:
-    checks = synthbench.check("identity")
-
-    assert set(checks["component"]) == {"identity"}
-    assert set(checks["state"]) == {"passed"}
-    assert len(checks) > 5
-
-
 class SumSoFar(nn.Module):
     """A layer of one's own, with names of other libraries."""
 
@@ -185,17 +177,13 @@ OF_TWO_SUITES = pd.DataFrame({**dict.fromkeys(RUNS.names), "suite": ["paper", "c
     [
         (lambda: smoke(seeds="a"), UsageError, "seeds are 'a'"),
         (lambda: smoke(seeds=[1.5]), UsageError, "a seed is 1.5; allowed: whole numbers"),
-        (lambda: smoke(seeds=[-1]), UsageError, "a seed is -1"),
         (lambda: smoke(seeds=[1, 1]), UsageError, "the seed 1 is there twice; allowed: each once"),
         (lambda: smoke(rates=0.5), UsageError, "a rate is 0.5; allowed in suite"),
-        (lambda: smoke(rates=1), UsageError, "a rate is 1; allowed in suite"),
         (lambda: smoke(rates="fast"), UsageError, "rates are 'fast'; allowed: numbers"),
         (lambda: smoke(mechanisms=[object]), UsageError, "mechanisms has <class 'object'>; allowed: names"),
-        (lambda: smoke(tasks="coppy"), UnknownName, "did you mean 'copy'"),
         (lambda: synthbench.plan(task="copy"), UnknownName, "no option called 'task'; did you mean 'tasks'"),
         (lambda: synthbench.run(module=SumSoFar(8)), UsageError, "an instance of SumSoFar; allowed: a class"),
         (lambda: synthbench.check(3), UsageError, "module is 3; allowed: a class"),  # type: ignore[arg-type]
-        (lambda: synthbench.check(lambda size: nn.Linear(size, size)), UsageError, "requires 'size'"),
         (synthbench.quick, UsageError, "allowed: one of the two"),
         (lambda: synthbench.check("liner"), UnknownName, "linear"),
         (lambda: synthbench.load("published", ["scor"]), UnknownName, "no column called 'scor'; did you mean 'score'"),

@@ -236,19 +236,15 @@ def test_what_comes_with_synthbench_has_its_declared_version() -> None:
 def test_a_foreign_unit_has_its_source_for_a_version_unless_it_declares_one_itself(tmp_path: Path) -> None:
     plain = unit_from(tmp_path / "unit_plain.py", PLAIN)
     second = unit_from(tmp_path / "unit_second.py", PLAIN.replace('name = "unit"', 'name = "unit"; version = 2'))
+    source = "from synthbench.tasks import TASKS\n\nclass Unit(TASKS['composite_recall']):\n    name = 'own'\n"
+    heir_of_a_built_in = unit_from(tmp_path / "unit_heir.py", source)
 
     heir = type("Heir", (second,), {"__module__": second.__module__})
 
     assert version_of(plain) == f"1+{code_hash(plain)}"
     assert version_of(second) == "2"
     assert version_of(heir) == f"2+{code_hash(heir)}"
-
-
-def test_a_version_of_a_built_in_base_is_not_declared_by_its_foreign_heir(tmp_path: Path) -> None:
-    source = "from synthbench.tasks import TASKS\n\nclass Unit(TASKS['composite_recall']):\n    name = 'own'\n"
-    heir = unit_from(tmp_path / "unit_heir.py", source)
-
-    assert version_of(heir) == f"2+{code_hash(heir)}"
+    assert version_of(heir_of_a_built_in) == f"2+{code_hash(heir_of_a_built_in)}"
 
 
 @pytest.mark.usefixtures("room")
