@@ -58,8 +58,6 @@ class Offer:
     """``distribution/name``."""
     value: str
     """``module:Class``."""
-    origin: str
-    """``distribution==version``."""
     fault: str | None = None
     """Reason why the component cannot be used, as far as the package's metadata show; otherwise None."""
 
@@ -140,8 +138,7 @@ def _offers(group: str) -> dict[str, Offer]:
             fault = f"its name is {point.name!r}; allowed: lower-case letters, digits, '.', '_' and '-'"
         elif name in found:
             fault = f"it is declared twice, as {found[name].value} and as {point.value}"
-        origin = f"{point.dist.name}=={point.dist.version}" if point.dist else "unknown"
-        found[name] = Offer(name, point.value, origin, fault)
+        found[name] = Offer(name, point.value, fault)
     return dict(sorted(found.items()))
 
 

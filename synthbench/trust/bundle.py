@@ -44,9 +44,10 @@ MANIFEST = "manifest.json"
 ENVIRONMENT = ("device_name", "num_threads", "os", "python", "torch", "numpy", "cuda", "synthbench_version", "git_sha")
 """Columns whose values a manifest lists."""
 
-_PLUGIN_FILE = re.compile(r"[a-z_][a-z0-9_]{0,63}\.py")
+PLUGIN_FILE = re.compile(r"[a-z_][a-z0-9_]{0,63}\.py")
+"""Pattern of the file names under which a bundle can hold a plugin."""
 _MEMBER = re.compile(
-    rf"manifest\.json|store\.json|compact/(runs|curves)-[0-9a-f]{{16}}\.parquet|plugin/{_PLUGIN_FILE.pattern}"
+    rf"manifest\.json|store\.json|compact/(runs|curves)-[0-9a-f]{{16}}\.parquet|plugin/{PLUGIN_FILE.pattern}"
 )
 
 Text = Annotated[str, Field(max_length=200)]
@@ -68,7 +69,7 @@ class Manifest(BaseModel):
     block: Text | None
     positions: Text | None
     device_type: Text
-    plugin: Annotated[str, Field(pattern=f"^{_PLUGIN_FILE.pattern}$")] | None
+    plugin: Annotated[str, Field(pattern=f"^{PLUGIN_FILE.pattern}$")] | None
     """Name of the plugin's file in ``plugin/``; None if there is none."""
     plugin_sha256: Sha256 | None
     package: Text | None
@@ -163,11 +164,6 @@ def faults_of_bundle(store: Store, rows: Sequence[Mapping[str, Any]], manifest: 
         "environment": (manifest.environment, environment_of(rows)),
     }
     return [f"{name}: {said} in the manifest, {is_} found" for name, (said, is_) in compared.items() if said != is_]
-
-
-def is_plugin_name(name: str) -> bool:
-    """Return whether a bundle can hold a plugin under this file name."""
-    return _PLUGIN_FILE.fullmatch(name) is not None
 
 
 def sha256_of(path: Path) -> str | None:

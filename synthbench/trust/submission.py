@@ -26,10 +26,10 @@ from synthbench.suites import load_suite, suite_names
 from synthbench.training.ladder_scores import USED, with_committed_baselines
 from synthbench.trust.audit import digest
 from synthbench.trust.bundle import (
+    PLUGIN_FILE,
     Manifest,
     environment_of,
     faults_of_bundle,
-    is_plugin_name,
     opened,
     pack,
     sha256_of,
@@ -61,7 +61,7 @@ def submit(request: Request, target: Path, *, plugin: Path | None = None, packag
         UsageError: If a name or value is not allowed, the target exists, or the suite is a file and not a name.
         StoreError: If the store cannot be read or the bundle cannot be written.
     """
-    if plugin is not None and not is_plugin_name(plugin.name):
+    if plugin is not None and not PLUGIN_FILE.fullmatch(plugin.name):
         raise UsageError(f"plugin file is called {plugin.name!r}; allowed: lower-case letters, digits, '_' and .py")
     plugins.load(request.plugins)
     terms = (term for text in request.mechanisms for term in split_terms(text))

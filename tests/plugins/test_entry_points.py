@@ -150,7 +150,7 @@ def test_list_and_doctor_name_what_is_broken_and_show_the_rest(
     built_in = [*TASKS]
     site = install("culprit", "[synthbench.tasks]\nbad = some_bad:Bad\n", some_bad="1 / 0")
     monkeypatch.syspath_prepend(str(site))
-    offered = {"tasks": {"culprit/bad": plugins.Offer("culprit/bad", "some_bad:Bad", "culprit==1.0")}}
+    offered = {"tasks": {"culprit/bad": plugins.Offer("culprit/bad", "some_bad:Bad")}}
     monkeypatch.setattr(plugins, "_offers", lambda group: offered.get(group, {}))
     monkeypatch.setattr(TASKS, "_faults", {})
     facts = json.loads(synthbench("list", "tasks", "--json").stdout)

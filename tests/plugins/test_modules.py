@@ -41,17 +41,6 @@ def test_a_row_names_the_line_that_raised(synthbench: Command, tmp_path: Path) -
     assert message == "mine.py:15: too wide"
 
 
-def test_the_check_names_the_line_that_raised_or_that_of_the_class(synthbench: Command, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(MODULE.replace("(x)[0])", "(x)[0]) @ torch.zeros(2, 3)"))
-    (tmp_path / "wide.py").write_text(MODULE.replace("(hidden, width)", "(hidden, width + 1)"))
-    raising, wide = (synthbench("check", f"{name}.py") for name in ("mine", "wide"))
-
-    assert "(mine.py:14)" in raising.stdout
-    assert "maps [2, 1, 16] torch.float64 to [2, 1, 17] torch.float64" in wide.stdout
-    assert "must be kept (wide.py:6)" in wide.stdout
-    assert (raising.returncode, wide.returncode) == (4, 4)
-
-
 def test_the_examples_of_the_documentation_keep_the_contract(synthbench: Command, tmp_path: Path) -> None:
     page = Path(__file__).parents[2] / "docs" / "plugins.md"
     examples = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)

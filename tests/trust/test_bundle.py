@@ -222,14 +222,6 @@ def test_a_pipe_is_refused_and_not_waited_for(name: str, tmp_path: Path) -> None
         check_refused(path, "no plain file; allowed: a plain file of up to")
 
 
-def test_what_holds_no_rows_is_named(tmp_path: Path) -> None:
-    (tmp_path / "rows.pkl").write_bytes(b"")
-
-    for name in ("rows.pkl", "nothing"):
-        check_refused(tmp_path / name, "holds no rows")
-    check_refused(tmp_path / "gone.parquet", "cannot be read")
-
-
 def test_nothing_is_left_behind(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
