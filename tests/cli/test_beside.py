@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 import pytest
@@ -85,13 +86,19 @@ def test_a_run_that_two_suites_have_stays_in_both(own: Path, make_row: MakeRow) 
     assert softmax["run_id"].nunique() == 1
 
 
+@pytest.fixture(scope="module")
+def of_protocol() -> list[dict[str, Any]]:
+    """Packaged rows of another suite that have the protocol of the main one."""
+    is_of_protocol = (pc.field("suite") == "climb") & ~pc.field("task").isin(["mqar", "in_context_recall"])
+    rows: list[dict[str, Any]] = Store.open(published(), create=False).table().filter(is_of_protocol).to_pylist()
+    return rows
+
+
 @pytest.mark.parametrize("suite", ["core", "core.extra"])
 def test_a_row_of_another_suite_is_also_of_the_suite_whose_protocol_and_tasks_it_has(
-    suite: str, tmp_path: Path
+    suite: str, of_protocol: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     tasks = load_suite("core").tasks
-    is_of_protocol = (pc.field("suite") == "climb") & ~pc.field("task").isin(["mqar", "in_context_recall"])
-    of_protocol = Store.open(published(), create=False).table().filter(is_of_protocol).to_pylist()
     row = next(row for row in of_protocol if (row["task"] in tasks) == (suite == "core")) | {
         "suite": "my_suite",
         "suite_version": "1",

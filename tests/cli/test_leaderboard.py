@@ -63,11 +63,12 @@ def test_without_packaged_rows_a_store_must_exist(synthbench: Command) -> None:
 
 
 @pytest.mark.end_to_end
+@pytest.mark.usefixtures("_few_packaged")
 def test_ones_own_suite_is_shown_and_the_packaged_rows_stand_beside_it(
-    synthbench: Command, tmp_path: Path, make_row: MakeRow
+    synthbench: Command, tmp_path: Path, make_row: MakeRow, few_rows: Path
 ) -> None:
-    packaged = Store.open(published(), create=False).table()
-    in_core = join(published()).seen_from("core").rows.query("suite == 'core' and mech == 'lstm'")["run_id"].to_list()
+    packaged = Store.open(few_rows, create=False).table()
+    in_core = join(few_rows).seen_from("core").rows.query("suite == 'core' and mech == 'lstm'")["run_id"].to_list()
     is_lstm = pc.field("run_id").isin(in_core) & (pc.field("block") == "transformer")
     lstm = packaged.filter(is_lstm).to_pylist()
     names = {"mech": "my_lstm", "mech_label": "Mine", "mech_origin": "my_lstm.py"}
