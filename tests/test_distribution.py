@@ -140,7 +140,7 @@ def test_a_newcomer_goes_from_an_empty_folder_to_a_package_without_the_checkout(
 
     # It is trained on a task of one's own under the protocol of the task's suite, whose table ends the run.
     expect("new", "task", "my_task")
-    asked = ("run", "--suite", "my_task.toml", "--mech", "my-idea/my_idea", "--device", "cpu")
+    asked = ("run", "--suite", "my_task.toml", "--mech", "my-idea/my_idea,mean", "--device", "cpu")
     scores = expect(*asked, path=packages)
     assert re.search(r"my_task .*[0-9]", scores), scores
     told = expect("report", "--suite", "my_task", "--mech", "all", path=packages)
