@@ -222,7 +222,7 @@ def test_a_mechanism_far_below_is_not_possibly_the_best() -> None:
 def test_the_best_is_among_those_that_are_possibly_the_best() -> None:
     """If all means are equal, any one is the best; the share of draws that miss it is at most 5 %."""
     draws, weights = np.random.default_rng(3), np.full(6, 1 / 6)
-    skills = 0.5 + 0.02 * draws.standard_normal((1000, 12, 6, 3))
+    skills = 0.5 + 0.02 * draws.standard_normal((300, 12, 6, 3))
     skills[:, 6:, :, 1:] = np.nan  # half of the mechanisms have one seed
     has_first, has_last = np.mean([possibly_best(draw, weights)[[0, -1]] for draw in skills], axis=0)
 

@@ -41,7 +41,7 @@ def test_skills_are_averaged_over_the_seeds_that_have_them() -> None:
 
 def test_the_page_is_written_in_markdown_and_latex() -> None:
     rows = with_skills(climbed({"softmax": [11, 11]}), {("softmax", 42): (0.5, 0.25)})
-    files = build(rows, None, "core")
+    files = build(rows, None, "core", formats=["pages"])
     assert "| Softmax" in str(files["beyond.md"])
     assert "Beyond the trained length" in str(files["beyond.tex"])
 

@@ -56,7 +56,6 @@ def test_the_files_are_the_golden_ones(suite: str, golden: Path, whole: Files, c
     [
         (["tex"], {".tex"}, {"sources.bib"}),
         (["csv"], {".csv"}, set()),
-        (["json"], {".json"}, set()),
         (["json", "md"], {".json", ".md"}, {"sources.bib"}),
         (["figures"], {".svg", ".pdf", ".csv"}, set()),
     ],
@@ -123,21 +122,13 @@ def test_bibtex_holds_what_is_in_the_tables_and_unknown_keys_are_named() -> None
     assert r"Sources without a BibTeX entry: a\_stranger." in files["README.md"]
 
 
-@pytest.mark.parametrize(
-    ("categories", "names"),
-    [
-        (["../../x"], {"x.md"}),
-        (["README"], {"category-readme.md"}),
-        (["full"], {"category-full.md"}),
-        (["/"], {"category.md"}),
-        (["a b", "a-b", "a.b"], {"a-b.md", "a-b-2.md", "a-b-3.md"}),
-    ],
-)
-def test_a_category_cannot_choose_a_file_outside_or_one_that_is_taken(categories: list[str], names: set[str]) -> None:
+def test_a_category_cannot_choose_a_file_outside_or_one_that_is_taken() -> None:
+    categories = ("../../x", "README", "full", "/", "a b", "a-b", "a.b")
     rows = [make_frame({"slay": [0.5]}, task_category=category, run_id=category) for category in categories]
     files = build(pd.concat(rows), None, "paper", formats=TABLES)
 
-    assert names <= set(files)
+    stems = ("x", "category-readme", "category-full", "category", "a-b", "a-b-2", "a-b-3")
+    assert {f"{stem}.md" for stem in stems} <= set(files)
     assert all(re.fullmatch(r"(figures/)?[A-Za-z0-9_-]+\.[a-z]+", file) for file in files)
 
 

@@ -128,30 +128,6 @@ def test_complete_sweeps_are_ranked_and_the_others_follow_with_a_reason() -> Non
     assert "1 ok, 1 tasks missing" in text_of(unranked)
 
 
-def test_a_category_says_who_is_below_the_first() -> None:
-    """In a category with a best mechanism, in one without, and in one of a single task."""
-    scores = {
-        ("clear", "t1"): {"good": [0.90, 0.92], "bad": [0.10, 0.12]},
-        ("clear", "t2"): {"good": [0.91, 0.93], "bad": [0.12, 0.14]},
-        ("clear", "t3"): {"good": [0.89, 0.91], "bad": [0.10, 0.11]},
-        ("open", "t4"): {"good": [0.5, 0.6], "bad": [0.6, 0.5]},
-        ("open", "t5"): {"good": [0.6, 0.7], "bad": [0.5, 0.5]},
-        ("open", "t6"): {"good": [0.3, 0.2], "bad": [0.4, 0.5]},
-        ("single", "t7"): {"good": [0.9, 0.9], "bad": [0.1, 0.1]},
-    }
-    parts = [make_frame(of_task, task=task, task_category=category) for (category, task), of_task in scores.items()]
-    root = parse(page_of(pd.concat(parts, ignore_index=True)))
-    panels = {name: one(root, f"details[@data-panel='category-{name}']") for name in ("clear", "open", "single")}
-
-    said = {name: text_of(one(panel, "summary/small")) for name, panel in panels.items()}
-    assert said == {"clear": "3 tasks", "open": "3 tasks", "single": "1 task · see t7"}
-    assert one(panels["single"], "summary//a").attrib["href"] == "#task-t7"
-    assert "good .91; next: bad .12" in text_of(panels["clear"])
-    assert "bad .50 or good .48" in text_of(panels["open"])
-    # Ranks of few tasks have no interval.
-    assert "–" not in text_of(panels["clear"].findall(".//td[@class='rank']")[0])
-
-
 def test_a_mechanism_that_stands_out_is_named_with_its_p() -> None:
     report = Report(select(make_frame({"one": [0.9, 0.8], "other": [0.2, 0.3]}), "paper"), None)
     ((key, verdict),) = report.verdicts.items()
@@ -169,8 +145,6 @@ TWO: dict[str, list[float | None]] = {"a": [0.9, 0.8], "b": [0.1, 0.2]}
 BAD_INPUT: dict[str, tuple[dict[str, list[float | None]], dict[str, Any], str]] = {
     "one seed": ({"a": [0.9], "b": [0.1]}, {}, "With one seed each, nothing is known of other seeds."),
     "one mechanism": ({"a": [0.9, 0.8]}, {}, "Basic: a .85, the only mechanism with a run of every task."),
-    "one task": (TWO, {}, "any of the 2 mechanisms could"),
-    "one score": ({"a": [0.5, 0.5], "b": [0.5, 0.5], "c": [0.5, 0.5]}, {}, "all 3 mechanisms have the same mean skill"),
     "a failure": ({"a": [None, 0.9], "b": [0.2, 0.3]}, {}, "Basic: a .45 or b .25"),
     "only failures": ({"a": [None, None], "b": [None, None]}, {}, "all 2 mechanisms have the same mean skill"),
     "missing rows": ({"a": [0.9, 0.8], "b": [0.1]}, {}, "Basic: a .85; next: b .10"),

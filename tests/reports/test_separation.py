@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pandas as pd
 
 from synthbench.reports.cells import grid
@@ -24,15 +23,6 @@ def cell(table: Table, column: str) -> Cell:
     """The cell of the only line."""
     (line,) = table.lines
     return line.cells[[column.label for column in table.columns].index(column)]
-
-
-def test_a_line_names_the_mechanism_that_stands_out() -> None:
-    draws = np.random.default_rng(0)
-    others = {mech: list(0.27 + 0.01 * draws.standard_normal(5)) for mech in ("linear", "slay", "performer", "yat")}
-    pairs = cell(table_of(make_frame({"softmax": [0.26, 0.86, 0.99, 0.26, 0.96], **others})), "Pairs")
-
-    assert pairs.value == "0 of 10"
-    assert pairs.remarks[0].startswith("Softmax, p = 0.0")
 
 
 def test_one_mechanism_or_one_seed_gives_no_verdict() -> None:

@@ -138,8 +138,7 @@ def test_without_a_ranking_there_is_no_site(tmp_path: Path) -> None:
 
 @pytest.mark.browser
 @pytest.mark.end_to_end
-@pytest.mark.parametrize("scheme", ["dark", "light"])
-@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "dark"), (390, "light")])
 def test_clicks_lead_from_the_front_page_to_the_facts_of_a_task(
     open_file: Callable[..., Page], site: Path, width: int, scheme: str
 ) -> None:

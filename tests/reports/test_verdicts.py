@@ -10,6 +10,7 @@ from scipy import stats
 
 from synthbench.reports.cells import Cells, grid
 from synthbench.reports.compare import Side, compare
+from synthbench.reports.separation import separation_table
 from synthbench.reports.statistics import holm, pair_tests, permutation_test, pooled_std
 from synthbench.reports.table import score_table
 from synthbench.reports.verdicts import FAR, Verdict, judge
@@ -116,6 +117,8 @@ def test_what_learns_with_some_seeds_only_stands_out() -> None:
     assert verdict.named == set()
     assert verdict.p_outlier < 0.05
     assert verdict.words == "significant differences; Softmax stands out"
+    (pairs,) = (cell for cell in separation_table(cells, judge(cells)).lines[0].cells if cell.value == "0 of 15")
+    assert pairs.remarks[0].startswith("Softmax, p = 0.0")
     # It is not shown to differ from any single one: a mechanism that learns with four seeds may be its equal.
     best, *others = sorted(cells.mechanisms, key=lambda one: one.name != "softmax")
 
