@@ -208,15 +208,15 @@ class Entry(BaseModel):
         return f"query {self.query} ({self.mechanism})"
 
 
+@dataclass(frozen=True)
 class Ledger:
     """File with the queries (comparisons of a mechanism with a reference) of one search, a JSON object per line.
 
     Several commands may use one file at the same time. If a query has several lines, only the last one is used.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Use the file ``path``, which need not exist yet."""
-        self.path = path
+    path: Path
+    """The file, which need not exist yet."""
 
     def entries(self) -> list[Entry]:
         """Read the queries in order.

@@ -229,6 +229,11 @@ class Cells:
         return any(task.ladder for task in self.tasks)
 
     @property
+    def has_local(self) -> bool:
+        """True if the best score of a rule that sees only one token and its position is known for any task."""
+        return not all(math.isnan(task.local_ceiling) for task in self.tasks)
+
+    @property
     def is_apart(self) -> bool:
         """True if all tasks are scored in bits per token and so have tables of their own."""
         return all(task.is_in_bits for task in self.tasks)

@@ -43,7 +43,7 @@ from synthbench.reports.table import (
     table_of,
     tie_words,
 )
-from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP, is_ranked, with_all_tasks
+from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP, is_ranked, ranked_tasks, with_all_tasks
 
 SOLVED = 0.9
 """Skill at which a run counts as having solved its task."""
@@ -349,8 +349,8 @@ def leaderboard(cells: Cells) -> Leaderboard:
 
 
 def _ranked(cells: Cells, prior: Prior | None, parts: dict[str, Leaderboard]) -> Leaderboard:
-    tasks = tuple(task for task in cells.tasks if is_ranked(task))
-    left_out = tuple(task for task in cells.tasks if not is_ranked(task))
+    tasks = ranked_tasks(cells)
+    left_out = tuple(task for task in cells.tasks if task not in tasks)
     ranked = with_all_tasks(cells) if tasks else ()
     partial = {
         mechanism: sum(bool(cells.cell(task, mechanism).runs) for task in tasks)

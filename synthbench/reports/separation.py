@@ -59,12 +59,14 @@ def separation_table(cells: Cells, verdicts: Verdicts) -> Table:
     """Tabulate each task's range of mean scores and skills, how many pairs of mechanisms differ, and the verdict."""
     columns: dict[Column | str, Callable[[Verdict], Cell | str]] = {}
     for name, bound in bounds_of(cells).items():
-        if name == "Ceiling" and _has_local(cells):
+        if name == "Ceiling" and cells.has_local:
             columns["Local"] = lambda verdict: percent(verdict.task.local_ceiling)
         if name == "Ceiling" and _has_shortcut(cells):
             columns["Shortcut"] = lambda verdict: _shortcut_cell(verdict.task)
         columns[name] = _of_task(bound)
-    columns["Score" if cells.has_ladder else "Accuracy"] = _means_text
+    columns["Score" if cells.has_ladder else "Accuracy"] = lambda verdict: (
+        " to ".join(score_text(verdict.task, mean) for mean in verdict.means or ()) or NOTHING
+    )
     if not cells.has_ladder:
         columns["Skill"] = lambda verdict: " to ".join(fixed(skill, 2) for skill in verdict.skills or ()) or NOTHING
     columns |= {
@@ -90,10 +92,6 @@ def _of_task(cell_of: Callable[[TaskFacts], Cell | str]) -> Callable[[Verdict], 
     return lambda verdict: cell_of(verdict.task)
 
 
-def _has_local(cells: Cells) -> bool:
-    return not all(math.isnan(task.local_ceiling) for task in cells.tasks)
-
-
 def _has_shortcut(cells: Cells) -> bool:
     return any(task.shortcut for task in cells.tasks)
 
@@ -114,7 +112,7 @@ def _caption(cells: Cells) -> str:
             "Skill: (accuracy − floor) / (ceiling − floor), cut to 0 to 1. At floor or at ceiling: all mechanisms are "
             f"within a skill of {MARGIN:g} of it, or within 3 standard errors of the evaluation. Gap too narrow to "
             f"rank: less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling. {BOUNDS}"
-            f"{LOCAL * _has_local(cells)}{SHORTCUT * _has_shortcut(cells)}"
+            f"{LOCAL * cells.has_local}{SHORTCUT * _has_shortcut(cells)}"
         )
     tested = compared(cells)
     partial = ", ".join(one.label for one in cells.mechanisms if one not in tested and one.family != CONTROL)
@@ -132,10 +130,6 @@ def _caption(cells: Cells) -> str:
         "stands out from all others, with its share of shuffles. Between: share of the variance that lies between "
         f"mechanisms (ω²), in per cent; about 0 by chance. {terms}"
     )
-
-
-def _means_text(verdict: Verdict) -> str:
-    return " to ".join(score_text(verdict.task, mean) for mean in verdict.means or ()) or NOTHING
 
 
 def _pairs_cell(verdict: Verdict) -> Cell:

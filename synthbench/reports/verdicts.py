@@ -192,8 +192,13 @@ def with_all_tasks(cells: Cells) -> tuple[MechanismFacts, ...]:
 
     They may include controls, which are references without learned mixing of tokens.
     """
-    tasks = [task for task in cells.tasks if is_ranked(task)]
+    tasks = ranked_tasks(cells)
     return tuple(mechanism for mechanism in cells.mechanisms if all(cells.cell(task, mechanism).runs for task in tasks))
+
+
+def ranked_tasks(cells: Cells) -> tuple[TaskFacts, ...]:
+    """Return the tasks that a leaderboard ranks, in printed order."""
+    return tuple(task for task in cells.tasks if is_ranked(task))
 
 
 def compared(cells: Cells) -> tuple[MechanismFacts, ...]:

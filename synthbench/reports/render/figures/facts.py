@@ -5,15 +5,10 @@ from collections.abc import Collection
 import numpy as np
 
 from synthbench.reports.aggregates import balanced
-from synthbench.reports.cells import DIGITS, MechanismFacts, TaskFacts
+from synthbench.reports.cells import DIGITS, MechanismFacts
 from synthbench.reports.render.figures.drawing import COLOURS, Look, looks
 from synthbench.reports.report import Report
-from synthbench.reports.verdicts import is_ranked
-
-
-def ranked_tasks(report: Report) -> tuple[TaskFacts, ...]:
-    """Return the tasks that the leaderboard ranks."""
-    return tuple(task for task in report.cells.tasks if is_ranked(task))
+from synthbench.reports.verdicts import ranked_tasks
 
 
 def best_first(report: Report) -> list[MechanismFacts]:
@@ -21,7 +16,7 @@ def best_first(report: Report) -> list[MechanismFacts]:
 
     A run without a score has skill 0.
     """
-    tasks = ranked_tasks(report)
+    tasks = ranked_tasks(report.cells)
     weights = balanced([task.category for task in tasks])
 
     def mean_skill(mechanism: MechanismFacts) -> float:

@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 
 from synthbench.reports.cells import MechanismFacts, TaskFacts
 from synthbench.reports.render.figures.drawing import DARK, DOUBLE, SINGLE, SMALL, Drawing, shown, widest
-from synthbench.reports.render.figures.facts import best_first, ranked_tasks
+from synthbench.reports.render.figures.facts import best_first
 from synthbench.reports.report import Report
 from synthbench.reports.table import fixed, skill_words
-from synthbench.reports.verdicts import SMALLEST_GAP
+from synthbench.reports.verdicts import SMALLEST_GAP, ranked_tasks
 
 _FEW = 12
 """Largest number of columns with which every field shows its number."""
@@ -22,7 +22,7 @@ _LUMINANCE = (0.2126, 0.7152, 0.0722)
 
 def heat_map(report: Report) -> Drawing | None:
     """Draw the skills of all mechanisms on all ranked tasks as a heat map; None if there is no skill."""
-    tasks, mechanisms = ranked_tasks(report), best_first(report)
+    tasks, mechanisms = ranked_tasks(report.cells), best_first(report)
     values = np.array([[report.cells.cell(task, mechanism).skill for mechanism in mechanisms] for task in tasks])
     if np.isnan(values).all():
         return None

@@ -102,10 +102,7 @@ def curve(points: pd.DataFrame, *, metric: str, bounds: tuple[float, float] | No
 
 
 def _x(skill: float) -> str:
-    return _short(min(max(BAR_MARGIN + skill * (BAR_WIDTH - 2 * BAR_MARGIN), 0.0), float(BAR_WIDTH)))
-
-
-def _short(coordinate: float) -> str:
+    coordinate = min(max(BAR_MARGIN + skill * (BAR_WIDTH - 2 * BAR_MARGIN), 0.0), float(BAR_WIDTH))
     return f"{coordinate:.1f}".removesuffix(".0")
 
 

@@ -88,7 +88,7 @@ def content(report: Report) -> SimpleNamespace:
         sections={section.facts.key: section for section in mechanisms},
         tasks=tasks,
         task_anchors={section.facts.key: section.anchor for section in tasks},
-        has_local=not all(math.isnan(task.local_ceiling) for task in cells.tasks),
+        has_local=cells.has_local,
         ids=_ids(cells),
         factors=[table for table in variant_tables(report.variants, report.changes) if table.name == "changes"],
         panels=_panels(cells, coloured),
