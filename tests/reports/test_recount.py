@@ -11,7 +11,6 @@ import re
 from functools import cache
 from pathlib import Path
 from statistics import median_low
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,7 +33,8 @@ def store() -> pd.DataFrame:
     rows = rows[rows["is_full"].astype(bool) & rows["role"].isna() & rows["causal_checked"].astype(bool)]
     rows[["match", "condition"]] = rows[["match", "condition"]].fillna("")
     setting = rows["match"].where(rows["match"] != "", rows["mech_args"])
-    return rows.assign(setting=setting, metrics=rows["metrics"].map(json.loads))
+    metrics, protocols = rows["metrics"].map(json.loads), rows["config_json"].map(protocol)
+    return rows.assign(setting=setting, metrics=metrics, protocol=protocols)
 
 
 def protocol(config: str) -> str:
@@ -51,8 +51,7 @@ def shown(report: str, printed: pd.DataFrame) -> pd.DataFrame:
     """
     suite, labels, tasks = report.removesuffix("-all"), set(printed["mechanism"]), set(printed["task"])
     rows = store()[store()["suite"].isin(CORE if suite in CORE else [suite])]
-    protocols = rows["config_json"].map(protocol)
-    rows = rows[protocols == protocols[rows["suite"] == suite].iloc[-1]]
+    rows = rows[rows["protocol"] == rows.loc[rows["suite"] == suite, "protocol"].iloc[-1]]
     rows = rows[rows["seed"].isin([42, 43, 44])] if report == "paper-all" else rows
     stock = set(rows.loc[rows["condition"] == "stock", LAYER].itertuples(index=False, name=None))
 
@@ -86,22 +85,34 @@ def shown(report: str, printed: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows[(rows[LAYER] == chosen).all(axis=1)])
 
 
-def score_and_load(row: Any) -> tuple[float, float, int]:
-    """Score, load at half and number of levels, from the accuracies by level and the committed baselines."""
-    raw, levels = [], json.loads(row["task_args"]).get("rungs", [])
-    if not levels:
-        return row["score"], np.nan, 0
-    for number, level in enumerate(levels, 1):
+@cache
+def levels_of(task: str, version: str, arguments: str) -> list[tuple[float, float, float]]:
+    """Load of each level, and its committed baseline and ceiling."""
+    found = []
+    for level in json.loads(arguments).get("rungs", []):
         options = sorted({**level["task"], "length": level["length"]}.items())
-        key = f"{row['name']} {row['task_version']} {','.join(f'{name}={value}' for name, value in options)}"
+        key = f"{task} {version} {','.join(f'{name}={value}' for name, value in options)}"
         bounds = BOUNDS[f"{key} from {level['first_new']}"]
-        base = max(bounds["bases"].values())
-        raw.append((row["metrics"][f"rung{number}.score"] - base) / (bounds["ceiling"] - base))
+        found.append((level["load"], max(bounds["bases"].values()), bounds["ceiling"]))
+    return found
+
+
+def score_and_load(
+    task: str, version: str, arguments: str, metrics: dict[str, float], score: float
+) -> tuple[float, float, int]:
+    """Score, load at half and number of levels, from the accuracies by level and the committed baselines."""
+    levels = levels_of(task, version, arguments)
+    if not levels:
+        return score, np.nan, 0
+    raw = [
+        (metrics[f"rung{number}.score"] - base) / (ceiling - base)
+        for number, (_load, base, ceiling) in enumerate(levels, 1)
+    ]
     skills = np.clip(optimize.isotonic_regression(raw, increasing=False).x, 0, 1)
     below = int((skills >= 0.5).sum())
     if below in (0, len(levels)):
         return skills.mean(), np.inf if below else 0.0, len(levels)
-    loads = [np.log(level["load"]) for level in levels[below - 1 : below + 1]]
+    loads = [np.log(load) for load, *_ in levels[below - 1 : below + 1]]
     return skills.mean(), np.exp(np.interp(-0.5, -skills[below - 1 : below + 1], loads)), len(levels)
 
 
@@ -142,7 +153,8 @@ def is_printed(text: str, *wanted: float) -> bool:
 def test_the_rows_give_every_number_that_is_printed(report: str) -> None:
     printed = pd.read_csv(ROOT / "reports" / report / "cells.csv")
     rows = shown(report, printed)
-    rows["score"], rows["load"], rows["rungs"] = zip(*rows.apply(score_and_load, axis=1), strict=True)
+    of_levels = map(score_and_load, *(rows[name] for name in ["name", "task_version", "task_args", "metrics", "score"]))
+    rows["score"], rows["load"], rows["rungs"] = zip(*of_levels, strict=True)
     gap = (rows["ceiling"] - rows["floor"]).where(rows["skill"].notna())
     rows["skill"] = ((rows["score"] - rows["floor"]) / gap).clip(0, 1)
     cells = rows.groupby(CELL).agg(
@@ -166,7 +178,8 @@ def test_the_rows_give_every_number_that_is_printed(report: str) -> None:
         for is_of_loads, block in enumerate(re.findall(r"(?:^\|.*\n)+", page.replace("\\", ""), re.MULTILINE)):
             (_, *tasks), _, *lines = ([cell.strip() for cell in line.split("|")[1:-1]] for line in block.splitlines())
             texts = {(task, label): text for label, *line in lines for task, text in zip(tasks, line, strict=True)}
-            for (task, label), runs in rows[rows["task"].isin(tasks)].groupby(CELL):
+            of_block = rows.loc[rows["task"].isin(tasks), [*CELL, "score", "load", "rungs"]]
+            for (task, label), runs in of_block.groupby(CELL):
                 scores, levels, cell = runs["score"], runs["rungs"].iloc[0], dict(cells.xs((task, label)))
                 spread = max(cell["mean"] - cell["low"], cell["high"] - cell["mean"]) if levels else cell["std"]
                 numbers: list[float] = [
