@@ -57,7 +57,6 @@ def test_the_files_are_the_golden_ones(suite: str, golden: Path, whole: Files, c
         (["tex"], {".tex"}, {"sources.bib"}),
         (["csv"], {".csv"}, set()),
         (["json", "md"], {".json", ".md"}, {"sources.bib"}),
-        (["figures"], {".svg", ".pdf", ".csv"}, set()),
     ],
 )
 def test_a_format_brings_its_own_files_only(formats: list[str], kinds: set[str], others: set[str]) -> None:
@@ -65,7 +64,6 @@ def test_a_format_brings_its_own_files_only(formats: list[str], kinds: set[str],
 
     assert {Path(name).suffix for name in files if name not in others} == kinds
     assert others <= set(files)
-    assert all(name.startswith("figures/") for name in files) == (formats == ["figures"])
 
 
 @pytest.mark.end_to_end

@@ -142,9 +142,9 @@ def test_half_a_level_apart_is_called_within_in_at_most_one_pair_of_twenty() -> 
 
 
 def test_clear_differences_are_found_with_few_seeds_and_others_take_all() -> None:
-    far = climbs(normal(7.0, *[5.0] * 5, sd=0.4), 10)
-    near = climbs(normal(5.5, *[5.0] * 5, sd=0.4), 10)
-    same = climbs(normal(*[5.0] * 6, sd=0.05), 10)
+    far = climbs(normal(7.0, *[5.0] * 5, sd=0.4), 5)
+    near = climbs(normal(5.5, *[5.0] * 5, sd=0.4), 5)
+    same = climbs(normal(*[5.0] * 6, sd=0.05), 5)
 
     assert np.mean([each.apart[:5].mean() for each in far]) > 0.95
     assert np.mean([each.num_seeds[0] for each in far]) < 6 < np.mean([each.num_seeds[0] for each in near])

@@ -65,7 +65,6 @@ def test_a_printed_number_is_the_rounded_one_and_never_a_negative_zero(number: f
         ),
         # A task that does not separate has no marks.
         ({"slay": [0.5, 0.6]}, {}, []),
-        ({"slay": [0.50001], "linear": [0.5]}, {}, []),
         ({"slay": [0.9], "linear": [0.1]}, {}, []),  # one seed says nothing of chance
         ({"slay": [0.5, 0.7, 0.3], "linear": [0.4, 0.6, 0.2]}, {}, []),
     ],

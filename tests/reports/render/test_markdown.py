@@ -26,7 +26,6 @@ def cells_of(label: str, *cells: Cell) -> list[str]:
         (r"\input{x}", r"\\input{x}"),
         ("A&B", "A&amp;B"),
         ("slay_anchor", r"slay\_anchor"),
-        ("`code`", r"\`code\`"),
         ("[text](javascript:x)", r"\[text\](javascript:x)"),
         ("two\n\nlines", "two lines"),
         ("\x1b[31mred", r"U+001B\[31mred"),
