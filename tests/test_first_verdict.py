@@ -7,6 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from importlib.resources import files
 from multiprocessing import get_context
 from pathlib import Path
+from shutil import copytree
 from types import ModuleType, SimpleNamespace
 from typing import Any, Literal
 
@@ -107,10 +108,17 @@ class Scene:
         return quick(mechanism, **how | options, run=self.train, note=self.notes.append)
 
 
-@pytest.fixture
-def scene(tmp_path: Path, make_row: MakeRow) -> Scene:
-    made = Scene(tmp_path, make_row)
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> Path:
+    """A folder with the rows of the other mechanisms, which each test copies."""
+    made = Scene(tmp_path_factory.mktemp("stored"), make_row)
     made.add({"softmax": 0.5, "gla": 0.3, "deltanet": 0.4, "lstm": 0.2})
+    return made.folder
+
+
+@pytest.fixture
+def scene(tmp_path: Path, make_row: MakeRow, stored: Path) -> Scene:
+    made = Scene(Path(copytree(stored, tmp_path / "scene")), make_row)
     made.levels = {"linear": 0.25, "softmax": 0.5, "gla": 0.3}
     return made
 
