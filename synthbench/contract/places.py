@@ -10,6 +10,7 @@ from synthbench.contract.mechanisms import SHAPE
 from synthbench.contract.states import parts_of
 from synthbench.layers import Rotation
 from synthbench.mechanisms import Attention, FeatureAttention, Mechanism
+from synthbench.mechanisms._parameters import perturb
 from synthbench.positions import POSITIONS
 from synthbench.process import settings_restored
 
@@ -55,6 +56,7 @@ def change_when_moved(
     """
     generator = torch.Generator().manual_seed(0)
     mechanism = unit(generator=generator, **{**SHAPE, **arguments}).double().eval()
+    perturb(mechanism)  # a gate that starts at 0 could hide what it sees
     length = min(LENGTH, mechanism.max_length)
     x, outs = torch.randn(2, length, mechanism.model_dim, generator=generator, dtype=torch.float64), []
     for later in (0, *LATER):
