@@ -234,15 +234,16 @@ class Leaderboard:
             return "With one seed each, nothing is known of other seeds."
         single = sum(entry.num_seeds == (1, 1) for entry in self.mechanisms)
         on_some = sum(entry.num_seeds[0] == 1 for entry in self.mechanisms) - single
-        counts = ((single, "every task"), (on_some, "some tasks"))
         few = [
-            f"{number} {'has' if number == 1 else 'have'} only one run on {where}" for number, where in counts if number
+            f"{number} {'was' if number == 1 else 'were'} trained with a single seed{where}"
+            for number, where in ((single, ""), (on_some, " on some tasks"))
+            if number
         ]
         return (
             "Each line names the mechanisms that may be the best on these tasks (95 % confidence over seeds), and "
             f"those within {short(MARGIN)} of the first; “next” is the best of the rest."
-            + f" Of the {len(self.mechanisms)} mechanisms, {' and '.join(few)}. Where there is only one run, its "
-            "variance over seeds is estimated from mechanisms with several." * bool(few)
+            + f" Of the {len(self.mechanisms)} mechanisms, {' and '.join(few)}. For these, the "
+            "variance over seeds is estimated from mechanisms with several seeds." * bool(few)
         )
 
     @property
