@@ -120,11 +120,6 @@ class RunAdamW:
         self._places = (first.new_zeros(()), first.new_zeros(())) if is_capturable else None
         self._corrections: Corrections = self._places or (0.0, 0.0)
 
-    def step(self) -> None:
-        """Take one step."""
-        self.advance()
-        self.update()
-
     def advance(self) -> None:
         """Increase the step count, and compute the bias corrections of the moments."""
         beta1, beta2 = self.settings.betas

@@ -130,7 +130,6 @@ class Trainer:
         *,
         is_captured: bool = True,
         kept: KeptBlocks | None = None,
-        tokens_at_once: int | None = None,
     ) -> None:
         """Build the models of all runs, and join them into one model with a leading run axis.
 
@@ -141,7 +140,6 @@ class Trainer:
             is_captured: True to replay steps from a CUDA graph where possible. This needs a CUDA device and a schedule
                 that never changes what is computed; ``SYNTHBENCH_GRAPHS=off`` in the environment forbids it.
             kept: Cache of data blocks; None to keep none.
-            tokens_at_once: Limit on the tokens that pass through the model at once, see :func:`in_pieces`.
         """
         self.runs, self.device, self.kept = list(runs), device, kept
         cell = runs[0].cell
@@ -151,7 +149,6 @@ class Trainer:
         self.sizes = [model.size(cell.length) for model in models]
         self.strategies = [strategy_of(*layer) for layer in cell.layers]
         self.model = stack_models(models, self.strategies).to(device)
-        self.tokens_at_once = tokens_at_once
         self.rates = [run.learning_rate for run in runs if run.learning_rate is not None]
         self.schedule = make_schedule(self.suite.training)
         is_captured = (
@@ -180,7 +177,7 @@ class Trainer:
         num_scored = (targets != IGNORE).flatten(1).sum(1).clamp(min=1)
         total = torch.zeros(len(targets), device=targets.device)
         self.optimiser.zero_grad()
-        for piece, labels in in_pieces(inputs, targets, self.tokens_at_once):
+        for piece, labels in in_pieces(inputs, targets):
             losses = summed_losses(self.model(piece, columns), labels) / num_scored
             torch.autograd.backward(losses.sum())
             total += losses.detach()

@@ -60,7 +60,8 @@ def test_a_capturable_optimiser_keeps_its_tensors_in_place() -> None:
     for share in (0.5, 1.0):
         optimiser.set_rates(share)
         parameter.grad = torch.ones_like(parameter)
-        optimiser.step()
+        optimiser.advance()
+        optimiser.update()
 
     assert [tensor.data_ptr() for tensor in (parameter, *part._buffers)] == places
     assert all(now is before for now, before in zip(optimiser._corrections, corrections, strict=True))

@@ -67,7 +67,8 @@ def test_the_flat_update_is_that_of_each_parameter_bit_for_bit_or_nearly_if_it_c
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
         flat.set_rates(1 / (1 + step))
-        flat.step()
+        flat.advance()
+        flat.update()
         plain.step(gradients, 1 / (1 + step))
 
         for parameter, expected in zip(parameters, plain.parameters, strict=True):
@@ -98,12 +99,13 @@ def test_the_parameters_of_each_run_move_as_in_pytorch_and_frozen_ones_stay(
         for each, rate in zip(alone, rates, strict=True)
     ]
     for _ in range(10):
-        for parameters, steps in (([moved], [optimiser]), (alone, singles)):
-            for parameter in parameters:
-                parameter.grad = None
-                torch.autograd.backward((parameter.abs() ** 3 + parameter.real).sum())
-            for each in steps:
-                each.step()
+        for parameter in (moved, *alone):
+            parameter.grad = None
+            torch.autograd.backward((parameter.abs() ** 3 + parameter.real).sum())
+        optimiser.advance()
+        optimiser.update()
+        for each in singles:
+            each.step()
     rtol, atol = (1e-12, 1e-14) if dtype == torch.float64 else (None, None)
     torch.testing.assert_close(moved.detach(), torch.stack([each.detach() for each in alone]), rtol=rtol, atol=atol)
     assert torch.equal(frozen, torch.arange(2).expand(len(rates), 2))
