@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +11,7 @@ from synthbench.training.schedule import (
     GeometricCurriculum,
     Schedule,
     WarmupCosine,
+    WarmupStableDecay,
     make_schedule,
 )
 from synthbench.training.train import Trainer
@@ -18,13 +21,14 @@ SETTINGS = load_suite("paper").training
 
 
 def test_a_suite_names_its_schedule() -> None:
-    assert type(make_schedule(SETTINGS)) is Schedule
-    curriculum = SETTINGS.model_copy(update={"schedule": "geometric-curriculum"})
-    assert isinstance(make_schedule(curriculum), GeometricCurriculum)
-    control = SETTINGS.model_copy(update={"schedule": "curriculum-rates"})
-    assert type(make_schedule(control)) is CurriculumRates
-    warm = SETTINGS.model_copy(update={"schedule": "warmup-cosine", "warmup_steps": 5})
-    assert isinstance(make_schedule(warm), WarmupCosine)
+    named: dict[type[Schedule], dict[str, Any]] = {
+        Schedule: {},
+        GeometricCurriculum: {"schedule": "geometric-curriculum"},
+        CurriculumRates: {"schedule": "curriculum-rates"},
+        WarmupCosine: {"schedule": "warmup-cosine", "warmup_steps": 5},
+        WarmupStableDecay: {"schedule": "warmup-stable-decay", "warmup_steps": 5, "decay_steps": 5},
+    }
+    assert [type(make_schedule(SETTINGS.model_copy(update=given))) for given in named.values()] == list(named)
 
 
 @pytest.mark.parametrize("rates", [[0.1, 0.1], [0.1, 0.2]])
@@ -35,7 +39,8 @@ def test_rates_are_shares_of_the_first_ones(rates: list[float]) -> None:
         optimiser.set_rates(0.7)  # shares do not multiply
         optimiser.set_rates(share)
         torch.autograd.backward(parameter.sum())
-        optimiser.step()
+        optimiser.advance()
+        optimiser.update()
         return 1 - parameter.detach()
 
     torch.testing.assert_close(moved(0.5), 0.5 * moved(1.0), rtol=1e-6, atol=0)
@@ -43,9 +48,20 @@ def test_rates_are_shares_of_the_first_ones(rates: list[float]) -> None:
     assert isinstance(make_optimiser([nn.Parameter(torch.ones(2))], rates, SETTINGS), expected)
 
 
-def test_the_curriculum_has_four_phases_and_anneals_in_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = Trainer(make_cell("copy", "linear", length=4, learning_rates=(1e-2,)).runs([0]), torch.device("cpu"))
+@pytest.fixture
+def trainer() -> Trainer:
+    return Trainer(make_cell("copy", "linear", length=4, learning_rates=(1e-2,)).runs([0]), torch.device("cpu"))
+
+
+def rate_of(trainer: Trainer) -> float:
     assert isinstance(trainer.optimiser, torch.optim.AdamW)
+    rate: float = trainer.optimiser.param_groups[0]["lr"]
+    return rate
+
+
+def test_the_curriculum_has_four_phases_and_anneals_in_the_last(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     heard: list[tuple[int, int]] = []
     step = 0
     for layer in trainer.model.layers:
@@ -54,7 +70,7 @@ def test_the_curriculum_has_four_phases_and_anneals_in_the_last(monkeypatch: pyt
     rates = []
     for step in range(10):
         schedule.apply(step, trainer.optimiser, trainer.model)
-        rates.append(trainer.optimiser.param_groups[0]["lr"])
+        rates.append(rate_of(trainer))
 
     assert heard == [(0, 1), (0, 1), (3, 2), (3, 2), (5, 3), (5, 3), (8, 4), (8, 4)]
     assert rates[:3] == [1e-2] * 3
@@ -62,14 +78,12 @@ def test_the_curriculum_has_four_phases_and_anneals_in_the_last(monkeypatch: pyt
     assert rates[8:] == pytest.approx([8e-4, 4e-4])
 
 
-def test_the_rate_warms_up_and_falls_by_half_a_cosine() -> None:
-    trainer = Trainer(make_cell("copy", "linear", length=4, learning_rates=(1e-2,)).runs([0]), torch.device("cpu"))
-    assert isinstance(trainer.optimiser, torch.optim.AdamW)
+def test_the_rate_warms_up_and_falls_by_half_a_cosine(trainer: Trainer) -> None:
     schedule = WarmupCosine(num_steps=14, warmup_steps=4)
     shares, rates = [], []
     for step in range(14):
         shares.append(schedule.apply(step, trainer.optimiser, trainer.model))
-        rates.append(trainer.optimiser.param_groups[0]["lr"])
+        rates.append(rate_of(trainer))
 
     assert shares[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
     assert shares[9] == pytest.approx(0.5)
@@ -78,24 +92,32 @@ def test_the_rate_warms_up_and_falls_by_half_a_cosine() -> None:
     assert rates == pytest.approx([1e-2 * share for share in shares])
 
 
-@pytest.mark.parametrize("mechanism", ["rewa-geometric", "rewa-adaptive", "rewa-mixture", "rewa-lsh"])
-@pytest.mark.parametrize("num_steps", [1, 3, 8])
+def test_the_rate_warms_up_stays_and_falls_along_a_line() -> None:
+    schedule = WarmupStableDecay(num_steps=8, warmup_steps=2, decay_steps=4)
+
+    assert [schedule.share(step) for step in range(8)] == [0.5, 1, 1, 1, 1, 0.75, 0.5, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "num_steps"),
+    [("rewa-geometric", 1), ("rewa-geometric", 3), ("rewa-adaptive", 8), ("rewa-mixture", 8), ("rewa-lsh", 8)],
+)
 def test_the_curriculum_adds_geometries_and_its_control_has_all_from_the_first_step(
     mechanism: str, num_steps: int
 ) -> None:
-    def acting(schedule: type[CurriculumRates]) -> list[int]:
-        runs = make_cell("copy", mechanism, length=4, learning_rates=(1e-2,)).runs([0, 1])
-        trainer, made = Trainer(runs, torch.device("cpu")), schedule(num_steps)
+    runs = make_cell("copy", mechanism, length=4, learning_rates=(1e-2,)).runs([0, 1])
+    trainer = Trainer(runs, torch.device("cpu"))
+    active = [buffer for name, buffer in trainer.model.named_buffers() if name.endswith("active")]
+    assert len(active) == len(trainer.model.layers)
+
+    def acting(schedule: CurriculumRates) -> list[set[int]]:
+        """For every step, the geometries that act in a run, in each layer."""
         counts = []
         for step in range(num_steps):
-            made.apply(step, trainer.optimiser, trainer.model)
-            active = [buffer for name, buffer in trainer.model.named_buffers() if name.endswith("active")]
-            assert len(active) == len(trainer.model.layers)
-            (count,) = {int(some.sum()) for some in active}
-            counts.append(count)
+            schedule.apply(step, trainer.optimiser, trainer.model)
+            counts.append({int(some.sum()) // len(trainer.runs) for some in active})
         return counts
 
-    num_runs = 2
-    assert acting(CurriculumRates) == [3 * num_runs] * num_steps
     phases = [4 * step // num_steps + 1 for step in range(num_steps)]
-    assert acting(GeometricCurriculum) == [min(phase, 3) * num_runs for phase in phases]
+    assert acting(CurriculumRates(num_steps)) == [{3}] * num_steps
+    assert acting(GeometricCurriculum(num_steps)) == [{min(phase, 3)} for phase in phases]
