@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from synthbench.forms.state import State
 from synthbench.layers import Rotation
@@ -17,7 +17,7 @@ from synthbench.mechanisms.softmax import Softmax
 from synthbench.suites.config import ModelSettings
 from synthbench.tasks import IGNORE, TASKS
 from synthbench.training.cell import Run
-from synthbench.training.decode import Decoded, Form, decode, decoded_scores, own_tokens, scores_of, streams
+from synthbench.training.decode import Decoded, decode, decoded_scores, own_tokens, scores_of, streams
 from synthbench.training.ensemble import SequenceModel, Strategy, stack_models, strategy_of
 from synthbench.training.train import GroupResult, Trainer, train_group
 from tests.training.cells import make_cell, on_ladder
@@ -49,13 +49,7 @@ def models_of(
     )
     layers = unit.layers_of(FIELDS, num_layers)
     runs = [
-        SequenceModel(
-            model_settings,
-            VOCABULARY,
-            LENGTH,
-            layers,
-            torch.Generator().manual_seed(seed),
-        ).double()
+        SequenceModel(model_settings, VOCABULARY, LENGTH, layers, torch.Generator().manual_seed(seed)).double()
         for seed in range(2)
     ]
     generator = torch.Generator().manual_seed(2)
@@ -86,6 +80,7 @@ def decoded_by_both(model: SequenceModel, tokens: Tensor, is_own: Tensor) -> Ten
     streamed, at_once = decode(model, tokens, is_own, "streamed"), decode(model, tokens, is_own, "parallel")
 
     assert streams(model, tokens)
+    assert model.training
     assert torch.equal(streamed, at_once)
     with torch.no_grad():
         assert not torch.equal(model(tokens).argmax(-1), streamed)  # other tokens than if it were shown the given ones
@@ -108,9 +103,7 @@ def test_every_mechanism_decodes_the_same_streamed_and_at_once(name: str) -> Non
     ("block", "positions"),  # every one of both, and a rotation of what a convolution gives
     [
         ("attention_only", "none"),
-        ("transformer", "rope"),
         ("transformer", "string"),
-        ("aether:norm=post", "espr"),
         ("aether:norm=post", "learned"),
         ("transformer:conv=4,conv_on=qkv", "espr:commuting=false"),
         ("transformer:conv=4,conv_on=qkv", "rope"),
@@ -164,43 +157,6 @@ def test_what_has_no_right_form_for_single_tokens_is_decoded_at_once(unit: type[
     assert torch.equal(decode(model, tokens, is_own), by_prefixes(model, tokens, is_own))
 
 
-@pytest.mark.parametrize("form", ["streamed", "parallel"])
-def test_what_a_sequence_has_in_place_of_own_tokens_is_not_read(form: Form) -> None:
-    model = models_of(MECHANISMS["softmax"])
-    tokens, is_own = sequences()
-    other = torch.where(is_own, (tokens + 1) % VOCABULARY, tokens)
-
-    assert torch.equal(decode(model, tokens, is_own, form), decode(model, other, is_own, form))
-    assert model.training
-
-
-class Counter(SequenceModel):
-    """Says the next number, but 5 after 3."""
-
-    def __init__(self) -> None:
-        nn.Module.__init__(self)
-
-    def forward(self, tokens: Tensor, columns: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        following = torch.where(tokens == 3, 5, tokens + 1)
-        return nn.functional.one_hot(following % 12, 12).double()
-
-    def stream_step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        return self.forward(tokens), state
-
-
-@pytest.mark.parametrize("form", ["streamed", "parallel"])
-def test_an_early_mistake_changes_what_follows(form: Form) -> None:
-    inputs = torch.tensor([[[9, 1, 2, 3, 4, 5, 6]]])
-    targets = torch.tensor([[[IGNORE, 2, 3, 4, 5, 6, 7]]])
-    counter, is_own = Counter(), own_tokens(inputs, targets)
-    shown = decode(counter, inputs, torch.zeros_like(is_own), form)
-    decoded = decode(counter, inputs, is_own, form)
-
-    assert shown.tolist() == [[[10, 2, 3, 5, 5, 6, 7]]]
-    assert decoded.tolist() == [[[10, 2, 3, 5, 6, 7, 8]]]
-    assert scores_of(decoded, targets, is_own) == [Decoded(tokens=2 / 6, answers=0)]
-
-
 ANSWERS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), min_size=1, max_size=4)
 
 
@@ -244,13 +200,15 @@ def test_scores_are_counted_token_by_token_and_as_a_whole(answers: list[list[int
 IN_STEPS = {"ancestors", "anbncn", "fuzzy_recall", "palindrome", "periodic_pattern", "permutation_hops"}
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_a_task_answers_in_steps_if_it_shows_what_it_asked_for(name: str) -> None:
-    task = TASKS[name]()
-    batch = task.sample(np.random.default_rng(0), 64, task.length)
-    inputs, targets = (torch.from_numpy(part.astype(np.int64)).unsqueeze(0) for part in batch)
+def test_a_task_answers_in_steps_if_it_shows_what_it_asked_for() -> None:
+    found = set()
+    for name in TASKS:
+        batch = TASKS[name]().sample(np.random.default_rng(0), 32, TASKS[name].length)
+        inputs, targets = (torch.from_numpy(part.astype(np.int64)).unsqueeze(0) for part in batch)
+        if own_tokens(inputs, targets).any():
+            found.add(name)
 
-    assert bool(own_tokens(inputs, targets).any()) == (name in IN_STEPS)
+    assert found == IN_STEPS
 
 
 def metrics_of(result: GroupResult) -> list[dict[str, float]]:
@@ -270,19 +228,13 @@ def test_a_row_has_the_scores_of_every_level_with_answers_in_steps() -> None:
         assert all(metrics[f"rung{n}.decoded.answers"] <= metrics[f"rung{n}.decoded.tokens"] for n in (1, 2))
 
 
-@pytest.mark.parametrize(("task", "has_some"), [("permutation_hops", True), ("interleaved_stacks", False)])
-def test_off_ladders_a_row_has_them_too_where_answers_have_several_tokens(task: str, *, has_some: bool) -> None:
-    result = train_group(make_cell(task, "softmax", length=64).runs([1]), CPU)
-
-    assert [list(metrics) for metrics in metrics_of(result)] == [["decoded.tokens", "decoded.answers"] * has_some]
-
-
-def test_beside_runs_of_another_task_only_those_that_answer_in_steps_have_them() -> None:
-    cells = [make_cell(task, "softmax", length=64) for task in ("permutation_hops", "string_copy")]
+def test_off_ladders_only_a_row_whose_task_answers_in_steps_has_them_alone_and_beside_another() -> None:
+    cells = [make_cell(task, "softmax", length=64) for task in ("permutation_hops", "interleaved_stacks")]
     beside = metrics_of(train_group([Run(cell, 1, 1e-3) for cell in cells], CPU))
     alone = [metrics for cell in cells for metrics in metrics_of(train_group([Run(cell, 1, 1e-3)], CPU))]
 
-    assert [list(metrics) for metrics in beside] == [list(metrics) for metrics in alone] == [[*alone[0]], []]
+    assert [list(metrics) for metrics in beside] == [list(metrics) for metrics in alone]
+    assert [list(metrics) for metrics in beside] == [["decoded.tokens", "decoded.answers"], []]
     assert list(beside[0].values()) == pytest.approx(list(alone[0].values()), abs=0.05)
 
 
