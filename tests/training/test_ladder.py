@@ -27,7 +27,6 @@ from synthbench.training.cell import Run
 from synthbench.training.ladder import mixture
 from synthbench.training.ladder_scores import rescored
 from synthbench.training.sequences import draw
-from synthbench.training.stream import device_blocks
 from synthbench.training.train import Trainer, on_levels, train_group
 from synthbench.trust.audit import faults
 from synthbench.trust.beside import join
@@ -61,27 +60,20 @@ def test_steps_have_tokens_enough_sequences_enough_and_answers_enough() -> None:
             ladder.batch_answers / level_bounds(level).answers,
         )
         assert size - 1 < max(wanted) <= size
+    sequences = np.multiply(schedule.num_batches, schedule.batch_sizes)
     assert sum(schedule.num_batches) == STEPS
-    assert schedule.sequences(STEPS) == np.dot(schedule.num_batches, schedule.batch_sizes)
-    assert schedule.tokens(STEPS) == sum(
-        count * size * level.length
-        for count, size, level in zip(schedule.num_batches, schedule.batch_sizes, schedule.levels, strict=True)
-    )
+    assert schedule.sequences(STEPS) == sequences.sum()
+    assert schedule.tokens(STEPS) == np.dot(sequences, [level.length for level in schedule.levels])
 
 
 def test_a_suite_can_ask_for_harder_levels_which_name_other_runs() -> None:
     harder = on_ladder("mqar")
-    assert [level.load for level in harder.levels][-3:] == [32, 48, 64]
-    assert harder.runs([1])[0].run_id != on_ladder("mqar", extended=False).runs([1])[0].run_id
-    assert [level["load"] for level in harder.resolved_task_arguments["rungs"]] == [
-        level.load for level in harder.levels
-    ]
-    (result,) = train_group([Run(on_ladder("mqar", steps=1), 1, 3e-3)], CPU).runs
-    assert len(result.levels) == 11
-
-
-def test_a_task_without_harder_levels_has_the_same_runs_whether_a_suite_asks_for_them() -> None:
-    assert on_ladder(extended=False).runs([1])[0].run_id == on_ladder().runs([1])[0].run_id
+    loads = [level.load for level in harder.levels]
+    assert (len(loads), loads[-3:]) == (11, [32, 48, 64])
+    assert [level["load"] for level in harder.resolved_task_arguments["rungs"]] == loads
+    assert harder.identity != on_ladder("mqar", extended=False).identity
+    # A task without harder levels has the same runs.
+    assert on_ladder().identity == on_ladder(extended=False).identity
 
 
 def test_all_mechanisms_read_the_same_batches_and_seeds_read_others() -> None:
@@ -96,13 +88,11 @@ def test_all_mechanisms_read_the_same_batches_and_seeds_read_others() -> None:
 
 
 def test_the_lower_part_of_a_level_is_trained_and_not_scored() -> None:
-    cell = on_ladder()
-    for number, level in enumerate(cell.levels, start=1):
+    trainer = Trainer([Run(on_ladder(), 1, 1e-3)], CPU)
+    for number, level in enumerate(on_ladder().levels, start=1):
         firsts: dict[Split, int] = {"train": 0, "test": level.first_new}
         for split, first in firsts.items():
-            (block,) = device_blocks(
-                [Run(cell, 1, 1e-3)], split, num_batches=1, batch_size=2, device=CPU, factor=number
-            )
+            (block,) = trainer.batches(split, 1, 2, factor=number)
             assert block.columns.tolist() == list(range(first, level.length))
 
 
@@ -117,7 +107,6 @@ def test_a_row_says_how_high_it_climbed_and_what_is_on_every_level(made: Store) 
     assert schedule is not None
     for row in rows_of(made):
         stored = levels_in(json.loads(row["metrics"]))
-        assert [level.load for level in stored] == [level.load for level in levels]
         assert [level.base for level in stored] == [level_bounds(level).base for level in levels]
         assert row["metric_name"] == "height over rungs"
         assert row["score"] == row["skill"] == ladder_score(stored)
@@ -241,29 +230,19 @@ def test_the_sequences_of_a_level_can_be_had() -> None:
     blocks = trainer.batches("train", schedule.num_batches[2], schedule.batch_sizes[2], factor=3)
     own = torch.cat([block.inputs[:, 0] for block in blocks])
     assert np.array_equal(drawn.inputs, own.flatten(0, 1).numpy())
-    for split, count in (
-        ("test", suite.evaluation.test_sequences),
-        ("validation", suite.evaluation.validation_sequences),
-    ):
+    for split in ("test", "validation"):
         tested = draw("parity_running:level=3", suite="core", seed=1, split=split)
+        count = getattr(suite.evaluation, f"{split}_sequences")
         assert tested.inputs.shape == (count, schedule.levels[2].length)
         assert (tested.targets[:, : schedule.levels[2].first_new] == IGNORE).all()
 
 
-@pytest.mark.parametrize(
-    ("task", "split", "words"),
-    [
-        ("parity_running", "train", "parity_running:level=1"),
-        ("parity_running:level=99", "train", "its level, 1 to 12"),
-        ("parity_running:level=13", "train", "its level, 1 to 12"),
-    ],
-)
-def test_sequences_that_no_run_reads_are_refused(task: str, split: str, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        draw(task, suite="core", split=split)
+@pytest.mark.parametrize("task", ["parity_running", "parity_running:level=13"])
+def test_sequences_that_no_run_reads_are_refused(task: str) -> None:
+    with pytest.raises(UsageError, match="its level, 1 to 12, as in parity_running:level=1"):
+        draw(task, suite="core")
 
 
 def test_a_level_is_a_size_of_its_task_in_other_suites() -> None:
-    level = TASKS["string_copy"].ladder(256)[2]
     cell = make_cell("string_copy", level=3)
-    assert (cell.task, cell.length) == (level.task, level.length)
+    assert (cell.task, cell.length) == TASKS["string_copy"].ladder(256)[2][:2]
