@@ -6,10 +6,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from synthbench.layers import Linear
-from synthbench.mechanisms import MECHANISMS, Attention, Layer, Mechanism, mechanism, num_parameters
-from synthbench.mechanisms import base as mechanisms_base
+from synthbench.mechanisms import MECHANISMS, Attention, Layer, Mechanism, num_parameters
 from synthbench.mechanisms.base import mechanism_made_of
-from synthbench.registry import Registry
 from synthbench.suites import load_suite
 from synthbench.training.cell import Run
 from synthbench.training.ensemble import (
@@ -30,13 +28,6 @@ SIZE = {"model_dim": 8, "num_heads": 2, "num_layers": 1, "positions": "none"}
 STRATEGIES = {"softmax": "fold", "linear": "fold", "yat": "fold", "performer": "stack", "rff": "stack", "slay": "stack"}
 
 
-@pytest.fixture
-def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mechanisms that a test makes are registered beside, not among, the built-in ones."""
-    registry: Registry[Mechanism] = Registry("mechanism", room="synthbench.mechanisms")
-    monkeypatch.setattr(mechanisms_base, "MECHANISMS", registry)
-
-
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_every_built_in_mechanism_is_batched(name: str) -> None:
     strategy = strategy_of(MECHANISMS[name], FIELDS)
@@ -48,7 +39,6 @@ def test_every_built_in_mechanism_is_batched(name: str) -> None:
 def test_a_run_that_is_not_a_number_harms_no_other() -> None:
     cell = make_cell("reverse", "slay", length=6)
     model = stack_models(build_models([Run(cell, 0, 1e-3), Run(cell, 1, 1e-3)]), "stack")
-    assert isinstance(model, SequenceModel)
     with torch.no_grad():
         cast("Linear", model.head).weight[0].fill_(torch.nan)
     tokens = torch.zeros(2, 2, 6, dtype=torch.long)
@@ -64,7 +54,6 @@ def test_tokens_of_other_tasks_are_never_predicted_and_never_trained() -> None:
     trainer = Trainer([*small.runs([0]), *large.runs([0])], torch.device("cpu"))
     num_own = small.task.vocab_size
     tokens = torch.zeros(2, 4, 6, dtype=torch.long)
-    assert isinstance(trainer.model, SequenceModel)
     head = cast("Linear", trainer.model.head)
     assert head.bias is not None
     for _ in range(3):
@@ -86,12 +75,8 @@ def test_tokens_of_other_tasks_are_never_predicted_and_never_trained() -> None:
         torch.testing.assert_close(values, torch.full_like(values, untrained), rtol=1e-3, atol=0)
 
 
-@pytest.mark.usefixtures("own_registry")
 def test_a_mechanism_of_fixed_axes_runs_one_run_at_a_time() -> None:
-    @mechanism
     class FourAxes(Attention):
-        name = "four-axes"
-
         def initialise(self, generator: torch.Generator | None) -> None:
             self.scale = nn.Parameter(torch.rand(self.num_heads, generator=generator))
 
@@ -111,12 +96,8 @@ def test_a_mechanism_of_fixed_axes_runs_one_run_at_a_time() -> None:
     assert {parameter.shape[0] for parameter in program.parameters()} == {2}
 
 
-@pytest.mark.usefixtures("own_registry")
 def test_a_wrong_broadcast_is_found_out() -> None:
-    @mechanism
     class Crossed(Attention):
-        name = "crossed"
-
         def initialise(self, generator: torch.Generator | None) -> None:
             self.shift = nn.Buffer(torch.rand(1, generator=generator))
 
@@ -127,13 +108,9 @@ def test_a_wrong_broadcast_is_found_out() -> None:
     assert strategy_of(Crossed, FIELDS) == "loop"
 
 
-@pytest.mark.usefixtures("own_registry")
 @pytest.mark.parametrize("strategy", ["stack", "loop"])
 def test_a_frozen_parameter_stays_frozen_and_counts(strategy: Strategy) -> None:
-    @mechanism
     class FrozenGain(Mechanism):
-        name = "frozen-gain"
-
         def initialise(self, generator: torch.Generator | None) -> None:
             self.gain = nn.Parameter(torch.rand(self.model_dim, generator=generator))
             self.steps = nn.Parameter(torch.arange(self.model_dim), requires_grad=False)
@@ -225,17 +202,9 @@ def test_what_no_output_depends_on_is_not_counted() -> None:
 
 
 def bottlenecked(seed: int, length: int = 6) -> SequenceModel:
-    generator = torch.Generator()
-    generator.manual_seed(seed)
     settings = load_suite("paper").model.model_copy(update={"model_dim": 8, "num_heads": 2})
-    return SequenceModel(
-        settings,
-        5,
-        length,
-        MECHANISMS["softmax"].layers_of(FIELDS, settings.num_layers),
-        generator,
-        readout="bottleneck",
-    )
+    layers = MECHANISMS["softmax"].layers_of(FIELDS, settings.num_layers)
+    return SequenceModel(settings, 5, length, layers, torch.Generator().manual_seed(seed), readout="bottleneck")
 
 
 def test_a_bottleneck_reads_all_answers_from_the_last_position() -> None:

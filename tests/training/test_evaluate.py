@@ -26,8 +26,9 @@ def test_losses_are_summed_over_what_a_run_has_scored() -> None:
     assert losses[2] == 0
 
 
-@pytest.mark.parametrize("task", ["reverse", "first_token", "distant_match", "kv_recall"])
-@pytest.mark.parametrize("tokens_at_once", [1, 100, 10**9])
+@pytest.mark.parametrize(
+    ("task", "tokens_at_once"), [("reverse", 1), ("first_token", 100), ("distant_match", 10**9), ("kv_recall", 100)]
+)
 def test_scores_are_counted_over_all_sequences(task: str, tokens_at_once: int) -> None:
     cell = make_cell(task, "linear", length=10)
     model = stack_models(build_models(cell.runs([0, 1])), "fold")
@@ -62,9 +63,7 @@ def test_evaluation_leaves_the_model_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("tokens_at_once", [200, 10**9])
-def test_calibration_compares_confidence_with_accuracy_in_bins(
-    tokens_at_once: int,
-) -> None:
+def test_calibration_compares_confidence_with_accuracy_in_bins(tokens_at_once: int) -> None:
     cell = make_cell("text", "linear", length=16)
     runs = cell.runs([0, 1])
     model = stack_models(build_models(runs), "fold")
