@@ -36,10 +36,9 @@ def of_all(form: Callable[..., Tensor], guard: Guard, delta: float) -> Callable[
     return attend
 
 
-@pytest.mark.parametrize("delta", [1e-6, 2.0])  # the second matters, so that the two guards differ
-@pytest.mark.parametrize("guard", GUARDS)
+@pytest.mark.parametrize(("guard", "delta"), [("add", 1e-6), ("clamp", 2.0)])  # some denominators lie below 2
 @pytest.mark.parametrize("num_factors", WIDTHS)
-@pytest.mark.parametrize("length", [1, 64, 65, 131])
+@pytest.mark.parametrize("length", [1, 64, 131])
 def test_fast_forms_equal_the_recurrent_form_and_so_do_their_gradients(
     guard: Guard, num_factors: int, length: int, delta: float
 ) -> None:
@@ -82,18 +81,14 @@ def test_a_factor_may_be_shared_by_the_batch(form: Callable[..., Tensor]) -> Non
     torch.testing.assert_close(attend(query, shared_query, key, shared_key, v), expected, rtol=1e-10, atol=1e-10)
 
 
-def test_guards_keep_the_denominator_from_zero() -> None:
+@pytest.mark.parametrize(("guard", "expected"), [("clamp", 12.0), ("add", -2.4)])
+def test_guards_keep_the_denominator_from_zero_and_clamp_makes_a_negative_one_delta(
+    guard: Guard, expected: float
+) -> None:
     zeros, v = (torch.zeros(3, 2),), torch.ones(3, 2)
 
-    for guard in GUARDS:
-        assert (linear.gram(zeros, zeros, v, guard=guard, delta=1e-6) == 0).all()
-
-
-def test_clamp_turns_a_negative_denominator_into_delta() -> None:
-    sums = torch.tensor([[6.0, -3.0]])
-
-    torch.testing.assert_close(linear.normalise(sums, "clamp", 0.5), torch.tensor([[12.0]]))
-    torch.testing.assert_close(linear.normalise(sums, "add", 0.5), torch.tensor([[-2.4]]))
+    assert (linear.gram(zeros, zeros, v, guard=guard, delta=1e-6) == 0).all()
+    assert linear.normalise(torch.tensor([6.0, -3.0]), guard, 0.5).item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -145,8 +140,7 @@ class Launches(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("name", ["linear", "performer"])
-@pytest.mark.parametrize("length", [4096, 16_384])
+@pytest.mark.parametrize(("name", "length"), [("linear", 16_384), ("performer", 4096)])
 def test_a_training_step_takes_at_most_60_launches_on_a_gpu(name: str, length: int) -> None:
     """By the form for a device that is no CPU; the device "meta" computes nothing."""
     unit = MECHANISMS[name](model_dim=256, num_heads=8).to("meta")

@@ -22,9 +22,8 @@ def draw(length: int, *, queries: int | None = None, spread: float = 3.0) -> tup
     return f.requires_grad_(), (spread * e).requires_grad_(), v.requires_grad_()
 
 
-@pytest.mark.parametrize("guard", ["add", "clamp"])
-@pytest.mark.parametrize("delta", [0.0, 5.0])
-@pytest.mark.parametrize(("length", "queries"), [(1, 1), (64, 64), (140, 140), (140, 1), (140, 70)])
+@pytest.mark.parametrize(("guard", "delta"), [("add", 0.0), ("add", 5.0), ("clamp", 5.0)])
+@pytest.mark.parametrize(("length", "queries"), [(1, 1), (64, 64), (140, 140), (140, 70)])
 def test_it_is_attention_by_the_features_themselves_and_so_are_its_gradients(
     guard: Guard, delta: float, length: int, queries: int
 ) -> None:
@@ -98,15 +97,8 @@ def test_heads_of_the_usual_width_keep_their_features() -> None:
     assert log_space.may_overflow(k.half())
 
 
-def test_exponents_are_the_logarithms_of_the_features() -> None:
-    performer = PerformerExp(generator=torch.Generator().manual_seed(0))
-    k = torch.randn(1, 4, 3, 16, generator=torch.Generator().manual_seed(1))
-
-    torch.testing.assert_close(performer.key_exponents(k).exp(), performer.features(k, "key"))
-
-
 @pytest.mark.parametrize("name", BOUNDED)
-@pytest.mark.parametrize("size", [1e-8, 1.0, 1e8])
+@pytest.mark.parametrize("size", [1e-8, 1e8])
 def test_other_features_hold_any_length_of_queries_and_keys(name: str, size: float) -> None:
     mechanism = MECHANISMS[name](model_dim=16, num_heads=2, generator=torch.Generator().manual_seed(0))
     assert isinstance(mechanism, FeatureAttention)

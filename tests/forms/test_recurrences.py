@@ -63,7 +63,7 @@ CASES: list[tuple[Form, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("form", "options"), CASES)
-@pytest.mark.parametrize("length", [1, CHUNK, CHUNK + 1, 3 * CHUNK + 5])
+@pytest.mark.parametrize("length", [1, CHUNK, 2 * CHUNK + 6])
 def test_chunks_agree_with_single_steps_and_so_do_their_gradients(
     form: Form, options: dict[str, Any], length: int
 ) -> None:
@@ -123,7 +123,7 @@ def test_corrections_are_those_of_the_formula(width: int) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-4)])
-@pytest.mark.parametrize(("length", "steps"), [(9, 2), (CHUNK, 1), (2 * CHUNK + 5, 2)])
+@pytest.mark.parametrize(("length", "steps"), [(CHUNK, 1), (CHUNK + 6, 2)])
 def test_corrections_with_slow_decays_measured_from_the_middle_are_the_same(
     length: int, steps: int, dtype: torch.dtype, tolerance: float
 ) -> None:
@@ -153,15 +153,3 @@ def test_decay_so_fast_that_its_inverse_overflows_does_no_harm(
     inputs[place] = torch.where(inputs[place] < -0.1, fastest, -0.01).double()
 
     check(form, inputs, tolerance, dtype)
-
-
-def test_without_decay_corrections_are_the_delta_rule_and_without_reading_they_are_decay() -> None:
-    q, read, write, v, log_decay = inputs_of(corrected, 70, width=5)
-    beta = (read * write).sum(-1, keepdim=True)
-
-    torch.testing.assert_close(
-        corrected(q, read, write, beta * v, torch.zeros_like(log_decay[..., :1])), delta(q, write, v, beta)
-    )
-    torch.testing.assert_close(
-        corrected(q, torch.zeros_like(read), write, v, log_decay), decayed(q, write, v, log_decay)
-    )

@@ -25,7 +25,7 @@ def run(form: Callable[..., Tensor], normaliser: Normaliser, inputs: list[Tensor
 
 
 @pytest.mark.parametrize("normaliser", NORMALISERS)
-@pytest.mark.parametrize("length", [1, 7, 8, 9, 30])
+@pytest.mark.parametrize("length", [1, 8, 30])
 def test_blocks_equal_one_piece_and_so_do_their_gradients(
     normaliser: Normaliser, length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,9 +23,9 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "BLOCK", 6)
 
 
-def draw(num_factors: int, length: int, batch: tuple[int, ...] = (2, 3)) -> list[Tensor]:
+def draw(num_factors: int, length: int) -> list[Tensor]:
     width = sum(WIDTHS[num_factors])
-    return [normal(*batch, length, of, seed=seed).requires_grad_() for seed, of in enumerate((width, width, 4))]
+    return [normal(2, 3, length, of, seed=seed).requires_grad_() for seed, of in enumerate((width, width, 4))]
 
 
 def factors_of(x: Tensor, side: Side, first_position: int) -> Factors:
@@ -38,7 +38,7 @@ def factors_of(x: Tensor, side: Side, first_position: int) -> Factors:
 
 @pytest.mark.parametrize("guard", ["add", "clamp"])
 @pytest.mark.parametrize("num_factors", WIDTHS)
-@pytest.mark.parametrize("length", [1, 3, 6, 7, 17])
+@pytest.mark.parametrize("length", [1, 6, 17])
 def test_the_streamed_form_equals_the_recurrent_form_and_so_do_its_gradients(
     guard: Guard, num_factors: int, length: int
 ) -> None:
@@ -60,10 +60,9 @@ def test_a_second_backward_pass_gives_the_same() -> None:
     assert all(map(torch.equal, first, torch.autograd.grad(loss, case)))
 
 
-@pytest.mark.parametrize("layout", ["transposed", "broadcast"])
-def test_memory_need_not_be_contiguous(layout: str) -> None:
+def test_memory_need_not_be_contiguous() -> None:
     q, k, v = draw(2, 14)
-    odd = q.mT.contiguous().mT if layout == "transposed" else q[:1].expand_as(q)
+    odd = q[:1].mT.contiguous().mT.expand_as(q)
 
     out = streaming.streamed(factors_of, odd, k, v, guard="add", delta=1e-6)
 
@@ -97,12 +96,6 @@ def test_what_a_mechanism_keeps_may_be_replaced_before_the_backward_pass() -> No
         setattr(mechanism, name, value)
 
     torch.testing.assert_close(with_gradients(out, case), expected)
-
-
-def test_empty_batches_have_empty_outputs() -> None:
-    q, k, v = draw(2, 14, batch=(0, 3))
-
-    assert streaming.streamed(factors_of, q, k, v, guard="add", delta=1e-6).shape == v.shape
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

