@@ -77,10 +77,9 @@ def test_buffers_may_be_replaced_before_the_backward_pass(runs: list[str]) -> No
     [
         lambda q, k, v: (q.double(), k.double(), v.double()),
         lambda q, k, v: (q[:0], k[:0], v[:0]),
-        lambda q, k, v: (q[..., -1:, :], k, v),
         lambda q, k, v: (q[..., -3:, :], k, v),
     ],
-    ids=["float64", "empty", "one query", "few queries"],
+    ids=["float64", "empty", "few queries"],
 )
 def test_what_a_kernel_does_not_take_runs_the_form_of_pytorch(
     runs: list[str], name: str, change: Callable[..., tuple[Tensor, ...]], monkeypatch: pytest.MonkeyPatch
@@ -98,13 +97,13 @@ def test_what_a_kernel_does_not_take_runs_the_form_of_pytorch(
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [("slay", torch.float32), ("slay", torch.bfloat16), ("slay", torch.float16), ("yat-spherical", torch.bfloat16)],
+    [("slay", torch.bfloat16), ("slay", torch.float16), ("yat-spherical", torch.bfloat16)],
     ids=str,
 )
 def test_precision_is_lost_only_in_what_is_written(
     runs: list[str], name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = tuple(x.to(dtype) for x in draw(70, 32, 32))
+    case = tuple(x.to(dtype) for x in draw(66, 32, 32))
     unit = make(name, 32).to(dtype)
 
     found = value_and_gradients(unit.attend, case)
@@ -113,37 +112,30 @@ def test_precision_is_lost_only_in_what_is_written(
     assert all(own.dtype == dtype for own in found)
     monkeypatch.setenv(kernels.SWITCH, "off")
     expected = value_and_gradients(unit.double().attend, tuple(x.double() for x in case))
-    # Sums are float32 too; there the form of PyTorch misses 2 to 7 units, depending on the last bits of the inputs.
-    units = 16 if dtype == torch.float32 else 4
     for own, true in zip(found, expected, strict=True):
-        assert (own.double() - true).abs().max() <= units * torch.finfo(dtype).eps * float(true.abs().max())
+        assert (own.double() - true).abs().max() <= 4 * torch.finfo(dtype).eps * float(true.abs().max())
 
 
+@pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize(
-    ("name", "options", "width"),
+    ("name", "options", "width", "dtype", "has_kernel"),
     [
-        ("slay", {"P": 17}, 16),
-        ("slay", {"R": 9, "D": 16}, 16),
-        ("yat-spherical", {"normaliser": "softmax"}, 16),
-        ("yat-spherical", {}, 65),
+        ("slay", {"P": 16}, 16, torch.float32, True),
+        ("slay", {"P": 17}, 16, torch.float32, False),
+        ("slay", {"R": 9, "D": 16}, 16, torch.float32, False),
+        ("slay", {}, 16, torch.bfloat16, False),
+        ("slay", {}, 32, torch.bfloat16, True),
+        ("yat-spherical", {}, 64, torch.float32, True),
+        ("yat-spherical", {}, 65, torch.float32, False),
+        ("yat-spherical", {"normaliser": "softmax"}, 16, torch.float32, False),
     ],
 )
-def test_sizes_and_variants_without_a_kernel_run_the_form_of_pytorch(
-    runs: list[str], name: str, options: dict[str, Any], width: int
+def test_some_sizes_and_variants_have_no_kernel(
+    name: str, options: dict[str, Any], width: int, dtype: torch.dtype, *, has_kernel: bool
 ) -> None:
-    out = make(name, **options).attend(*draw(5, width, width))
+    unit = make(name, width, **options).to(dtype)
 
-    assert out.isfinite().all()
-    assert not runs
-
-
-def test_narrow_heads_of_bfloat16_run_slay_by_pytorch(runs: list[str]) -> None:
-    narrow, wide = ([x.bfloat16() for x in draw(5, width, width)] for width in (16, 32))
-
-    assert make("slay").bfloat16().gpu_kernel(*narrow) is None
-    assert make("slay").gpu_kernel(*draw(5)) is not None
-    assert make("slay", 32).bfloat16().gpu_kernel(*wide) is not None
-    assert not runs
+    assert (unit.gpu_kernel(*(x.to(dtype) for x in draw(5, width, width))) is not None) == has_kernel
 
 
 @pytest.mark.parametrize("name", WITH_KERNEL)
@@ -167,10 +159,8 @@ def test_kernels_fit_a_device_if_triton_is_there_and_tiles_do(
 
 
 def test_a_kernel_is_not_launched_with_more_tiles_than_a_grid_has(runs: list[str]) -> None:
-    unit, zero = make("yat-spherical"), torch.zeros(())
-    lengths = (kernels.MAX_LENGTH, kernels.MAX_LENGTH + 1)
-    longest, longer = (zero.expand(1, 2, length, 16) for length in lengths)
+    longest, longer = (torch.zeros(()).expand(1, 2, kernels.MAX_LENGTH + more, 16) for more in (0, 1))
 
-    assert unit.gpu_kernel(longest, longest, longest) is not None
-    assert unit.gpu_kernel(longer, longer, longer) is None
+    assert make("yat-spherical").gpu_kernel(longest, longest, longest) is not None
+    assert make("yat-spherical").gpu_kernel(longer, longer, longer) is None
     assert not runs

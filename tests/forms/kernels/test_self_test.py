@@ -89,8 +89,6 @@ def test_a_wrong_kernel_is_not_used_and_one_line_says_what_is_wrong(said: str, m
 
 
 def test_an_error_of_slay_that_only_states_make_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    unit, case = make("slay"), draw(5)
-
     def kernel(constants: _slay.Constants, q: Tensor, k: Tensor, v: Tensor, *, segment: int, **guard: Any) -> Tensor:
         out = make("slay").attend_by_torch(q, k, v)
         assert constants.anchors.shape == (16, 3)
@@ -100,7 +98,7 @@ def test_an_error_of_slay_that_only_states_make_is_seen(monkeypatch: pytest.Monk
     monkeypatch.setattr(_slay, "attend", kernel)
 
     with pytest.warns(RuntimeWarning, match="kernel of slay in heads of 16 in float32: outputs differ"):
-        assert unit.gpu_kernel(*case) is None
+        assert make("slay").gpu_kernel(*draw(5)) is None
 
 
 def test_a_kernel_that_cannot_be_compiled_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,35 +140,22 @@ def test_each_dtype_width_and_option_is_tested_once(monkeypatch: pytest.MonkeyPa
     assert len(lengths) == 6
 
 
-def test_a_test_draws_from_no_generator_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths = use(monkeypatch, lambda out, *_: out)
-    before = torch.get_rng_state()
-
-    make("yat-spherical").gpu_kernel(*draw(20))
-
-    assert lengths
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 @pytest.mark.parametrize(
     "mode",
     [torch.no_grad, torch.inference_mode, lambda: torch.device("meta")],
     ids=["no_grad", "inference_mode", "default device"],
 )
-def test_a_test_is_the_same_in_every_mode(mode: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_test_is_the_same_in_every_mode_and_draws_from_no_generator_of_the_user(
+    mode: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     lengths, unit, case = use(monkeypatch, lambda out, *_: out), make("yat-spherical"), draw(20)
+    before = torch.get_rng_state()
 
     with mode():
         assert unit.gpu_kernel(*case) is not None
 
     assert lengths
-
-
-def test_the_errors_of_autocast_are_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, lambda out, *_: (1 + 2**-11) * out)
-
-    with torch.autocast("cpu", torch.bfloat16), pytest.warns(RuntimeWarning, match="outputs differ"):
-        assert make("yat-spherical").gpu_kernel(*draw(20)) is None
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_test_has_tensors_of_one_run_where_those_of_several_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,16 +188,13 @@ def test_nothing_is_tested_while_a_graph_is_captured_but_afterwards(monkeypatch:
     assert self_test.passes(test)
 
 
-@pytest.mark.parametrize("allowed", [False, True])
-def test_the_errors_of_tf32_are_allowed_where_tf32_is(
-    allowed: bool,  # noqa: FBT001 - a case, not a switch
+def test_the_errors_of_tf32_are_allowed_where_tf32_is_and_those_of_autocast_nowhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    torch.backends.cuda.matmul.allow_tf32 = allowed
     use(monkeypatch, lambda out, *_: (1 + 2**-11) * out)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    assert make("yat-spherical").gpu_kernel(*draw(20)) is not None
 
-    if allowed:
-        assert make("yat-spherical").gpu_kernel(*draw(20)) is not None
-    else:
-        with pytest.warns(RuntimeWarning, match="outputs differ"):
-            assert make("yat-spherical").gpu_kernel(*draw(20)) is None
+    torch.backends.cuda.matmul.allow_tf32 = False
+    with torch.autocast("cpu", torch.bfloat16), pytest.warns(RuntimeWarning, match="outputs differ"):
+        assert make("yat-spherical").gpu_kernel(*draw(20)) is None

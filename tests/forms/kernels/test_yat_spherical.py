@@ -29,7 +29,7 @@ def compare(case: tuple[Tensor, ...], epsilon: float = 1e-3) -> None:
         assert (own - true).abs().max() <= allowed
 
 
-@pytest.mark.parametrize("length", [1, 64, 65, 140])
+@pytest.mark.parametrize("length", [1, 64, 130])
 def test_tiles_compute_the_definition_and_its_gradients(length: int) -> None:
     compare(draw(length))
 
