@@ -1,7 +1,6 @@
 """From the accuracy on each level to a score."""
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -26,24 +25,16 @@ def ladder(*skills: float) -> list[LevelScore]:
     return [LevelScore(2.0**n, 0.25 + 0.75 * skill, 0.25, 1.0) for n, skill in enumerate(skills, start=1)]
 
 
-@given(SKILLS)
-def test_the_isotonic_fit_falls_and_keeps_the_sum(skills: list[float]) -> None:
-    fit = isotonic(skills)
-    assert len(fit) == len(skills)
-    assert all(later <= earlier for earlier, later in pairwise(fit))
-    assert sum(fit) == pytest.approx(sum(skills), abs=1e-9)
-
-
 @given(SKILLS, st.integers(0, 2**32 - 1))
-def test_no_falling_sequence_is_nearer_than_the_isotonic_fit(skills: list[float], seed: int) -> None:
-    rng = np.random.default_rng(seed)
+def test_the_isotonic_fit_falls_keeps_the_sum_and_none_is_nearer_and_a_score_lies_between_0_and_1(
+    skills: list[float], seed: int
+) -> None:
     fit = np.array(isotonic(skills))
-    others = -np.sort(-(fit + 0.3 * rng.standard_normal((50, len(skills)))), axis=1)
+    others = -np.sort(-(fit + 0.3 * np.random.default_rng(seed).standard_normal((50, len(skills)))), axis=1)
+
+    assert (np.diff(fit) <= 0).all()
+    assert fit.sum() == pytest.approx(sum(skills), abs=1e-9)
     assert ((others - skills) ** 2).sum(axis=1).min() >= ((fit - skills) ** 2).sum() - 1e-9
-
-
-@given(SKILLS)
-def test_a_score_lies_between_0_and_1(skills: list[float]) -> None:
     assert 0 <= ladder_score(ladder(*skills)) <= 1
 
 
@@ -56,14 +47,13 @@ def test_noise_around_the_base_is_no_score() -> None:
     assert ladder_score(ladder(-0.1, 0.1, -0.1, 0.1, -0.1, 0.1, -0.1, 0.1)) == pytest.approx(0, abs=1e-9)
 
 
-def test_half_of_the_skill_is_between_two_loads() -> None:
-    assert load_at_half(ladder(1, 0.75, 0.25)) == pytest.approx(math.sqrt(4 * 8))
-    assert load_at_half(ladder(1, 0.5, 0.0)) == pytest.approx(4)
-
-
-def test_a_ladder_that_is_mastered_or_not_begun_has_no_load_at_half() -> None:
-    assert load_at_half(ladder(1, 1, 0.9)) == math.inf
-    assert load_at_half(ladder(0.4, 0.1, 0.0)) == 0
+@pytest.mark.parametrize(
+    ("skills", "load"),
+    [((1, 0.75, 0.25), math.sqrt(4 * 8)), ((1, 0.5, 0.0), 4), ((1, 1, 0.9), math.inf), ((0.4, 0.1, 0.0), 0)],
+    ids=["between", "at a level", "mastered", "not begun"],
+)
+def test_half_of_the_skill_is_between_two_loads(skills: tuple[float, ...], load: float) -> None:
+    assert load_at_half(ladder(*skills)) == pytest.approx(load, rel=1e-6, abs=0)
 
 
 def test_a_row_gives_back_its_levels() -> None:
