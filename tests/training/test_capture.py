@@ -11,7 +11,6 @@ from synthbench.suites import load_suite
 from synthbench.training.capture import WARM_UP_STEPS, CapturedStep
 from synthbench.training.cell import Run
 from synthbench.training.optimiser import RunAdamW, make_optimiser
-from synthbench.training.stream import device_blocks
 from synthbench.training.train import Trainer
 from tests.training.cells import make_cell
 
@@ -31,13 +30,10 @@ def runs_of(mechanism: str, rates: list[float], task: str = "reverse", **changes
 
 
 def losses_of(trainer: Trainer) -> Tensor:
-    batch_size = 16
-    blocks = device_blocks(trainer.runs, "train", num_batches=NUM_STEPS, batch_size=batch_size, device=trainer.device)
     losses: list[Tensor] = []
-    for inputs, targets, columns in blocks:
-        for batch, labels in zip(inputs, targets, strict=True):
-            trainer.schedule.apply(len(losses), trainer.optimiser, trainer.model)
-            losses.append(trainer.step(batch, labels, columns))
+    for batch in trainer.batches("train", NUM_STEPS, 16):
+        trainer.schedule.apply(len(losses), trainer.optimiser, trainer.model)
+        losses.append(trainer.step(batch.inputs[0], batch.targets[0], batch.columns))
     return torch.stack(losses)
 
 
