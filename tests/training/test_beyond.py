@@ -83,7 +83,7 @@ def test_every_mechanism_of_core_is_tested_or_says_that_it_reads_no_more(mechani
 
 
 def test_a_learned_table_of_positions_has_no_rows_beyond_and_the_run_is_kept() -> None:
-    (result,) = train_group([Run(on_ladder(longest=16, positions="learned"), 1, 3e-3)], CPU).runs
+    (result,) = train_group([Run(on_ladder(longest=8, positions="learned"), 1, 3e-3)], CPU).runs
     assert result.beyond == {2: None, 4: None}
     assert result.score is not None
 
