@@ -72,7 +72,7 @@ def test_states_are_summed_for_as_many_anchors_as_fit(num_anchors: int, features
 
 @pytest.mark.parametrize("guard", ["add", "clamp"])
 def test_guards_are_those_of_the_other_forms(guard: Guard) -> None:
-    compare(make(), draw(70), guard, 0.5)
+    compare(make(), draw(20), guard, 0.5)
 
 
 def test_exponents_are_clipped_and_vectors_may_vanish() -> None:
@@ -105,17 +105,14 @@ def test_runs_may_have_constants_of_their_own() -> None:
 
     assert together.anchors.shape == (2, 1, 1, 16, 2)
     for run, unit in enumerate(units):
-        alone = _slay.attend(constants_of(unit), *(x[run] for x in case), guard="add", delta=1e-6, segment=64)
-        torch.testing.assert_close(out[run], alone)
+        expected = define(unit, tuple(x[run] for x in case), "add", 1e-6)
+        torch.testing.assert_close(out[run], expected.float(), rtol=1e-5, atol=1e-5)
 
 
 def test_memory_need_not_be_contiguous() -> None:
-    unit, (q, k, v) = make(), draw(65)
+    q, k, v = draw(20)
 
-    out = _slay.attend(constants_of(unit), q.mT.contiguous().mT, k[:, :1].expand_as(k), v, guard="add", delta=1e-6)
-
-    expected = _slay.attend(constants_of(unit), q, k[:, :1].repeat(1, 2, 1, 1), v, guard="add", delta=1e-6)
-    torch.testing.assert_close(out, expected)
+    compare(make(), (q.mT.contiguous().mT, k[:, :1].expand_as(k), v[..., ::2]))
 
 
 @pytest.mark.end_to_end
