@@ -23,12 +23,13 @@ from synthbench.trust.verify import Sampling, verify
 from tests.training.cells import on_ladder, rows_of
 
 CPU = torch.device("cpu")
+CORE = load_suite("core")
 ON_LADDERS = [name for name in TASKS if TASKS[name].ladder(256)]
 
 
 @pytest.mark.parametrize("task", ON_LADDERS)
 def test_a_test_beyond_has_longer_sequences_of_trained_tokens(task: str) -> None:
-    assert task not in load_suite("core").tasks or tuple(beyond(TASKS[task].ladder(256))) == FACTORS_BEYOND
+    assert task not in CORE.tasks or tuple(beyond(TASKS[task].ladder(256))) == FACTORS_BEYOND
     levels = TASKS[task].ladder(64) or TASKS[task].ladder(128)
     longest = max(level.length for level in levels)
     rng = np.random.default_rng(1)
@@ -72,7 +73,7 @@ def test_a_run_is_named_and_scored_without_its_tests_beyond(monkeypatch: pytest.
     assert (set(with_them.beyond), set(without.beyond)) == ({2, 4}, set())
 
 
-@pytest.mark.parametrize("mechanism", sorted(load_suite("core").mechanisms))
+@pytest.mark.parametrize("mechanism", sorted(CORE.mechanisms))
 def test_every_mechanism_of_core_is_tested_or_says_that_it_reads_no_more(mechanism: str) -> None:
     trainer = Trainer([Run(on_ladder(mechanism=mechanism, longest=8), 3, 1e-2)], CPU)
     column, tokens = torch.tensor([7]), torch.randint(2, (1, 4, 8))
