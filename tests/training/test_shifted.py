@@ -17,8 +17,8 @@ SHIFTS = (1, 7, 100)
 
 
 def cell_of(positions: str, mechanism: str = "softmax", **changes: Any) -> Cell:
-    sizes = {"steps": 2, "limit": 8, "batch_size": 8}
-    return make_cell("grid_neighbours", mechanism, suite="positions", positions=positions, **sizes, **changes)
+    changes |= {"positions": positions, "steps": 2, "limit": 8, "batch_size": 8}
+    return make_cell("grid_neighbours", mechanism, suite="positions", **changes)
 
 
 def trained(positions: str, mechanism: str = "softmax", seeds: tuple[int, ...] = (1,)) -> list[RunResult]:
