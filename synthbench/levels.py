@@ -37,7 +37,7 @@ def metrics_of_levels(levels: Sequence[LevelScore]) -> dict[str, float]:
 
 
 def levels_in(metrics: Mapping[str, float | None]) -> list[LevelScore]:
-    """Read the results on levels from the metrics of a row, easiest first; the list is empty if the row has none.
+    """Return the result on each level (stored as "rung") in the metrics of a row, easiest first; perhaps none.
 
     >>> levels_in({"rung1.load": 2.0, "rung1.score": 0.75, "rung1.base": 0.5, "rung1.ceiling": 1.0})[0].skill
     0.5

@@ -207,7 +207,7 @@ def sentence() -> str:
         f"recall uses the mechanism with the higher score here (p {now['p']:.2f}, "
         "by permuting scores among mechanisms). "
         "Scores credit only accuracy above that of shortcut rules, which do not solve the task. "
-        "Some of these rules were found after the plan was made. With only the rules known then, the higher recall "
+        "Some of these rules were found after the plan was made; without them, the higher recall "
         f"goes with the higher score in {then['concordant']:g} of {then['pairs']:.0f} pairs (p {then['p']:.2f}). "
         "[Details](studies/language_models/README.md)."
     )

@@ -79,7 +79,7 @@ class Hybrid(Mechanism):
         return x.unsqueeze(-2)
 
     def state_elements(self, length: int) -> int:
-        """Return the mean state size (numbers kept for the next token) of the pattern's mechanisms, rounded up."""
+        """Return the state size (numbers kept for the next token), averaged over the hybrid's layers and rounded up."""
         return mean_state([cast("Mechanism", layer).state_elements(length) for layer in self.layers])
 
 

@@ -240,8 +240,8 @@ class Leaderboard:
             if number
         ]
         return (
-            "Each line names the mechanisms that may be the best on these tasks (95 % confidence over seeds), and "
-            f"those within {short(MARGIN)} of the first; “next” is the best of the rest."
+            "Each line names the mechanisms that cannot be ruled out as the best on these tasks (95 % confidence over "
+            f"seeds), and those within {short(MARGIN)} of the first; “next” is the best of the rest."
             + f" Of the {len(self.mechanisms)} mechanisms, {' and '.join(few)}. For these, the "
             "variance over seeds is estimated from mechanisms with several seeds." * bool(few)
         )

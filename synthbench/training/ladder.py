@@ -104,11 +104,11 @@ class LadderSchedule:
 def beyond(levels: Sequence[Level]) -> dict[int, Level]:
     """Find test levels that are 2 and 4 times as long as the longest trained level; 2 and 4 are the keys.
 
-    ``levels`` are the trained levels, easiest first. A level of the longer length that the task itself defines is
-    preferred to the last trained level stretched to this length. Both may use only tokens that occur in the trained
-    levels; without such a level, the key is missing. The load (difficulty) of a stretched level is
-    unknown and set to 0. If the last trained level leaves its first positions unscored (``first_new`` above 0), the
-    stretched level scores only positions beyond the trained length.
+    ``levels`` are the trained levels, easiest first. If the task itself defines a level of that length, it is used;
+    otherwise the last trained level is stretched to that length. A level that has other tokens than the trained levels
+    is not used; if none is left, the key is missing. The load (difficulty) of a stretched level is unknown and set
+    to 0. If the last trained level leaves its first positions unscored (``first_new`` above 0), the stretched level
+    scores only positions beyond the trained length.
 
     >>> {factor: level.load for factor, level in beyond(TASKS["parity_running"].ladder(longest=256)).items()}
     {2: 512, 4: 1024}

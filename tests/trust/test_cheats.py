@@ -152,7 +152,7 @@ def honest_score(honest: Path) -> float:
 
 @pytest.mark.end_to_end
 def test_a_plugin_that_replaces_what_trains_breaks_the_contract(tmp_path: Path) -> None:
-    """What counts as replaced is told in tests/plugins/test_seal.py."""
+    """All kinds of replaced code are in tests/plugins/test_seal.py."""
     row = run_with(JUDGES_ITSELF, tmp_path)
 
     assert (row["status"], row["score"]) == ("contract", None)

@@ -168,7 +168,7 @@ def load_exponential(
     directions_ptr, shift_ptr, log_scale_ptr, which, key_dim: tl.constexpr, num_features: tl.constexpr,
     dims: tl.constexpr, features: tl.constexpr,
 ):  # fmt: skip
-    """Load the directions, shifts and logarithmic scales of one set of constants; exponents are then to base 2."""
+    """Load directions, shifts and log scales of constant set ``which``; the last two change from base e to 2."""
     feature = tl.arange(0, features)
     is_inside = feature < num_features
     shift = tl.load(shift_ptr + which * num_features + feature, mask=is_inside, other=0.0)

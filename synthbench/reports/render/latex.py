@@ -108,7 +108,7 @@ class _Column(NamedTuple):
 
     @property
     def alignment(self) -> str:
-        """The column's specification for ``tabular``; a character is about half as wide as an em."""
+        """The column's specification for ``tabular``; its width in em is half the number of characters."""
         return f"p{{{self.width / 2:g}em}}" if self.is_wrapped else "r" if self.kind == "number" else "l"
 
 

@@ -111,7 +111,7 @@ class Ray(WorkerExecutor[Task]):
 
     @contextmanager
     def workers(self, context: RunContext) -> Iterator[None]:
-        """Connect to a cluster or start one, and leave it on exit; keep a connection that this process already has."""
+        """Connect to a cluster, or start one, and end that on exit; use and keep a connection that exists already."""
         # A worker sees only the GPU that it was given, as its first.
         self._context = context = replace(context, device=torch.device(context.device).type)
         is_ours = not ray.is_initialized()

@@ -19,8 +19,8 @@ class DistantMatch(Task):
         inputs    3 1 4 1 5 0
         targets   . . . 3 . .
 
-    Tests recall from one fixed position over half of the sequence. A sequence that begins with 0 is not scored at all.
-    Tokens after the middle cannot affect the answer of a causal model.
+    Tests recall of the token at one fixed position, across a distance of half the sequence. A sequence that begins with
+    0 is not scored at all. Tokens after the middle cannot affect the answer of a causal model.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """

@@ -17,8 +17,8 @@ class LongCopy(Copy):
         inputs    3 1 4 1 5
         targets   3 1 4 1 5
 
-    Tests that a mechanism passes on each position's own token. The embedding and output layers suffice if the mechanism
-    does not interfere.
+    Tests whether a mechanism passes each position's own token to the output. The embedding and output
+    layers suffice if the mechanism does not interfere.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code, which uses 256 tokens.
     For the published table, runs on one kind of device used only 128 tokens.

@@ -56,7 +56,7 @@ class SelectiveCopy(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of always answering 0, which is right where no token is asked for, or the token is 0."""
+        """Return the accuracy of always answering 0: right where no token is asked for, and where the token is 0."""
         guess = 1 / (self.vocabulary - 1)
         at_end = self.num_marks / (length // 2)
         return Bound((length - self.num_marks + (self.num_marks - 1) * guess + at_end + (1 - at_end) * guess) / length)

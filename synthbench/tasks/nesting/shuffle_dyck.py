@@ -42,7 +42,7 @@ class ShuffleDyck(NextSymbols):
 
     @property
     def vocab_size(self) -> int:
-        """The larger of the number of token ids, two per type, and of answers, one per subset of the types."""
+        """The larger of two numbers: token ids (two per bracket type) and answers (one per subset of the types)."""
         return max(2 * self.num_types, 1 << self.num_types)
 
     def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

@@ -19,7 +19,7 @@ class NoisyCopy(Task):
         inputs    3 1 4 1 7 0 6 7
         targets   3 1 4 1 0 0 0 0
 
-    Tests that a mechanism copies the current token and tells the halves apart. Noise occurs only where the
+    Tests whether a mechanism copies the current token and tells the halves apart. Noise occurs only where the
     answer is 0 anyway.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
