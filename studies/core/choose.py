@@ -17,12 +17,10 @@ import pandas as pd
 from studies import pages
 from studies.climb import page as climb
 from synthbench.reports.render.markdown import plain_table
-from synthbench.reports.selection import select
 from synthbench.reports.table import fixed
-from synthbench.suites import load_suite
+from synthbench.suites import EXTRA, load_suite
 from synthbench.tasks import TASKS
 from synthbench.training.ladder import ladder_schedule
-from synthbench.trust.beside import join
 
 PAGE = Path(__file__).with_name("README.md")
 MARKERS = "<!-- table -->", "<!-- end of table -->"
@@ -71,11 +69,8 @@ class Judged(NamedTuple):
 
 def rows_of_protocol() -> pd.DataFrame:
     """Read the stock rows of all tasks under the protocol of the suite, each seed at its chosen rate."""
-    joined, frames = join(Path("results")), []
-    for suite in (SUITE, f"{SUITE}.extra"):
-        rows = select(joined.seen_from(suite).rows, suite).without_variants().rows
-        frames.append(rows[(rows["block"] == "transformer") & rows["match"].isna() & (rows["condition"] == "stock")])
-    rows = pd.concat(frames)
+    rows = pd.concat([pages.selected(suite).without_variants().rows for suite in (SUITE, SUITE + EXTRA)])
+    rows = rows[(rows["block"] == "transformer") & rows["match"].isna() & (rows["condition"] == "stock")]
     count = rows["task_args"].map(lambda text: len(json.loads(text)["rungs"]))
     return rows.assign(num_levels=count, levels=rows["score"].fillna(0.0) * count)
 
@@ -148,15 +143,15 @@ def table_of(judged: Sequence[Judged], suite: Sequence[Judged]) -> str:
     return plain_table(lines, headings)
 
 
-def main(arguments: Sequence[str]) -> int:
+def main() -> int:
     """Write the table of the page, or check the table and the suite; return the exit code."""
     judged = [judge(str(task), of_task) for task, of_task in rows_of_protocol().groupby("task")]
     suite, listed = chosen(judged), load_suite(SUITE)
     names = [one.task for one in suite]
     cost = relative_cost(names)
     words = f"{len(suite)} of {len(judged)} tasks; {cost:.2f} times the training tokens of climb 2026.1."
-    is_stale = pages.main({PAGE: pages.filled(PAGE, [words, table_of(judged, suite)], MARKERS)}, arguments)
-    if "--check" in arguments:
+    is_stale = pages.main({PAGE: pages.filled(PAGE, [words, table_of(judged, suite)], MARKERS)})
+    if pages.asks_to_check():
         is_as_listed = set(names) == set(listed.tasks) and set(names[:NUM_QUICK]) == set(listed.quick or ())
         return int(is_stale or not is_as_listed or cost > MOST_COST)
     lines = [f"quick = {json.dumps(names[:NUM_QUICK])}", *(f"{name} = {{}}" for name in names)]
@@ -165,4 +160,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -6,7 +6,7 @@ differ.
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from studies import pages
 from synthbench.levels import LevelScore, ladder_score, levels_in
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
-from synthbench.results import Store, published
 from synthbench.runner.plan import plan_request
 from synthbench.runner.request import Request
 from synthbench.suites import load_suite
@@ -99,12 +98,13 @@ def rows_of(condition: str) -> pd.DataFrame:
     A layer that is the same in both conditions has one row for both. So the rows of ``stock`` are found by the run ids
     of its plan.
     """
-    rows = Store.open(published(), create=False).runs()
+    rows = pages.store().runs()
     of_suite = rows[rows["suite"] == "climb"]
     if condition != "stock":
         return of_suite[of_suite["condition"].isna()]
-    names, seeds = of_suite["mech"].unique(), of_suite["seed"].unique()
-    asked = Request(SUITE, mechanisms=(*names,), seeds=(*map(int, seeds),), condition=condition, results=published())
+    seeds = tuple(map(int, of_suite["seed"].unique()))
+    mechanisms, results = tuple(of_suite["mech"].unique()), pages.store().root
+    asked = Request(SUITE, mechanisms=mechanisms, seeds=seeds, condition=condition, results=results)
     of_plan = rows[rows["run_id"].isin(plan_request(asked, torch.device("cpu")).runs)]
     return of_plan.assign(suite="climb", suite_version="2026.1", is_full=True)
 
@@ -225,13 +225,13 @@ def page() -> Iterator[str]:
         )
 
 
-def main(arguments: Sequence[str]) -> int:
+def main() -> int:
     """Write the tables of the page and the sentence on the front page, or check them; return the exit code."""
     own, front = HERE / "README.md", HERE.parents[1] / "README.md"
     of_front = "<!-- begin language models -->", "<!-- end language models -->"
     files = {own: pages.filled(own, page(), MARKS), front: pages.filled(front, [sentence()], of_front)}
-    return pages.main(files, arguments)
+    return pages.main(files)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-import synthbench
-from studies.pages import filled, main
+from studies.pages import filled, main, store
 from synthbench.options import parse_term
 from synthbench.reports.aggregates import Interval, over_seeds, p_over_seeds
 from synthbench.reports.render.markdown import plain_table
@@ -169,12 +168,11 @@ def _text(mean: Interval, *, sign: bool) -> str:
 
 def files() -> dict[Path, str]:
     """Return the text of every page."""
-    rows = synthbench.load("packaged", COLUMNS).set_index("run_id")
-    blocks = {
-        HERE / name / "README.md": [part for comparison in comparisons for part in results(comparison, rows)]
-        for name, comparisons in PAGES.items()
-    }
-    return {page: filled(page, of_page, MARKERS) for page, of_page in blocks.items()}
+    rows, found = store().columns(COLUMNS).to_pandas().set_index("run_id"), {}
+    for name, comparisons in PAGES.items():
+        page = HERE / name / "README.md"
+        found[page] = filled(page, (part for one in comparisons for part in results(one, rows)), MARKERS)
+    return found
 
 
 if __name__ == "__main__":

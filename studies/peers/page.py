@@ -7,7 +7,6 @@ difference. If no such run comes close enough, the stated cause is a guess.
 
 import json
 import math
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,18 +14,14 @@ from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from studies.pages import each, filled, main
+from studies.pages import each, fill, joined, selected
 from synthbench.reports.aggregates import over_runs
 from synthbench.reports.cells import shown_label
 from synthbench.reports.render.markdown import plain_table
-from synthbench.reports.selection import select
 from synthbench.reports.table import NOTHING, fixed
-from synthbench.results import published
 from synthbench.suites import load_suite, suite_names
-from synthbench.trust.beside import join
 
 HERE = Path(__file__).parent
-PAGE = HERE / "README.md"
 MAIN = "peers"
 MARGIN = 0.1
 """Two numbers less than this apart are equivalent."""
@@ -94,10 +89,9 @@ def numbers() -> pd.DataFrame:
 
 def rows_of_suites() -> pd.DataFrame:
     """Read the rows of every suite that names this study."""
-    joined = join(published())
-    suites = [load_suite(name) for name in suite_names() if name in set(joined.rows["suite"])]
+    suites = [load_suite(name) for name in suite_names() if name in set(joined().rows["suite"])]
     names = [suite.name for suite in suites if HERE.name in suite.studies]
-    return pd.concat([select(joined.seen_from(name).rows, name).rows for name in names], ignore_index=True)
+    return pd.concat([selected(name).rows for name in names], ignore_index=True)
 
 
 def at_lengths(rows: pd.DataFrame) -> pd.DataFrame:
@@ -235,4 +229,4 @@ def counts(known: Sequence[tuple[str, float]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main({PAGE: filled(PAGE, tables())}))
+    fill(__file__, tables())

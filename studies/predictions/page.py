@@ -6,7 +6,6 @@ one class of mechanisms copes with a multiple of the load of another class.
 
 import json
 import math
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,19 +14,15 @@ from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from studies.pages import each, filled, main
+from studies.pages import each, fill, selected
 from synthbench.levels import load_at_half
 from synthbench.reports.cells import shown_label
 from synthbench.reports.ladder import scored_levels
 from synthbench.reports.render.markdown import escape, plain_table
-from synthbench.reports.selection import select
 from synthbench.reports.table import NOTHING, fixed
-from synthbench.results import published
 from synthbench.suites import EXTRA, load_suite
-from synthbench.trust.beside import join
 
 HERE = Path(__file__).parent
-PAGE = HERE / "README.md"
 SUITE = load_suite("core")
 CLASSES = {
     "softmax": "softmax",
@@ -156,10 +151,8 @@ def line_of(one: Comparison) -> list[str]:
 
 def tables() -> Iterator[str]:
     """Yield outcomes and a table, first for tasks of the suite, then for tasks that it does not list."""
-    joined = join(published())
     for title, name in (("Tasks of the suite", SUITE.name), ("Other tasks", SUITE.name + EXTRA)):
-        rows = joined.seen_from(name).rows
-        compared = compare(cells_of(select(rows, name, mechanisms=SUITE.mechanisms).without_variants().rows))
+        compared = compare(cells_of(selected(name, SUITE.mechanisms).without_variants().rows))
         yield f"## {title}"
         for words, is_on in {"With both loads on the ladder": True, "With a load at an end of it": False}.items():
             if group := [one for one in compared if one.is_on_ladder == is_on]:
@@ -169,4 +162,4 @@ def tables() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main({PAGE: filled(PAGE, tables())}))
+    fill(__file__, tables())

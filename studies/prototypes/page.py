@@ -1,14 +1,12 @@
 """Write the results of the page from ``runs.csv``: ``python -m studies.prototypes.page``, or ``--check``."""
 
 import math
-import sys
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pandas as pd
 
-from studies.pages import each, filled, main
+from studies.pages import each, fill
 from studies.prototypes.train import KEY, ROWS, SETTINGS
 from studies.real.claims import Claim, Found, Quantity, between, counted, interval_of, table
 from synthbench.reports.aggregates import over_runs
@@ -128,5 +126,4 @@ def repeats(rows: pd.DataFrame, again: pd.DataFrame) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    page = Path(__file__).with_name("README.md")
-    sys.exit(main({page: filled(page, blocks(pd.read_csv(ROWS)))}))
+    fill(__file__, blocks(pd.read_csv(ROWS)))

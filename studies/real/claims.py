@@ -173,7 +173,13 @@ Found = list[tuple[Claim, str, Interval]]
 
 def found_in(claims: Sequence[Claim], rows: pd.DataFrame) -> Found:
     """Return each claim, each of its suites, and the difference in the suite's rows; NaN with fewer than two seeds."""
-    return [(claim, suite, _measured(claim, suite, rows)) for claim in claims for suite in claim.suites]
+    suites = {suite for claim in claims for suite in claim.suites}
+    shown = {suite: select(rows, suite).without_variants().rows for suite in suites}
+    return [
+        (claim, suite, interval_of(claim.difference(shown[suite]).to_numpy()))
+        for claim in claims
+        for suite in claim.suites
+    ]
 
 
 def counted(found: Found) -> str:
@@ -196,13 +202,10 @@ VERDICTS = ("holds", "not shown", "contradicted")
 
 
 def _verdict(claim: Claim, interval: Interval) -> str:
-    if claim.sign * interval.low > 0 and claim.sign * interval.high > 0:
+    ends = [claim.sign * end for end in (interval.low, interval.high)]
+    if min(ends) > 0:
         return VERDICTS[0]
-    return VERDICTS[2] if claim.sign * interval.low < 0 and claim.sign * interval.high < 0 else VERDICTS[1]
-
-
-def _measured(claim: Claim, suite: str, rows: pd.DataFrame) -> Interval:
-    return interval_of(claim.difference(select(rows, suite).without_variants().rows).to_numpy())
+    return VERDICTS[2] if max(ends) < 0 else VERDICTS[1]
 
 
 def interval_of(values: Float[np.ndarray, " seeds"]) -> Interval:

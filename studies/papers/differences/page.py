@@ -12,13 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from studies.pages import each, write
+from studies.pages import each, selected, write
 from synthbench.reports.render.markdown import plain_table
-from synthbench.reports.selection import select
 from synthbench.reports.table import fixed, percent
-from synthbench.results import published
 from synthbench.suites import load_suite
-from synthbench.trust.beside import join
 
 HERE = Path(__file__).parent
 SUITE = load_suite("paper")
@@ -34,12 +31,6 @@ ROUNDING_ERROR = ROUNDING / math.sqrt(12)
 UNINFORMATIVE = 0.05
 """A published skill this close to 0 or 1 hardly tells mechanisms apart."""
 NUM_DRAWS = 2000
-
-
-def rows_of_suite() -> pd.DataFrame:
-    """Read the rows of the suite's mechanisms, with the options that the suite gives them."""
-    joined = join(published()).seen_from(SUITE.name)
-    return select(joined.rows, SUITE.name, SUITE.version, mechanisms=SUITE.mechanisms).without_variants().rows
 
 
 def table8() -> pd.DataFrame:
@@ -131,7 +122,7 @@ def summary(cells: pd.DataFrame) -> str:
 
 def page() -> Iterator[str]:
     """Yield the blocks of the page."""
-    rows = rows_of_suite()
+    rows = selected(SUITE.name, SUITE.mechanisms).without_variants().rows
     cells, seeds = compare(rows), SUITE.seeds[:NUM_SEEDS]
     in_paper = cells["mech"].isin(averages(cells)["mech"])
     unpublished = sorted(set(table8()["task"]) - set(cells["task"]))

@@ -5,17 +5,16 @@
 """
 
 import math
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 
-from studies.pages import filled, main
+from studies.pages import ROOT, fill
 from synthbench.reports.render.markdown import plain_table
 
 HERE = Path(__file__).parent
-ROWS = HERE.parents[2] / "results/bench/intel-r-xeon-r-processor-2-10ghz/fidelity.parquet"
+ROWS = ROOT / "results/bench/intel-r-xeon-r-processor-2-10ghz/fidelity.parquet"
 MARKS = "<!-- written by compare.py -->", "<!-- end -->"
 POSITIVE = ["slay", "slay-laplace", "slay-hadamard"]
 SIGNED = ["slay-nystrom", "slay-tensorsketch", "slay-maclaurin"]
@@ -97,10 +96,5 @@ def blocks() -> Iterator[str]:
     yield plain_table(lines, ["mechanism", *MEASURES.values()])
 
 
-def files() -> dict[Path, str]:
-    """Return the text of the page."""
-    return {HERE / "README.md": filled(HERE / "README.md", blocks(), MARKS)}
-
-
 if __name__ == "__main__":
-    sys.exit(main(files()))
+    fill(__file__, blocks(), MARKS)

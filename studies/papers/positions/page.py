@@ -5,20 +5,17 @@
 
 import json
 import math
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import pandas as pd
 
-from studies.pages import filled, main, store
+from studies.pages import fill, store
 from synthbench.reports.aggregates import over_runs
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.table import NOTHING, fixed
 from synthbench.suites import load_suite
 
-PAGE = Path(__file__).with_name("README.md")
 MARKS = "<!-- written by page.py -->", "<!-- end -->"
 SUITE = load_suite("positions")
 SHIFTS = SUITE.evaluation.shifts or ()
@@ -133,10 +130,5 @@ def tables(lines: pd.DataFrame) -> Iterator[str]:
     yield plain_table(claims, ["theorem", "claim", "quantity", "measured", "verdict"])
 
 
-def files() -> dict[Path, str]:
-    """Return the text of the page with the tables of encodings and of claims."""
-    return {PAGE: filled(PAGE, tables(frame_of(store().columns(COLUMNS).to_pandas())), MARKS)}
-
-
 if __name__ == "__main__":
-    sys.exit(main(files()))
+    fill(__file__, tables(frame_of(store().columns(COLUMNS).to_pandas())), MARKS)
