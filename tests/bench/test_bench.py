@@ -59,6 +59,8 @@ def test_runs_are_seeds_times_learning_rates_of_what_was_asked_for(monkeypatch: 
     assert len({run.learning_rate for run in trained[1]}) == 2
     with pytest.raises(UsageError, match="runs are 3"):
         timed("linear", num_runs=[3], num_rates=2)
+    with pytest.raises(UnknownName, match="linear"):
+        timed("liner")
 
 
 @pytest.mark.parametrize("name", ["softmax", "linear", "performer", "slay"])
@@ -72,8 +74,3 @@ def test_a_model_trains_the_same_in_its_published_form(name: str) -> None:
         for program in (ours, theirs)
     ]
     torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-5)
-
-
-def test_an_unknown_mechanism_is_named() -> None:
-    with pytest.raises(UnknownName, match="linear"):
-        timed("liner")
