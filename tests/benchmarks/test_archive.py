@@ -11,7 +11,14 @@ from benchmarks.archive import archive
 from synthbench.results import Store
 from tests.results.rows import make_row
 
-MIB = 2**20
+UNIT = 2**16
+"""A sixteenth of an archive."""
+
+
+@pytest.fixture(autouse=True)
+def _small_archives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "MAX_BYTES", 16 * UNIT)
+    monkeypatch.setattr(archives, "_CAPACITY", 16 * UNIT - UNIT // 4)
 
 
 def write(file: Path, num_bytes: int) -> None:
@@ -27,8 +34,8 @@ def names_in(file: Path) -> set[str]:
 
 def test_archives_are_no_larger_than_allowed_and_hold_everything(tmp_path: Path) -> None:
     folder, target = tmp_path / "card", tmp_path / "archives"
-    for number, num_mib in enumerate((1, 7, 9, 15, 2)):
-        write(folder / f"{number}.parquet", num_mib * MIB)
+    for number, size in enumerate((1, 7, 9, 15, 2)):
+        write(folder / f"{number}.parquet", size * UNIT)
 
     done = archive(folder, target)
 
@@ -41,12 +48,12 @@ def test_archives_are_no_larger_than_allowed_and_hold_everything(tmp_path: Path)
 
 def test_what_does_not_fit_is_named_and_is_the_largest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "MAX_FILES", 2)
-    for name, num_mib in {"huge": 17, "large": 15, "middle": 14, "small": 9}.items():
-        write(tmp_path / "card" / f"{name}.parquet", num_mib * MIB)
+    for name, size in {"huge": 17, "large": 15, "middle": 14, "small": 9}.items():
+        write(tmp_path / "card" / f"{name}.parquet", size * UNIT)
 
     done = archive(tmp_path / "card", tmp_path)
 
-    assert done.left_out == {"large.parquet": "15.0 MiB do not fit", "huge.parquet": "17.0 MiB do not fit"}
+    assert done.left_out == {"large.parquet": "0.9 MiB do not fit", "huge.parquet": "1.1 MiB do not fit"}
     assert [names_in(file) for file in done.files] == [{"card/small.parquet"}, {"card/middle.parquet"}]
 
 
@@ -67,7 +74,7 @@ def test_a_store_is_compacted_and_stays_in_one_piece(tmp_path: Path) -> None:
 
 def test_older_archives_are_replaced(tmp_path: Path) -> None:
     for number in range(3):
-        write(tmp_path / "card" / f"{number}.parquet", 10 * MIB)
+        write(tmp_path / "card" / f"{number}.parquet", 10 * UNIT)
     assert len(archive(tmp_path / "card", tmp_path / "card").files) == 3
     for number in (1, 2):
         (tmp_path / "card" / f"{number}.parquet").unlink()

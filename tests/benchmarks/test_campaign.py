@@ -18,7 +18,7 @@ from benchmarks import campaign, flash_linear_attention, steps
 from benchmarks.campaign import MORE_TO_DO
 from benchmarks.steps import Step, steps_for
 from synthbench.cli.app import app
-from synthbench.errors import UnknownName, UsageError
+from synthbench.errors import UsageError
 from synthbench.forms import kernels
 from synthbench.mechanisms import MECHANISMS
 from synthbench.results import Store
@@ -212,20 +212,10 @@ def test_without_parallel_tests_every_kernel_is_tested_by_one_step() -> None:
 
 def test_make_bench_gpu_is_this_command(need: Callable[[str, bool, str], None]) -> None:
     need("make", shutil.which("make") is not None, "GNU make is not installed")
-    done = subprocess.run(
-        ["make", "-n", "--no-print-directory", "bench-gpu", "PYTHON=python3"],
-        cwd=steps.TESTS.parent,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = ["make", "-n", "--no-print-directory", "bench-gpu", "PYTHON=python3"]
+    done = subprocess.run(command, cwd=steps.TESTS.parent, capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "python3 -m benchmarks.campaign --device cuda --budget 540"
-
-
-def test_an_unknown_step_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UnknownName, match="'scaling'"):
-        campaign.select(steps_for(CPU, tmp_path), ["scalin"])
 
 
 def test_a_call_without_the_time_for_a_step_says_that_there_is_more_to_do(tmp_path: Path) -> None:
@@ -271,6 +261,7 @@ def test_each_call_leaves_archives_of_all_that_there_is(tmp_path: Path) -> None:
         (["--dry-run", "--device", "cuda:5"], "0" * 40, "this machine has 1 CUDA devices"),
         (["--quick", "--step", "doctor", "--budget", "29"], "0" * 40, "--budget is 29; allowed: more than 30 seconds"),
         ([], "main", "SYNTHBENCH_COMMIT is 'main'"),
+        (["--step", "scalin"], "0" * 40, "did you mean 'scaling'"),
     ],
 )
 def test_a_call_that_cannot_work_is_refused_before_its_first_step(
