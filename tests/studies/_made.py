@@ -27,3 +27,9 @@ def ladder_row(
     levels = [LevelScore(load, min(1.0, max(0.0, height - level)), 0.0, 1.0) for level, load in enumerate(loads)]
     metrics = metrics_of_levels(levels) | {"validation_accuracy": height / len(loads)}
     return make_row(mech, seed, height / len(loads), **facts | {"metrics": json.dumps(metrics)} | changes)
+
+
+def cells_in(text: str, beginning: str = "") -> list[list[str]]:
+    """Return the cells of the lines of Markdown tables that begin in some way, headings among them."""
+    lines = [line for line in text.splitlines() if line.startswith(f"| {beginning}")]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]

@@ -11,8 +11,7 @@ import pytest
 
 from studies.depth import page as depth
 from synthbench.reports.ladder import Ladder
-from synthbench.reports.selection import select
-from tests.studies._made import ladder_row
+from tests.studies._made import cells_in, ladder_row
 
 LOADS = (1.0, 2.0, 4.0, 8.0, 16.0)
 TASKS = ("khop_induction", "tree_compose")
@@ -42,10 +41,6 @@ def few() -> pd.DataFrame:
     of_hops = [rows_at(heights, "khop_induction", layers) for layers, heights in hops.items()]
     trees = [rows_at(dict.fromkeys(("softmax", "linear"), [0.0] * 3), "tree_compose", layers) for layers in (1, 2)]
     return pd.concat([*of_hops, *trees], ignore_index=True)
-
-
-def table_of(text: str) -> list[list[str]]:
-    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()[2:]]
 
 
 def test_scores_stand_for_loads() -> None:
@@ -101,14 +96,15 @@ def test_at_an_end_of_the_ladder_a_ratio_is_a_bound(heights: tuple[float, float]
 def test_the_page_has_every_depth_and_the_ratio(few: pd.DataFrame) -> None:
     _title, _about, verdict, _, _, reached, _, _, ratios = depth.paragraphs(few)
 
-    assert table_of(reached) == [
+    assert cells_in(reached)[1:] == [
         ["khop_induction", "hops", "softmax", "2.8 (2.0)", "4.0 (2.5)", "11 (4.1)"],
         ["khop_induction", "hops", "linear", "1.4 (1.0)", "2.0 (1.5)", "2.9 (2.1)"],
         ["tree_compose", "hops", "softmax", "< 1 (0.0)", "< 1 (0.0)", ""],
         ["tree_compose", "hops", "linear", "< 1 (0.0)", "< 1 (0.0)", ""],
     ]
-    assert [line[:2] for line in table_of(ratios)] == [["linear", task] for task in (*TASKS, "all")]
-    of_hops, of_trees, of_all = (line[2:] for line in table_of(ratios))
+    lines = cells_in(ratios)[1:]
+    assert [line[:2] for line in lines] == [["linear", task] for task in (*TASKS, "all")]
+    of_hops, of_trees, of_all = (line[2:] for line in lines)
     assert of_hops == of_all
     assert of_hops[:2] == ["2.00 (2.00 to 2.00)"] * 2
     assert of_hops[2].startswith("4.00 (")
@@ -156,13 +152,3 @@ def test_other_blocks_and_single_depths_are_left_out(few: pd.DataFrame) -> None:
 
     assert [*depth.paragraphs(every)] == [*depth.paragraphs(few)]
     assert not [*depth.paragraphs(pd.concat(others, ignore_index=True))]
-
-
-def test_other_depths_enter_no_table_of_all_tasks(few: pd.DataFrame) -> None:
-    heights = dict.fromkeys(("softmax", "linear"), [3.0] * 3)
-    suites = [rows_at(heights, task, 2) for task in ("mqar", *TASKS)]
-    others = few[few["block"] != "transformer"]
-    selection = select(pd.concat([*suites, others], ignore_index=True), "climb").without_variants()
-
-    assert set(selection.rows["block"]) == {"transformer"}
-    assert len(selection.variants) == len(others)

@@ -8,6 +8,7 @@ import pytest
 
 from studies.real import language
 from tests.reports._made import text_row
+from tests.studies._made import cells_in
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -21,16 +22,11 @@ def row_of(
     return text_row(mech, seed, bits, corpus, **given)
 
 
-def line_of(text: str, beginning: str) -> str:
-    return next(line for line in text.splitlines() if line.startswith(f"| {beginning}"))
-
-
 def test_the_page_on_texts_has_their_hashes() -> None:
     page = (DOCS / "real.md").read_text(encoding="utf-8")
 
-    assert all(
-        corpus in page for corpus in (language.DOCSTRINGS, language.LIBRARY, language.DICTIONARY, language.PROSE)
-    )
+    texts = language.DOCSTRINGS, language.LIBRARY, language.DICTIONARY, language.PROSE
+    assert [corpus for corpus in texts if corpus not in page] == []
 
 
 def test_without_rows_nothing_is_said() -> None:
@@ -48,8 +44,8 @@ def test_claims_are_of_differences_of_bits_seed_by_seed_and_those_without_rows_a
     )
     text = "\n".join(language.paragraphs(rows))
 
-    cells = [cell.strip() for cell in line_of(text, "softmax needs fewer bits than slay").split("|")]
-    assert cells[4:6] == ["−20.0 (−20.0 to −20.0)", "holds"]
+    ((*_, found, verdict),) = cells_in(text, "softmax needs fewer bits than slay")
+    assert (found, verdict) == ("−20.0 (−20.0 to −20.0)", "holds")
     assert "performer" not in text
     assert "Of 1 comparisons 1 hold" in text
 
@@ -59,7 +55,7 @@ def test_a_run_that_diverged_counts_as_a_guess() -> None:
     rows += [row_of("yat", seed, None, block="aether:norm=pre") for seed in (1, 2, 3)]
     text = "\n".join(language.paragraphs(pd.DataFrame(rows)))
 
-    assert "580.0 (555.2 to 604.8)" in line_of(text, "Aether with LayerNorm before each part")
+    assert "580.0 (555.2 to 604.8)" in cells_in(text, "Aether with LayerNorm before each part")[0]
 
 
 def test_curvature_is_compared_on_texts_and_other_texts_do_not_count() -> None:
@@ -72,9 +68,8 @@ def test_curvature_is_compared_on_texts_and_other_texts_do_not_count() -> None:
     )  # fmt: skip
     text = "\n".join(language.paragraphs(rows))
 
-    assert "−10.0 (−10.0 to −10.0)" in line_of(text, "4: on code")
-    assert "contradicted" in line_of(text, "4: on code")
-    assert "20.0 (20.0 to 20.0)" in line_of(text, "4: κ is higher on code than on the dictionary")
+    assert cells_in(text, "4: on code")[0][-2:] == ["−10.0 (−10.0 to −10.0)", "contradicted"]
+    assert "20.0 (20.0 to 20.0)" in cells_in(text, "4: κ is higher on code than on the dictionary")[0]
     assert "prose, the Euclid" not in text
 
 
@@ -90,7 +85,7 @@ def test_each_factor_changes_by_itself_and_each_cell_has_the_rate_of_its_first_s
         for seed in ((1, 2, 3) if rate == 0.01 else (1,))
     ]
     text = "\n".join(language.paragraphs(pd.DataFrame(rows)))
-    cells = [cell.strip() for cell in line_of(text, "Yat         | Yat products, no LayerNorm").split("|")[1:-1]]
+    (cells,) = cells_in(text, "Yat         | Yat products, no LayerNorm")
 
     assert cells[2:] == ["2.750", "2.250", "2.500", "0.01", "2.250 (2.250 to 2.250)"]
     assert "Aether minus a transformer is 25.0 (25.0 to 25.0)" in text

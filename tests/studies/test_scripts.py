@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from studies.core import choose
 from studies.language_models import compare
 from studies.launch import launch
-from studies.pages import main
 from studies.papers.fidelity import compare as fidelity
 from studies.papers.positions import page as positions
 from synthbench.runner.estimates import TIMED, cost_columns
 from synthbench.runner.plan import make_plan
 from synthbench.training.cell import Cell
+from tests.studies._made import cells_in
 
 STUDIES = Path(__file__).parents[2] / "studies"
 
@@ -39,6 +39,7 @@ def some_tables(draw: st.DrawFn) -> pd.DataFrame:
     return pd.DataFrame(rows, index=index, columns=NAMES, dtype=float)
 
 
+@settings(max_examples=25)
 @given(some_tables(), VALUES)
 def test_pairs_are_those_of_two_loops(tables: pd.DataFrame, values: list[int | None]) -> None:
     scores = pd.Series(values, NAMES, dtype=float)
@@ -93,13 +94,10 @@ def test_published_errors_are_given_once_and_both_versions_of_the_paper_have_the
     assert not rows.duplicated(keys).any()
 
 
-def test_the_page_on_fidelity_has_the_tables_that_the_rows_make() -> None:
-    assert main(fidelity.files(), ["--check"]) == 0, "python -m studies.papers.fidelity.compare writes them anew"
-
-
 RUNS = st.lists(st.floats(0, 9), min_size=len(choose.MECHANISMS), max_size=len(choose.MECHANISMS))
 
 
+@settings(max_examples=25)
 @given(RUNS, st.floats(0, 9))
 def test_a_task_is_chosen_only_where_mechanisms_differ_beyond_control_and_baseline(
     levels: list[float], control: float
@@ -222,9 +220,8 @@ def test_claims_of_positions_are_decided_by_the_sign_of_the_difference(
     claims = positions.claims_of(positions.frame_of(rows))
 
     assert [positions.verdict(claim) for claim in claims] == [*verdicts, "holds", "holds", "does not hold"]
-    table = "\n".join(positions.tables(positions.frame_of(rows))).splitlines()
-    (learned,) = (line for line in table if "`learned`" in line)
-    assert [cell.strip() for cell in learned.split("|")[2:6]] == ["4", "0.500 [0.500, 0.500]", "--", "--"]
+    (learned,) = cells_in("\n".join(positions.tables(positions.frame_of(rows))), "`learned`")
+    assert learned[1:5] == ["4", "0.500 [0.500, 0.500]", "--", "--"]
 
 
 def test_a_claim_of_positions_needs_three_seeds_and_one_sign() -> None:
@@ -235,8 +232,3 @@ def test_a_claim_of_positions_needs_three_seeds_and_one_sign() -> None:
     assert positions.verdict(first._replace(by_seed=pd.Series([-0.1, 0.1, 0.3]))) == "not decided"
     others = few.assign(mech="slay"), few.assign(suite="paper"), few.assign(is_full=False), few.assign(status="oom")
     assert len(positions.frame_of(pd.concat(others))) == 0
-
-
-@pytest.mark.end_to_end
-def test_the_page_of_positions_has_the_tables_that_the_rows_make() -> None:
-    assert main(positions.files(), ["--check"]) == 0, "python -m studies.papers.positions.page writes them anew"
