@@ -5,7 +5,7 @@ import gc
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
@@ -199,8 +199,8 @@ class Roof:
     bytes_per_s: float
 
 
-def roof_of(device: torch.device, dtype: torch.dtype, num_repeats: int = 5) -> Roof:
-    """Measure the rates of arithmetic and memory access that a device reaches, as medians of repeats.
+def roof_of(device: torch.device, dtype: torch.dtype) -> Roof:
+    """Measure the rates of arithmetic and memory access that a device reaches, as medians of five repeats.
 
     The operations are a large matrix product and a large copy.
     """
@@ -208,14 +208,8 @@ def roof_of(device: torch.device, dtype: torch.dtype, num_repeats: int = 5) -> R
     square = torch.randn(side, side).to(device, dtype)
     numbers = torch.zeros(count, device=device, dtype=dtype)
     copy = torch.empty_like(numbers)
-    taken = interleaved({"multiply": lambda: square @ square, "move": lambda: copy.copy_(numbers)}, num_repeats, device)
+    taken = interleaved({"multiply": lambda: square @ square, "move": lambda: copy.copy_(numbers)}, 5, device)
     return Roof(
         flops_per_s=2 * side**3 / median(taken["multiply"]),
         bytes_per_s=2 * count * numbers.element_size() / median(taken["move"]),
     )
-
-
-def exponent(lengths: Sequence[int], costs: Sequence[float]) -> float:
-    """Estimate the exponent with which a cost grows with the length, by fitting a line to the logarithms of both."""
-    slope, _ = np.polyfit(np.log(lengths), np.log(costs), deg=1)
-    return float(slope)

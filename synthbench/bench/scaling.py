@@ -33,7 +33,6 @@ from synthbench.bench.forms import (
 from synthbench.bench.instruments import (
     Roof,
     as_in_a_worker,
-    exponent,
     flops_of,
     give_back_memory,
     peak_bytes,
@@ -350,4 +349,8 @@ def _cost(form: Form, inputs: Inputs, setting: Setting) -> _Cost:
 
 
 def _fitted(rows: Sequence[Mapping[str, Any]], cost: str) -> float | None:
-    return exponent([row["length"] for row in rows], [float(row[cost]) for row in rows]) if len(rows) > 1 else None
+    """Estimate the exponent with which a cost grows with the length, by fitting a line to the logarithms of both."""
+    if len(rows) < 2:
+        return None
+    slope, _ = np.polyfit(np.log([row["length"] for row in rows]), np.log([row[cost] for row in rows]), deg=1)
+    return float(slope)
