@@ -53,22 +53,21 @@ class Search(NamedTuple):
         return np.array([one == decision for one in self.decisions])
 
 
-def search(index: int, share_good: float, spread: float, num_ideas: int = NUM_IDEAS) -> Search:
-    """Simulate a search against one reference, whose run all comparisons share.
+def search(index: int, share_good: float, spread: float) -> Search:
+    """Simulate a search over ``NUM_IDEAS`` ideas against one reference, whose run all comparisons share.
 
     Args:
         index: Number of the search, which determines all random draws.
         share_good: Chance that an idea is better by ``LEAD``; the others are as good as the reference.
         spread: Standard deviation over tasks of an idea's lead, without the noise of the runs.
-        num_ideas: Number of ideas; each idea is one query.
     """
     rng = np.random.Generator(np.random.Philox(key=(index, int(1000 * (share_good + 10 * spread)))))
     residuals = RESIDUALS[rng.choice(len(RESIDUALS), len(CATEGORIES), replace=False)]
-    is_good = rng.random(num_ideas) < share_good
-    leads = np.where(is_good, LEAD, 0.0)[:, None] + spread * rng.standard_normal((num_ideas, len(CATEGORIES)))
+    is_good = rng.random(NUM_IDEAS) < share_good
+    leads = np.where(is_good, LEAD, 0.0)[:, None] + spread * rng.standard_normal((NUM_IDEAS, len(CATEGORIES)))
     reference = _noise(residuals, 1, rng)
-    public = leads + _noise(residuals, num_ideas, rng) - reference
-    fresh = leads + _noise(residuals, num_ideas, rng) - _noise(residuals, num_ideas, rng)
+    public = leads + _noise(residuals, NUM_IDEAS, rng) - reference
+    fresh = leads + _noise(residuals, NUM_IDEAS, rng) - _noise(residuals, NUM_IDEAS, rng)
     decisions: list[str] = []
     for on_public, on_fresh in zip(public, fresh, strict=True):
         decision: Decision = "discard"
@@ -111,8 +110,6 @@ class Replay(NamedTuple):
 
     mechanism: str
     decision: str
-    p_better: float
-    p_worse: float
     lead: float
     """Lead of its mean over the full suite; NaN for a mechanism that is not ranked."""
     covers: bool
@@ -124,8 +121,8 @@ def known_runs() -> pd.DataFrame:
     return runs_of(Request(suite=MAIN_SUITE, device="cpu"), (published(),))
 
 
-def replay(runs: pd.DataFrame, reference: str, query: int = 1) -> Iterator[Replay]:
-    """Judge each mechanism as if it were new; its rank is predicted without the rows of its family."""
+def replay(runs: pd.DataFrame, reference: str) -> Iterator[Replay]:
+    """Judge each mechanism as if it were a first idea; its rank is predicted without the rows of its family."""
     suite = load_suite(MAIN_SUITE)
     tasks, rate = suite.quick or tuple(suite.tasks), suite.training.learning_rates[0]
     every = Baselines(runs, suite, tasks, rate)
@@ -136,13 +133,13 @@ def replay(runs: pd.DataFrame, reference: str, query: int = 1) -> Iterator[Repla
             continue
         better, worse = every.p_values(own, every.means[reference])
         _, early = every.p_values(own[list(tasks[:NUM_FIRST])], every.means[reference])
-        decision = "discard" if early <= HOPELESS else decide(better, worse, level_of(query, 0))
+        decision = "discard" if early <= HOPELESS else decide(better, worse, level_of(1, 0))
         full = every.full.get(mechanism, float("nan"))
         of_other_families = Baselines(runs[runs["mech_family"] != every.facts["family"][mechanism]], suite, tasks, rate)
         others = every.full.drop(mechanism, errors="ignore")
         rank = of_other_families.predict(own).rank_among(others.to_numpy())
         covers = rank.low <= 1 + int((others > full).sum()) <= rank.high
-        yield Replay(mechanism, decision, better, worse, full - every.full[reference], covers)
+        yield Replay(mechanism, decision, full - every.full[reference], covers)
 
 
 def replayed() -> Iterator[str]:
