@@ -109,19 +109,9 @@ def test_it_is_measured_beside_the_other_forms(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("synthbench.bench.forms.MODEL_DIM", 16)
     monkeypatch.setattr("synthbench.bench.forms.NUM_HEADS", 2)
     mechanisms: dict[str, dict[str, object]] = {"linear": {}, "softmax": {}}
-    rows = list(
-        scaling.measure(
-            mechanisms,
-            [1, 16],
-            Table(scaling.IDENTITY, CPU),
-            forms=["fla", "chunked"],
-            offered=fla.offered,
-            batch_size=1,
-            num_repeats=1,
-            dtype="float32",
-            limits=scaling.Limits(1e6, 1e6),
-        )
-    )
+    how: dict[str, Any] = {"batch_size": 1, "num_repeats": 1, "dtype": "float32", "limits": scaling.Limits(1e6, 1e6)}
+    forms: dict[str, Any] = {"forms": ["fla", "chunked"], "offered": fla.offered}
+    rows = list(scaling.measure(mechanisms, [1, 16], Table(scaling.IDENTITY, CPU), **forms, **how))
 
     assert {(row["mechanism"], row["direction"], row["length"]) for row in rows if row["form"] == "fla"} == {
         ("linear", direction, 16) for direction in DIRECTIONS
