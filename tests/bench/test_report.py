@@ -22,7 +22,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, how = tmp_path_factory.mktemp("rows") / "a-device", {"batch_size": 1, "dtype": "float32"}
     with Table(scaling.IDENTITY, CPU, folder / "scaling.parquet") as table:
         sizes: dict[str, Any] = {"num_repeats": 1, "limits": scaling.Limits(1e6, 1e6), **how}
-        forms = ["layer", "gram", "dense"]
+        forms = ["layer", "attend", "gram", "dense"]
         assert list(scaling.measure({"linear": {}, "softmax": {}}, [16, 32], table, forms=forms, **sizes))
         table.add({**table.rows[0], "form": "gram", "length": 64, "status": "oom", "median_ms": None})
     with Table(fidelity.IDENTITY, CPU, folder / "fidelity.parquet") as table:
@@ -54,6 +54,7 @@ def test_tables_and_figures_say_what_the_rows_say(files: Files) -> None:
 
     assert "| linear      | layer  |                 32 |" in page
     assert "On every line: longest, forward+backward = 32." in page
+    assert "On every line: form = attend; against = dense." in page
     assert "| slay        | 0.67           |" in page
     assert re.search(r"\| identity +\| .*\| +256 \| +256 \|", page)
     assert page.count("oom") == 1  # the form of which the longest length that was tried did not fit
