@@ -151,10 +151,11 @@ def test_exponents_are_fitted_where_nothing_changes_its_form(longest: int) -> No
         for power in range(5, 15) if 2**power <= longest
     ]  # fmt: skip
 
-    (fact,) = scaling.summary(rows)
+    (fact,), (of_one_length,) = scaling.summary(rows), scaling.summary(rows[:1])
 
     assert fact["time_exponent"] == pytest.approx(2 if longest == 1024 else 1)
     assert fact["memory_exponent"] == pytest.approx(1)
+    assert of_one_length["time_exponent"] is None
 
 
 def test_peak_memory_is_what_was_held_at_once() -> None:
