@@ -1,4 +1,4 @@
-"""What all tests of benches share."""
+"""Settings that all tests of benches share."""
 
 from collections.abc import Iterator
 
