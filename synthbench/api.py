@@ -102,15 +102,15 @@ def run(
         synthbench.run(module=MyLayer, suite="core", tasks="@memory", mechanisms=["softmax", "gla"])
 
     Args:
-        request: Request to start from, an object with the arguments below except ``module``. Every other argument that
-            differs from its default replaces the request's value.
+        request: Request whose fields have the names of the arguments below, except ``module``. An argument that differs
+            from its default replaces the field of the same name.
         module: A layer of your own, run in addition to ``mechanisms``: see :func:`mechanism_of`.
         suite: A suite's name or file.
         tasks: Task names, categories (``@memory``) or patterns (``s*``), as on the command line.
         mechanisms: Mechanism names, with options as in ``slay:R=3``, families (``@linear``) or patterns. Default: the
             mechanisms of the suite, or ``module`` alone.
         seeds: Whole numbers, or a range such as ``42-44``. Default: the seeds of the suite.
-        rates: Learning rates to use, chosen from the learning rates of the suite. Default: all of these.
+        rates: Learning rates to use, chosen from the learning rates of the suite. Default: all rates of the suite.
         block: Name of the block, the parts of a model's layer around the mechanism. Default: the suite's.
         positions: Name of the position encoding. Default: the suite's.
         condition: ``stock`` (layers as their authors build them) or ``bare`` (the recurrence or the scores alone).
@@ -118,39 +118,42 @@ def run(
         match: ``params`` or ``state``: rescale all mechanisms to the same number of parameters or the same state size.
             The target is the size of the suite's first mechanism, or a number as in ``state=4096``. None: no rescaling.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
-        steps: Number of training steps, fewer than the suite's; reports omit such runs. None: the suite's number.
-        limit: Number of test sequences, fewer than the suite's; reports omit such runs. None: the suite's number.
+        steps: Number of training steps, fewer than the suite's; reports omit runs that are shortened in this way. None:
+            the suite's number.
+        limit: Number of test sequences, fewer than the suite's; reports omit runs that are shortened in this way. None:
+            the suite's number.
         results: Folder of the store of results.
         executor: Program that distributes the runs: ``auto``, or another value of ``synthbench run --executor``.
         address: Address of a running Ray cluster, or ``local`` to try out the slurm executor.
-        workers: Number of worker processes; one per core if None. A layer defined in this notebook or script is run by
-            this process instead.
+        workers: Number of worker processes; one per core if None. For a layer defined in this notebook or script,
+            ``workers``, ``per_gpu`` and ``timeout_s`` must be None, since only this process can run the layer.
         per_gpu: Number of processes that share a GPU; one if None.
         timeout_s: Limit, in seconds, on the duration of a job (the runs that a worker trains); a longer job is ended.
             None: no limit.
         group_size: Largest number of runs that train together as one program. None: chosen by length and device.
         rerun: Finished runs to repeat: ``none``, ``failed`` or ``all``.
-        predictions: Folder for each trained model's predictions on the test sequences. None: they are not written.
+        predictions: Folder for each trained model's predictions on the test sequences. None: no predictions are
+            written.
         deterministic: True to use only deterministic algorithms.
-        shard: Part of the requested runs to carry out, as in ``2/3``, the second of three parts. None: all of them.
+        shard: Part of the requested runs to carry out, as in ``2/3``, the second of three parts. None: all runs.
         only: Pairs of task and mechanism names to run. None: every task with every mechanism.
         plugins: Plugin files and Python modules that register further components.
 
     Returns:
         A report. ``rows`` is a data frame with the stored rows of all requested runs. ``failed`` lists the outcomes of
-        runs that this call made and that have no score. ``ok`` is True if every requested run has a row with a score.
+        this call's runs that have no score. ``ok`` is True if every requested run has a row with a score.
 
     Raises:
         UnknownName: If an argument names a component, suite or option that does not exist.
         UsageError: If a value is not allowed.
         StoreError: If the store cannot be written.
-        ContractError: If a plugin cannot be loaded, or ``module`` fails a check; nothing is run then.
+        ContractError: If a plugin cannot be loaded, or ``module`` fails a check. In this case, nothing is run.
     """
     return runner.run(_request(dict(locals())))
 
 
 def plan(request: Request | None = None, /, **options: Any) -> Plan:
-    """Return the plan of :func:`run` for the same arguments: how it would distribute the runs that have no row yet.
+    """Return the plan of :func:`run` for the same arguments: the runs that have no row yet, grouped into jobs.
 
     Raises:
         UnknownName: If an argument names a component, suite or option that does not exist.
@@ -186,17 +189,19 @@ def quick(
         module: A layer of your own, in place of ``mechanism``: see :func:`mechanism_of`.
         against: Mechanism to use as the reference. Its runs of these tasks must be in ``results`` or come with
             synthbench. Default: the best of the suite's mechanisms. If ``mechanism`` has a state of fixed size, only
-            mechanisms with a fixed state that is no larger are considered, or else the one with the smallest.
+            mechanisms with a fixed state of at most this size are considered. If there are none, the mechanism with the
+            smallest fixed state is used.
         suite: Name or file of a suite with a ladder, in which each task is trained on several levels of difficulty.
         results: Folder of the store of results.
-        ledger: File that records the comparisons; the p value needed for ``keep`` depends on earlier comparisons. None:
-            ``quick.jsonl`` in ``results``.
+        ledger: File that records the comparisons. The p value needed for ``keep`` depends on the comparisons that are
+            already in the file. None: ``quick.jsonl`` in ``results``.
         minutes: Approximate limit on training time, in minutes; fewer tasks are run if all tasks would take longer.
             None: no limit.
         plugins: Plugin files and Python modules that register further mechanisms.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
         executor: Program that distributes the runs: ``auto``, or another value of ``synthbench run --executor``.
-        workers: Number of worker processes; one per core if None.
+        workers: Number of worker processes; one per core if None. Must be None if ``module`` is defined in this
+            notebook or script.
 
     Returns:
         The verdict. It holds the scores by task and category, the ``combined_score`` and ``rank`` expected over all
@@ -244,8 +249,8 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
 
     Raises:
         UnknownName: If the rows have no run of the suite.
-        UsageError: If ``suite`` is None and the rows are not of exactly one suite, or if the rows lack a column. Also
-            if no run of the suite can be shown, for example because all have fewer steps than the suite.
+        UsageError: If ``suite`` is None and the rows belong to several suites or none, or if the rows lack a column.
+            Also if no run of the suite can be shown, for example because all have fewer steps than the suite.
     """
     board = leaderboard_of(grid(select(*_seen(rows, suite)).without_variants().rows))
     return pd.DataFrame(
@@ -271,8 +276,8 @@ def tables(rows: pd.DataFrame, suite: str | None = None) -> Tables:
 
     Raises:
         UnknownName: If the rows have no run of the suite.
-        UsageError: If ``suite`` is None and the rows are not of exactly one suite, or if the rows lack a column. Also
-            if no run of the suite can be shown, for example because all have fewer steps than the suite.
+        UsageError: If ``suite`` is None and the rows belong to several suites or none, or if the rows lack a column.
+            Also if no run of the suite can be shown, for example because all have fewer steps than the suite.
     """
     rows, suite = _seen(rows, suite)
     files = build(rows, None, suite, formats=["md", "pages"])
@@ -315,7 +320,7 @@ def check(
 
 
 def mechanism_of(module: Module) -> str:
-    """Register a layer of your own as a mechanism of this session, and return the mechanism's name.
+    """Register a layer of your own as a mechanism until this process ends, and return the mechanism's name.
 
     If you define a layer again under the same name, as when a notebook cell runs again, the new layer replaces the old.
 
@@ -325,12 +330,12 @@ def mechanism_of(module: Module) -> str:
 
     Args:
         module: Class of a causal ``nn.Module`` that maps [batch, length, width] to the same shape, or a function that
-            builds such a module, as ``lambda width, num_heads: ...``. Arguments with a usual name for the width, the
-            number of heads or the longest sequence are filled in; docs/plugins.md lists these names.
+            builds such a module, such as ``lambda width, num_heads: ...``. Arguments with a usual name for the width,
+            the number of heads or the longest sequence are filled in; docs/plugins.md lists these names.
 
     Raises:
-        UsageError: If ``module`` is neither a class nor a function, requires an argument with another name, or has the
-            name of another mechanism.
+        UsageError: If ``module`` is neither a class nor a function, requires an argument that cannot be filled in, or
+            has the name of another mechanism.
     """
     if isinstance(module, nn.Module) or not callable(module):
         kind = f"an instance of {type(module).__name__}" if isinstance(module, nn.Module) else repr(module)

@@ -18,9 +18,9 @@ def bits_of(nats: float) -> float:
 
 
 def choice_in(metrics: Mapping[str, float | None]) -> float | None:
-    """Return the number from 0 to 1 by which learning rates are compared; None if the metrics lack it.
+    """Return the validation score, from 0 to 1, by which learning rates are compared; None if the metrics lack it.
 
-    Higher is better. The number is the accuracy on the validation sequences. For a task scored in bits per token, it is
+    Higher is better. The score is the accuracy on the validation sequences. For a task scored in bits per token, it is
     instead the geometric mean of the probabilities that the model gave to the right tokens.
 
     >>> choice_in({"validation_accuracy": 0.5}), choice_in({"validation_accuracy": 0.5, "validation_bits": 2.0})

@@ -9,7 +9,7 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=F
 
 
 def canonical_json(value: object) -> str:
-    """Write a value as JSON with sorted keys and no blanks, so that equal values give equal texts.
+    """Write a value as JSON with sorted keys and no spaces between tokens, so that equal values give equal texts.
 
     Raises:
         ValueError: If the value contains NaN or an infinity.

@@ -14,7 +14,7 @@ DISTRIBUTION = "synthbench-attention"
 
 
 def is_overwritten() -> bool:
-    """Tell whether another package has overwritten our ``synthbench/__init__.py``, which names our distribution."""
+    """Tell whether another package has overwritten the file ``synthbench/__init__.py`` of this project."""
     return getattr(synthbench, "DISTRIBUTION", None) != DISTRIBUTION
 
 
@@ -22,7 +22,7 @@ def foreign(installed: Iterable[Distribution] | None = None) -> list[str]:
     """List names and versions of other installed distributions that contain ``synthbench/__init__.py``.
 
     Args:
-        installed: Distributions to examine; all of this environment if None.
+        installed: Distributions to examine; all distributions of this environment if None.
     """
     return sorted(
         f"{each.name} {each.version}"

@@ -58,9 +58,10 @@ def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator | N
 def project(
     x: Float[Tensor, "*leading rows inner"], weight: Float[Tensor, "*leading_of_weight inner columns"]
 ) -> Float[Tensor, "*leading rows columns"]:
-    """Multiply by a matrix whose leading axes broadcast against those of ``x``.
+    """Multiply by a matrix whose leading axes broadcast against the leading axes of ``x``.
 
-    Axes that only ``x`` has are treated as rows, so the weight is not expanded along them as in ``x @ weight``.
+    Axes that only ``x`` has are treated as rows, so the weight is not expanded along these axes, as ``x @ weight``
+    would do.
 
     >>> project(torch.zeros(8, 4, 32, 16), torch.zeros(4, 16, 5)).shape  # one matrix for each of four heads
     torch.Size([8, 4, 32, 5])
@@ -98,7 +99,10 @@ class Mixer(nn.Module, ABC):
         """Compute ``forward`` for one next token ``x`` per sequence, [..., model_dim]; return output and new state."""
 
     def enter_phase(self, phase: int) -> None:
-        """Enter phase 1 to 4 of a curriculum that adds geometries to an attention; by default, do nothing."""
+        """Enter phase 1, 2, 3 or 4 of a curriculum that adds the geometries of an attention mechanism in turn.
+
+        By default, this method does nothing.
+        """
 
     @property
     def has_phases(self) -> bool:
@@ -108,8 +112,8 @@ class Mixer(nn.Module, ABC):
     def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - for those that have some
         """Return numbers that describe what the layer has learned, by name, for the run's row of results.
 
-        The numbers may depend on ``x``, a sample of the layer's inputs. The last axis of every value is the heads. The
-        caller flattens all axes, except a first axis for runs that train together.
+        The numbers may depend on ``x``, a sample of the layer's inputs. The last axis of every value indexes the heads.
+        The caller flattens all axes, except a leading run axis if several runs train together.
         """
         return {}
 
@@ -126,7 +130,10 @@ class FieldModule(nn.Module):
 
 
 class RunLayer(nn.Module):
-    """A layer for one run, or for several runs that train together; then all its tensors have a leading run axis."""
+    """A layer for one run, or for several runs that train together.
+
+    If several runs train together, all tensors of the layer have a leading run axis.
+    """
 
 
 class Rotation(RunLayer, ABC):
@@ -168,7 +175,10 @@ class Linear(RunLayer):
         return _affine(x, self.weight, self.bias)
 
     def by_part(self, *inputs: Float[Tensor, "*leading in_features"]) -> Float[Tensor, "*leading out_features"]:
-        """Split the layer into equal parts along the output axis, apply each to its own input, and join the outputs."""
+        """Apply a separate part of the layer to each input, and join the outputs.
+
+        The parts are equal, and result from splitting the layer along its output axis.
+        """
         weights = self.weight.chunk(len(inputs), dim=-1)
         biases = [None] * len(inputs) if self.bias is None else self.bias.chunk(len(inputs), dim=-1)
         parts = [_affine(x, weight, bias) for x, weight, bias in zip(inputs, weights, biases, strict=True)]
@@ -196,7 +206,7 @@ class LayerNorm(RunLayer):
         self.bias = nn.Parameter(torch.zeros(dim))
 
     def forward(self, x: Float[Tensor, "*leading dim"]) -> Float[Tensor, "*leading dim"]:
-        """Normalise every vector by itself."""
+        """Normalise every vector independently."""
         if self.weight.ndim == 1:
             return nn.functional.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.epsilon)
         normal = nn.functional.layer_norm(x, x.shape[-1:], eps=self.epsilon)
@@ -223,7 +233,7 @@ class RmsNorm(RunLayer):
         self.epsilon = epsilon
 
     def forward(self, x: Float[Tensor, "*leading dim"]) -> Float[Tensor, "*leading dim"]:
-        """Normalise every vector by itself."""
+        """Normalise every vector independently."""
         return nn.functional.rms_norm(x, x.shape[-1:], eps=self.epsilon) * _beside(self.weight, x)
 
 
@@ -231,8 +241,8 @@ class ShortConvolution(RunLayer):
     r"""Causal filter per channel: :math:`y_t = b + \sum_{j < n} w_j \odot x_{t - j}`, with zeros before the start.
 
     ``weight`` is [width, dim], with the newest token first, and ``bias``, if there is one, is [dim]. Both are drawn
-    uniformly in ±1/√width, as in PyTorch's convolutions. If several runs train together, both have a leading run axis,
-    and so has ``x``.
+    uniformly in ±1/√width, as in PyTorch's convolutions. If several runs train together, ``weight``, ``bias`` and ``x``
+    have a leading run axis.
 
     >>> ShortConvolution(4, 16)(torch.zeros(8, 32, 16)).shape
     torch.Size([8, 32, 16])
@@ -264,7 +274,7 @@ class TokenShift(RunLayer):
     r"""Mixes of every token with the previous one: :math:`x_t + m \odot (x_{t-1} - x_t)`, with zeros before the start.
 
     ``weight``, [mixes, dim], holds one row of coefficients m per mix; each mix is a tensor of the shape of ``x``. If
-    several runs train together, ``weight`` has a leading run axis, and so has ``x``.
+    several runs train together, ``weight`` and ``x`` have a leading run axis.
 
     >>> [mix.shape for mix in TokenShift(torch.rand(2, 16))(torch.zeros(8, 32, 16))]
     [torch.Size([8, 32, 16]), torch.Size([8, 32, 16])]
@@ -293,8 +303,8 @@ class YatProduct(RunLayer):
     The scale is :math:`s = (n / \log(1 + n))^\alpha` with n units and a learned :math:`\alpha`, initially 1. Squared
     distances are computed from inner products, in at least float32, and clamped to at least 0.
 
-    ``weight`` is [in, units], ``bias`` [units] and ``alpha`` [1]. If several runs train together, all have a leading
-    run axis, and so has ``x``.
+    ``weight`` is [in, units], ``bias`` [units] and ``alpha`` [1]. If several runs train together, these parameters and
+    ``x`` have a leading run axis.
 
     Source: Bouhsine (2026), sections 2.1 and 2.3. The paper's sum over units is left to the linear layer that follows.
     The paper does not give the initial weights; ours are uniform in ±1/√fan_in, as in :class:`Linear`.

@@ -31,13 +31,15 @@ class LevelScore(NamedTuple):
 
 
 def metrics_of_levels(levels: Sequence[LevelScore]) -> dict[str, float]:
-    """Return the results on levels as metrics of a row, easiest first: ``rung1.load``, ``rung1.score`` and so on."""
+    """Return all levels' results as metrics of a row: ``rung1.load``, ``rung1.score`` and so on, easiest first."""
     names = (name for number in range(1, len(levels) + 1) for name in _names_of(number))
     return dict(zip(names, (value for level in levels for value in level), strict=True))
 
 
 def levels_in(metrics: Mapping[str, float | None]) -> list[LevelScore]:
-    """Return the result on each level (stored as "rung") in the metrics of a row, easiest first; perhaps none.
+    """Return the results of all levels in the metrics of a row, easiest level first; empty if the row has no levels.
+
+    The stored metrics call a level ``rung``.
 
     >>> levels_in({"rung1.load": 2.0, "rung1.score": 0.75, "rung1.base": 0.5, "rung1.ceiling": 1.0})[0].skill
     0.5
@@ -78,7 +80,7 @@ def isotonic(skills: Sequence[float]) -> list[float]:
 def profile(levels: Sequence[LevelScore]) -> list[float]:
     """Return the skill on each level, made non-increasing, then clipped to [0, 1].
 
-    If clipping came first, noise around 0 would look like skill.
+    Clipping comes last, because noise around 0 would otherwise look like skill.
     """
     return [min(1.0, max(0.0, skill)) for skill in isotonic([level.skill for level in levels])]
 

@@ -63,9 +63,9 @@ def option(
     absent: Value | None = None,
     is_location: bool = False,
 ) -> Any:
-    """Declare an option, a dataclass field with a range (both ends allowed) and a one-line meaning.
+    """Declare an option of a component: a dataclass field with a range (both ends allowed) and a one-line meaning.
 
-    For an option that a component gets after runs were stored, ``absent`` is the value that changes no result. At this
+    If a component gets the option after runs were stored, ``absent`` is the value that changes no result. At this
     value, the option affects neither run ids nor seeds, so stored rows stay valid. ``is_addition=True`` sets ``absent``
     to the default. ``is_location=True`` marks the path of a file or folder. The component then needs a second option
     for the hash of the content.
@@ -126,7 +126,7 @@ def absent_values(unit: type) -> dict[str, Value]:
 
 
 def term_of(unit: type, arguments: dict[str, Value], *, is_complete: bool = False) -> str:
-    """Write a component with arguments, as in ``aether:norm=pre``.
+    """Write a component's name and arguments as one term, such as ``aether:norm=pre``.
 
     Arguments equal to the defaults are written only if ``is_complete``.
     """
@@ -363,14 +363,14 @@ def select(
         kind: The kind of component, for messages: ``task``.
         expressions: Comma-separated lists, one for each time that the user gave the command-line option. ``!`` before
             an item excludes names, so ``all,!parity`` selects all but ``parity``. If every item begins with ``!``, all
-            other names are selected. Arguments given with a name override arguments given before with ``all``, a
-            group or a glob.
+            other names are selected. Arguments given with a name override arguments given before with ``all``, a group
+            or a glob.
         names: Names to select from, in the order of the result.
         group_of: Returns the group of a name, which ``@group`` selects: a task's category, a mechanism's family.
         unlisted: Further names, selected only by the exact name, never by a glob, a group or ``all``. They come last in
             the result.
-        labels: Table labels that differ from the name, by name; a user may write the label instead of the name. Both
-            may have any spelling that :func:`resolve` accepts.
+        labels: Table labels that differ from the name, by name; a user may write the label instead of the name. For
+            names and labels, any spelling that :func:`resolve` accepts is allowed.
 
     Raises:
         UnknownName: If a name or group does not exist, or a glob matches nothing.
@@ -411,7 +411,7 @@ def split_terms(expression: str) -> list[str]:
 
 
 def registered(term: str, resolve_name: Callable[[str], str]) -> str:
-    """Replace the name in ``name:option=value``, in any spelling, by the registered name.
+    """Replace the name in ``name:option=value``, which may have any spelling, by the registered name.
 
     ``all``, ``@group`` and globs stay as they are.
     """

@@ -90,7 +90,7 @@ def is_enabled() -> bool:
 
 
 def offers(group: str) -> dict[str, Offer]:
-    """Return the components that installed packages declare in a group such as ``mechanisms``, by name, sorted."""
+    """Return the components that installed packages declare in a group such as ``mechanisms``, sorted by name."""
     return _offers(group) if is_enabled() else {}
 
 
@@ -111,9 +111,9 @@ def reason(problem: BaseException) -> str:
 
 
 def raise_interrupt(problem: BaseException) -> None:
-    """Raise a ``KeyboardInterrupt`` again if it may come from the user, since foreign code may raise anything else.
+    """Raise ``problem`` again if it is a ``KeyboardInterrupt`` that may come from the user; otherwise, do nothing.
 
-    In a process that ignores Ctrl-C, only foreign code can raise it.
+    In a process that ignores Ctrl-C, a ``KeyboardInterrupt`` cannot come from the user, only from foreign code.
     """
     if isinstance(problem, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         raise problem
@@ -161,7 +161,8 @@ def resolved(plugin: str) -> str:
     """Return a plugin's name in a form that is valid in any folder: a file's absolute path, or a module's name.
 
     Raises:
-        UsageError: If there is no such file, or the name is neither that of a file nor of a module.
+        UsageError: If there is no such file, or ``plugin`` is neither a file that ends in ``.py`` nor a valid module
+            name.
     """
     if plugin.endswith(".py"):
         path = Path(plugin).absolute()
@@ -174,7 +175,7 @@ def resolved(plugin: str) -> str:
 
 
 def no_file(kind: str, name: str) -> UsageError:
-    """Build the error for a name that is no plain file; it suggests a similar name in the same folder, if any."""
+    """Build the error for a name that is no plain file; the error suggests a similar name in the same folder."""
     path = Path(name).absolute()
     if path.exists():
         return UsageError(f"{kind} {name!r} is no plain file")
@@ -197,7 +198,9 @@ def settings_in(path: Path) -> dict[str, Any]:
 
 
 def of_folder(folder: Path) -> list[str]:
-    """List the resolved plugins of a folder's ``synthbench.toml``; empty if the file is missing or plugins are off.
+    """List the plugins in a folder's ``synthbench.toml``, in the form that :func:`resolved` returns.
+
+    The list is empty if the file is missing or plugins are switched off.
 
     Raises:
         UnknownName: If the file has an unknown key.
@@ -229,7 +232,9 @@ def named(given: Sequence[str] | None) -> list[str]:
 
 
 def file_of(target: str) -> list[str]:
-    """List the plugin file that ``target``, of ``synthbench check``, names; empty if it names a component.
+    """Return a list with the plugin file that ``target`` names; the list is empty if ``target`` names a component.
+
+    ``target`` is the argument of ``synthbench check``.
 
     Raises:
         UsageError: If the file does not exist.
@@ -247,8 +252,8 @@ def load(plugins: Sequence[str]) -> list[str]:
         The plugins' names as returned by :func:`resolved`, without repetitions.
 
     Raises:
-        UsageError: If there is no such file or module, or the plugin raises it: for example, if two components have the
-            same name.
+        UsageError: If there is no such file or module, or the plugin raises a ``UsageError``, for example because two
+            components have the same name.
         ContractError: If loading a plugin raises any other exception, or the plugin registers nothing.
     """
     names = list(dict.fromkeys(map(resolved, plugins)))
@@ -281,7 +286,7 @@ def needed_for(modules: Collection[str], plugins: Sequence[str]) -> list[str]:
 
 
 def loaded() -> list[str]:
-    """List the origins, as in :func:`origin_of`, of the foreign components registered in this process."""
+    """List the origins (see :func:`origin_of`) of the registered components that do not come with synthbench."""
     units = (unit for registry in REGISTRIES for unit in registry.registered())
     return sorted({origin for unit in units if (origin := origin_of(unit)) != BUILT_IN})
 
@@ -358,7 +363,10 @@ OURS = frozenset({"synthbench", "torch", "builtins", "abc"})
 
 
 def place_of(unit: type) -> str:
-    """Return the file and line of a class, ``my_idea.py:12``; empty if the class is from ``OURS`` or has no file."""
+    """Return the file and line of a class, as in ``my_idea.py:12``.
+
+    The result is empty if the class comes from synthbench, PyTorch or Python's builtins, or has no file.
+    """
     author_class = written(unit)
     if _is_ours(author_class):
         return ""

@@ -69,7 +69,7 @@ def begin(location: str, *arguments: Any) -> None:
 
 @contextlib.contextmanager
 def settings_restored() -> Iterator[None]:
-    """Restore process-wide settings after the block: random generators, threads, default dtype, working folder."""
+    """Restore process-wide settings after the block, such as random generators, default dtype and working folder."""
     import numpy as np
     import torch
 
@@ -133,9 +133,9 @@ def end_children() -> None:
 
 @contextlib.contextmanager
 def orphans_ended() -> Iterator[str]:
-    """End, after the block, all processes that its worker processes left behind when these workers were killed.
+    """Run the block, then end all processes that its worker processes left behind when the workers were killed.
 
-    Yields a token that is in the environment of these workers and of the processes that they start.
+    Yields a token, which is in the environment of the workers and of all processes that they start.
     """
     token = uuid4().hex
     try:
@@ -159,7 +159,10 @@ def variable_set(name: str, value: str) -> Iterator[None]:
 
 
 def end_orphans(token: str) -> None:
-    """End all processes with the ``token`` of :func:`orphans_ended`, except this one and its descendants."""
+    """End all processes whose environment has the ``token`` of :func:`orphans_ended`.
+
+    This process and its descendants are spared.
+    """
     mark = f"{STARTED_BY}={token}".encode()
     parents = _parents()
     left = [pid for pid in parents if pid != os.getpid() and os.getpid() not in _ancestors(pid, parents)]
@@ -201,7 +204,7 @@ def _kill(pids: list[int]) -> None:
 
 
 def require_guarded_main() -> None:
-    """Refuse a main script without a guard, since every worker process would import it and so run it again.
+    """Raise an error if the main script has no guard: every worker process would import the script, so run it again.
 
     Raises:
         UsageError: If the script has neither ``if __name__ == "__main__":`` nor a similar condition.
@@ -243,7 +246,7 @@ def _note_silent_exits() -> None:
 
 @contextlib.contextmanager
 def contained(log: Path) -> Iterator[None]:
-    """Run the block, the job of a worker process, in a temporary folder, and send its output to a file.
+    """Run the block (the job of a worker process) in a temporary folder, and send its output to a file.
 
     Args:
         log: File for the output of Python and of libraries. It replaces the file of an earlier try at the job, and is
@@ -296,10 +299,12 @@ WORKSPACES = (":4096:8", ":16:8")
 
 
 def reserve_workspace(device: "torch.device") -> None:
-    """Give the environment variable of cuBLAS, ``WORKSPACE``, a value for reproducible sums; do nothing on a CPU.
+    """Set the environment variable ``CUBLAS_WORKSPACE_CONFIG`` so that sums are reproducible; do nothing on a CPU.
+
+    A value that already makes sums reproducible is left unchanged.
 
     Raises:
-        UsageError: If CUDA has already started and the variable has no such value.
+        UsageError: If CUDA has already started and the variable has no value for reproducible sums.
     """
     import torch
 
@@ -319,7 +324,7 @@ def deterministic_algorithms(device: "torch.device") -> Iterator[None]:
     """Restrict PyTorch to deterministic algorithms inside the block; an operation that has none raises an error.
 
     Raises:
-        UsageError: If CUDA has already started without a value of ``WORKSPACE`` for reproducible sums.
+        UsageError: If CUDA has already started and ``CUBLAS_WORKSPACE_CONFIG`` has no value for reproducible sums.
     """
     import torch
 

@@ -61,7 +61,7 @@ _HASHES: WeakKeyDictionary[type[Any], str] = WeakKeyDictionary()
 
 
 class Registry(Mapping[str, type[T]]):
-    """Names of one kind of component, each bound to its class.
+    """Mapping from the names of one kind of component, such as tasks, to their classes.
 
     Args:
         kind: The kind in the singular, for messages: ``task``.
@@ -155,7 +155,10 @@ class Registry(Mapping[str, type[T]]):
         return label if isinstance(label, str) else name
 
     def broken(self) -> dict[str, str]:
-        """Return the error message of each unusable component, by name; all packages that declare any are imported."""
+        """Return the error message of each unusable component, by name.
+
+        This imports all packages that declare components.
+        """
         self._load()
         faults = {}
         for name, offer in self._offers().items():
@@ -219,7 +222,10 @@ class Registry(Mapping[str, type[T]]):
 
 
 def resolve_among(registries: Sequence[Registry[Any]], name: str) -> str:
-    """Find the registered name for a name or label in the first registry with a match; without one, return ``name``."""
+    """Find the registered name for a name or label in the first registry that has a match.
+
+    If no registry has a match, return ``name``.
+    """
     if any(name in registry for registry in registries):
         return name
     return next((meant for registry in registries if (meant := registry.resolve(name)) in registry), name)

@@ -27,7 +27,7 @@ def _entries() -> dict[str, str]:
 
 
 def describe(key: str) -> str:
-    """Return the BibTeX entry of a source, or the key alone if ``sources.bib`` has none."""
+    """Return the BibTeX entry of a source, or the key alone if ``sources.bib`` has no entry for it."""
     return _entries().get(key, key)
 
 

@@ -16,7 +16,7 @@ MOST_LINES = 10
 
 
 def lines_of(board: Leaderboard | None) -> Iterator[str]:
-    """Format a ranking as lines: the best mechanisms, the number of other ranked ones, and the unranked ones.
+    """Format a ranking as lines: best mechanisms, number of other ranked mechanisms, and unranked mechanisms.
 
     Args:
         board: A ranking. None or an empty ranking yields no lines.
@@ -46,9 +46,9 @@ def _cell_text(cell: Cell) -> str:
 
 
 def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield the ranking as text: a sentence with the verdict, a line per ranked mechanism, then the unranked ones.
+    """Yield the ranking as text: a sentence with the verdict, a line per ranked mechanism, then the others.
 
-    Mechanisms without rows for all tasks are unranked. ``facts`` is the result of
+    The other mechanisms are not ranked, for example because they lack rows for some tasks. ``facts`` is the result of
     :func:`synthbench.reports.standings.standings`.
     """
     ranked = [one for one in facts["mechanisms"] if one["rank"] is not None]
@@ -88,7 +88,7 @@ def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
 def csv_of_standings(facts: dict[str, Any]) -> str:
     """Return the ranking as tidy CSV: for each mechanism, one line with its mean and one line per category.
 
-    A ranking within a single category has one line per task instead.
+    For a ranking within a single category, lines per task replace the lines per category.
     """
     of, kind = _part_of(facts["category"]), "category" if facts["category"] is None else "task"
     keys = ("name", "label", "condition", "positions", "sees_places", "rank", "num_seeds", "num_tasks")

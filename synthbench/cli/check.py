@@ -30,7 +30,7 @@ def check(target: str, isolated: IsolatedProcess, devices: Devices = ("cpu",)) -
 
     Args:
         target: A component's name, with options as in ``slay:R=3``, or the file of a plugin.
-        isolated: The separate process. If ``target`` is a plugin's file, the plugins of this process must include it.
+        isolated: The separate process. If ``target`` is a plugin's file, ``isolated.plugins`` must include this file.
         devices: Devices in order of preference; each mechanism is checked on the first one on which it runs.
 
     Returns:

@@ -32,7 +32,7 @@ def examine(results: Path, broken_plugins: Mapping[str, str]) -> list[Finding]:
 
     Args:
         results: Folder of the results.
-        broken_plugins: Reason why a plugin cannot be loaded, by the name of the plugin.
+        broken_plugins: Plugins that cannot be loaded, each name with the reason.
     """
     from synthbench.runner.environment import usable_cores
 

@@ -23,7 +23,8 @@ def describe(name: str, version: str, arguments: str) -> Description | None:
     Args:
         name: Name of the task in the row.
         version: Version of the task in the row.
-        arguments: Task arguments and length in the row, as JSON. If they list several levels, the first level is drawn.
+        arguments: Task arguments and length in the row, as JSON. If the arguments list several levels, the example
+            shows the first level.
 
     Returns:
         The description; None if this version of the task is not installed or refuses the arguments, or if the example

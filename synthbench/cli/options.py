@@ -117,7 +117,7 @@ Plugins = Annotated[
 
 
 def takes(group: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a decorator that replaces a command's first parameter, a dataclass, by one option for each of its fields."""
+    """Make a decorator that replaces a command's first parameter, of dataclass ``group``, by one option per field."""
     shared = signature(group).parameters
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -134,7 +134,7 @@ def takes(group: type[Any]) -> Callable[[Callable[..., None]], Callable[..., Non
 
 
 def with_verbosity(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options ``--quiet`` and ``--verbose`` to a command; both also work before the command's name."""
+    """Add the options ``--quiet`` and ``--verbose`` to a command; both options also work before its name."""
     options = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
         for name, annotation in (("quiet", Quiet), ("verbose", Verbose))
@@ -152,7 +152,7 @@ def with_verbosity(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def load_what_loads(named: list[str] | None) -> dict[str, str]:
-    """Load all plugins that can be loaded; return the error messages of the others, with the plugins' names as keys."""
+    """Load all plugins that can be loaded; return the error message of every other plugin, by plugin name."""
     faults = {}
     for plugin in plugins.named(named):
         try:

@@ -46,7 +46,10 @@ def is_verbose() -> bool:
 
 
 def say(text: object = "", *, nl: bool = True, err: bool = False) -> None:
-    """Print a text without control characters, on stderr if ``err``; commands print every line with this function."""
+    """Print a text, on stderr if ``err``; commands print every line with this function.
+
+    Control characters are replaced by their code points, as in ``U+202E``.
+    """
     typer.echo(visible(str(text), keep="\n\t"), file=None if err else _results.get(), nl=nl, err=err)
 
 
@@ -54,8 +57,8 @@ def say(text: object = "", *, nl: bool = True, err: bool = False) -> None:
 def results_only() -> Iterator[None]:
     """Reserve stdout for results, which :func:`say` prints inside the ``with`` block; other output goes to stderr.
 
-    If stdout belongs to the process itself, other output goes to stderr even after the block, until the process ends. A
-    plugin may print even then.
+    A plugin may still print after the block. If ``sys.stdout`` is the stdout of the process itself, other output
+    therefore goes to stderr until the process ends.
     """
     results = sys.stdout
     if results is sys.__stdout__ and isinstance(results, io.TextIOWrapper):

@@ -73,8 +73,8 @@ class Eta:
 
         Args:
             outcome: The outcome of the run, as in its row.
-            is_last: True if the job has ended. Its missing rows of runs that only choose a learning rate are then no
-                longer expected.
+            is_last: True if the job of this run has ended. If so, the job's missing rows of tuning runs (which only
+                choose a learning rate) are no longer expected.
         """
         if outcome.run_id in self._left:
             cell, _ = self._left.pop(outcome.run_id)
@@ -277,7 +277,7 @@ def to_do(plan: Plan) -> str:
 def workers_of(executor: Executor) -> str:
     """Describe the workers of an executor, such as ``2 workers``.
 
-    If there are no worker processes, or an unknown number of them, tell where the jobs run instead.
+    If there are no worker processes, or their number is unknown, the text says where the jobs run.
     """
     if executor.name == "inline":
         return "in this process"

@@ -51,8 +51,8 @@ class Shown:
     def selection(self, read: "Joined", suite: str, suite_version: str) -> "Selection":
         """Select the rows of the mechanisms that ``--mech`` names.
 
-        By default, these are the suite's mechanisms, the user's own and all that come from plugins. Variants, which ran
-        only some of the tasks, are kept apart.
+        Without ``--mech``, select the suite's mechanisms, all mechanisms in the user's own rows, and all mechanisms
+        from plugins. Variants, which ran only some of the tasks, are kept apart.
         """
         from synthbench.reports.selection import having, select
         from synthbench.suites import load_suite, suite_names

@@ -23,9 +23,10 @@ def read_rows(
     packaged: bool = False,
     curves: bool = False,
 ) -> "Joined":
-    """Read the rows of results in one or two stores and in the package, labelled as the suite shows them.
+    """Read the rows of one or two stores, and the rows that come with synthbench if ``packaged`` is True.
 
-    Rows of other suites that also fit this suite are added. Damaged rows are left out and listed on stderr.
+    A row is the result of one run. The rows are labelled for the reports of the suite, which also show rows of other
+    suites with the same protocol (model, training). Damaged rows are left out and listed on stderr.
     """
     from synthbench.trust.beside import join
 

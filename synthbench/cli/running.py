@@ -30,7 +30,10 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True)
 class Selection:
-    """Command-line options that select the runs and the folder of their rows; most are fields of a ``Request``."""
+    """Command-line options that select the runs and the folder of their rows.
+
+    Most of the options are fields of a ``Request``.
+    """
 
     tasks: options.TaskTerms = None
     mechanisms: options.MechanismTerms = None
@@ -277,7 +280,7 @@ def forecast(prepared: "Prepared") -> str:
 
 
 def expected_s(plan: "Plan", num_workers: int | None) -> float | None:
-    """Estimate the seconds until the last job ends, if each worker takes the next job once it is free.
+    """Estimate the seconds until the last job ends, assuming that each free worker takes the next job.
 
     The result is None if the time of a job (a group of runs) is unknown.
     """

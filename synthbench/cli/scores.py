@@ -33,7 +33,7 @@ class Scored(NamedTuple):
 
 
 def skill_table(results: Path, runs: Runs, width: int | None) -> str:
-    """Tabulate the mean skill of each task and mechanism, with a line on how to read the table.
+    """Tabulate the mean skill of each mechanism on each task, with a line on how to read the table.
 
     Args:
         results: Folder of the store.
@@ -64,7 +64,7 @@ def skill_table(results: Path, runs: Runs, width: int | None) -> str:
 def report_command(results: Path, runs: Runs) -> str | None:
     """Return the command for a report on the rows of some runs.
 
-    The result is None if the runs were shortened, since no report shows such rows.
+    The result is None if the runs were shortened, since no report shows rows of shortened runs.
     """
     cells = {run.cell.mechanism_name: run.cell for run in runs.values()}
     suite = next(iter(runs.values())).cell.suite.name
@@ -74,7 +74,10 @@ def report_command(results: Path, runs: Runs) -> str | None:
 
 
 def skill_text(scored: Sequence[Scored | None], *, has_spread: bool) -> str:
-    """Format one table cell: ``0.93 ±0.02``, ``0.93 (2 of 3)`` if runs are missing, ``error`` if none has a score.
+    """Format one table cell: ``0.93 ±0.02``, or ``0.93 (2 of 3)`` if runs are missing.
+
+    If no run has a score, the text is the most frequent status of the failed runs, such as ``error``. If no run has a
+    row, it is ``--``.
 
     Args:
         scored: Outcomes of one task with one mechanism; None for a run without a row.
@@ -97,9 +100,9 @@ def skill_text(scored: Sequence[Scored | None], *, has_spread: bool) -> str:
 
 
 def num_fitting(lines: Sequence[Sequence[str]], width: int | None) -> int:
-    """Count the columns, from the left, that fit into a width; at least two, since the first holds only labels.
+    """Count the columns, from the left, that fit into a width in characters (None: no limit).
 
-    The width is in characters; None means no limit.
+    The result is at least 2, since the first column holds only labels.
     """
     widths = [max(map(len, column)) + 2 for column in zip(*lines, strict=True)]
     if width is None:

@@ -49,9 +49,10 @@ MOST_DRAWS = 64
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """The questions of one test, each a sequence that is cut off after one of its scored positions.
+    """The questions of one test. Each question is a sequence that is cut off after one of its scored positions.
 
-    The model must predict the target there. Sequences stay whole if the task reads all answers at the last position.
+    The model must predict the target at this position. If the task reads all answers at the last position, sequences
+    are not cut off.
     """
 
     inputs: Int[np.ndarray, "count length"]
@@ -120,7 +121,7 @@ def _draw(cell: Cell, number: int, task: Task, length: int, count: int, salt: st
 
 
 def write_inputs(questions: Mapping[int, Questions], folder: Path, run_id: str) -> None:
-    """Write the inputs and positions of a run's questions for the worker to read, but not the targets."""
+    """Write files with the inputs and scored positions of a run's questions for the worker, but not the targets."""
     for number, some in questions.items():
         for kind, array in (("inputs", some.inputs), ("places", some.places)):
             with _file(folder, run_id, number, kind).open("wb") as file:
@@ -129,7 +130,9 @@ def write_inputs(questions: Mapping[int, Questions], folder: Path, run_id: str) 
 
 @torch.inference_mode()
 def answer(model: SequenceModel, runs: Sequence[Run], folder: Path, device: torch.device) -> None:
-    """Let the trained model answer the questions in a folder, and write the answers; without questions, do nothing.
+    """Let the trained model answer the questions in a folder, and write the answers.
+
+    If the folder has no questions, nothing is written.
 
     Args:
         model: Model that computes all runs at once.
@@ -231,7 +234,8 @@ def measured(row: Mapping[str, Any], results: Mapping[int, Result] | None) -> di
 
     Args:
         row: The row as the worker wrote it.
-        results: Results of the judge by test number; None if the model left no answers that fit the questions.
+        results: Results of the judge by test number; None if the model left no answers that fit the questions. In this
+            case, the row is returned without a score.
     """
     if row["status"] != "ok":
         return dict(row)
@@ -317,7 +321,10 @@ class HeldOutTest:
         self._held: BinaryIO | None = None
 
     def begin(self, job: Job) -> None:
-        """Make the folder of a job and write the questions for its runs; do nothing if all components are built in."""
+        """Make the folder of a job, and write the questions for its runs on built-in tasks.
+
+        If all components are built in, this method does nothing.
+        """
         folder = folder_of(job, self._results, self._driver)
         if folder == self._results:
             return
@@ -333,9 +340,11 @@ class HeldOutTest:
                 write_inputs(self._questions(run), folder, run.run_id)
 
     def take(self, job: Job) -> list[dict[str, Any]]:
-        """Move the rows of a job into the store, with the scores that this process measured, and return these rows.
+        """Move the rows of a job into the store, and return them.
 
-        Ignore rows of runs that the job was not asked to make. For a job of built-in components, return an empty list.
+        Scores on built-in tasks are replaced by the scores that this process measured, except in tuning runs (those
+        that only choose a learning rate). Ignore rows of runs that the job was not asked to make. For a job of built-in
+        components, return an empty list.
         """
         folder = folder_of(job, self._results, self._driver)
         if folder == self._results:

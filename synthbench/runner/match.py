@@ -55,7 +55,7 @@ def all_matched(cells: Sequence[Cell], text: str) -> list[Cell]:
 
     Raises:
         UnknownName: If the quantity is neither ``params`` nor ``state``.
-        UsageError: If the text is malformed, or some mechanisms cannot have this size; the message names them.
+        UsageError: If the text is malformed, or some mechanisms cannot be resized to this size; the message names them.
     """
     parse_match(text)
     matched_cells: list[Cell] = []
@@ -74,7 +74,7 @@ def all_matched(cells: Sequence[Cell], text: str) -> list[Cell]:
 def matched_as(cell: Cell, text: str) -> Cell:
     """Resize the model of a cell (task × mechanism) as ``text`` asks, and record the text in the cell.
 
-    The text is a value of ``--match``. Rows with the same value can then be grouped.
+    The text is a value of ``--match``. It is recorded so that rows with the same value can be grouped.
     """
     resized = matched(cell, *_target(cell, text))
     return replace(
@@ -125,10 +125,10 @@ def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
     """Return a cell (task × mechanism) with at most two numbers changed and a model within 5 % of the target size.
 
     The numbers are the integer options of the mechanism (in order of declaration) and the model's width. A cell whose
-    model already has the size is returned unchanged. For attention, the width stays a multiple of the number of heads.
-    To match the number of state elements, options are tried first, because they change only the mechanism. To match the
-    number of parameters, the width is tried first, because a changed option may make a different mechanism. If no
-    single change reaches the target, a second number of the nearest variant is changed too.
+    model is already within 5 % of the size is returned unchanged. For attention, the width stays a multiple of the
+    number of heads. To match the number of state elements, options are tried first, because they change only the
+    mechanism. To match the number of parameters, the width is tried first, because a changed option may make a
+    different mechanism. If no single change reaches the target, a second number of the nearest variant is changed too.
 
     Raises:
         UsageError: If no variant is within 5 % of the target; the message gives the nearest size.
@@ -160,7 +160,8 @@ def reference_of(cell: Cell) -> Cell:
 class Number(NamedTuple):
     """A width or an integer option of a cell (task × mechanism) that can be changed.
 
-    It has the present value, and a function from a new value to the changed cell.
+    ``present`` is the present value. The function ``changed`` returns a copy of the cell with another value. For
+    attention, the width is counted in multiples of the number of heads.
     """
 
     present: int

@@ -49,8 +49,8 @@ class Job:
     The runs belong to one cell (task × mechanism), or to several cells that can train as one program
     (:attr:`Cell.program`). At most ``group_size`` runs train as one program. The grouping does not depend on which rows
     are missing, so a resumed command trains the same groups as an uninterrupted one. If the suite tunes learning rates,
-    a job has all runs of its cells. Tuning runs serve to choose a learning rate; ``tuning_skills`` maps each tuning run
-    that has a row to its skill, or to None if the row has no score.
+    a job contains all runs of its cells. Tuning runs serve to choose a learning rate; ``tuning_skills`` maps each
+    tuning run that has a row to its skill, or to None if the row has no score.
     """
 
     cells: tuple[Cell, ...]
@@ -75,7 +75,7 @@ class Job:
 
     @property
     def groups(self) -> list[tuple[Run, ...]]:
-        """The groups of runs that train as one program, without groups that have no missing row."""
+        """The groups of runs that train as one program and include at least one run of ``missing``."""
         missing = set(self.missing)
         starts = range(0, len(self.runs), self.group_size)
         groups = [self.runs[start : start + self.group_size] for start in starts]
@@ -83,7 +83,7 @@ class Job:
 
     @property
     def trained(self) -> list[Run]:
-        """All runs that the job trains, including tuning runs."""
+        """All runs that the job trains, including the tuning runs that have no row yet."""
         return [*self.untuned, *(run for group in self.groups for run in group)]
 
 
@@ -120,7 +120,10 @@ class Plan:
 
 
 class Selected(NamedTuple):
-    """A request's tasks, mechanisms and suite, with the requested block (layer around the mechanism) and positions."""
+    """A request's tasks, mechanisms and suite.
+
+    The suite has the requested position encoding and block (the parts of a model's layer around the mechanism).
+    """
 
     suite: Suite
     tasks: Selection
@@ -331,8 +334,8 @@ def with_block_and_positions(
     """Return a copy of a suite with the given block, position encoding and condition; None keeps the suite's own.
 
     The condition is ``stock`` (layers as their authors build them) or ``bare`` (only the recurrence or the attention
-    scores). Suites older than conditions have one position encoding for all mechanisms. If a condition is given for
-    such a suite, each mechanism gets its authors' encoding, unless ``positions`` is given too.
+    scores). Suites written before conditions existed have one position encoding for all mechanisms. If a condition is
+    given for such a suite, each mechanism gets its authors' encoding, unless ``positions`` is given too.
 
     Raises:
         UnknownName: If the condition does not exist.
@@ -506,7 +509,7 @@ def make_plan(
             seed and learning rate.
         done: Skill of each run that is already done, by run id; None for a run without a skill.
         group_size: Limit on the runs that train as one program; None: the result of :func:`default_group_size`.
-        is_across_tasks: Whether several cells may share a program, if all of their runs fit into it.
+        is_across_tasks: True if several cells may train as one program, provided that all of their runs fit into it.
         estimates: Estimates of the times of runs; None: compare jobs by the amount of work.
 
     Raises:

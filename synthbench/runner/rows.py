@@ -54,7 +54,7 @@ class Provenance:
     """Finishing times of the rows that are replaced, by run id; each new row gets a later time."""
 
     def finished_at(self, run_id: str) -> datetime:
-        """Return the present time, or 1 ms after the finishing time of the row that is replaced, if that is later."""
+        """Return the present time; if the row replaces an older row, at least 1 ms after that row's finishing time."""
         now = datetime.now(UTC)
         return max(now, self.replaced[run_id] + timedelta(milliseconds=1)) if run_id in self.replaced else now
 

@@ -123,14 +123,15 @@ def run(
     stop: threading.Event | None = None,
     most_loose: int = 200,
 ) -> RunReport:
-    """Train the runs that have no row of results yet, and write one row per run; a repeated call trains what is left.
+    """Train the runs that have no row of results yet, and write one row per run; a repeated call trains only the rest.
 
     Args:
         request: What to run, and where.
         on_plan: Called once with the plan and the executor, before the first job.
         on_outcome: Called for every row once it is written.
         stop: Event that, once set, keeps further jobs from starting.
-        most_loose: Limit on loose files (one per job); if the store has more at the end, all are merged.
+        most_loose: Limit on loose files, each with the rows of one job. If the store has more loose files at the end,
+            they are merged.
 
     Raises:
         UsageError: If a name, argument or value is not allowed.
@@ -176,7 +177,7 @@ def prepare(request: Request) -> Prepared:
         UsageError: If a name, argument or value is not allowed.
         StoreError: If the store cannot be read, or its path is not a folder.
         ContractError: If a plugin cannot be loaded, or one of its components cannot be built. Also if a component other
-            than a mechanism fails a check; if a mechanism fails one, this is recorded in its rows.
+            than a mechanism fails a check. A mechanism's failed check is recorded in its rows instead.
     """
     device = device_of(request)
     kernels.choice()  # refuses a misspelt choice before the first job

@@ -25,7 +25,7 @@ INNER = ("__func__", "fget", "func", "__wrapped__")
 
 
 def replaced() -> str | None:
-    """Return a message that names the replaced training code; None if nothing was replaced."""
+    """Return a message that names training code replaced since this module was imported; None if all is unchanged."""
     now = _codes()
     changed = [name for name, code in _SEALED.items() if not _is_same(code, now.get(name, []))]
     # A new name may hide a built-in of Python.

@@ -37,10 +37,10 @@ def make_executor(
         request: The request, which names the executor and may set the number of workers and a time limit.
         plan: The plan whose jobs the executor will run.
         device: The device that trains the runs.
-        is_foreign: Whether a component (such as a mechanism) does not come with synthbench; ``auto`` then chooses the
-            pool.
-        is_in_session: Whether a component was defined in a notebook or a script, where other processes cannot find it;
-            ``auto`` then chooses the inline executor.
+        is_foreign: True if a component (such as a mechanism) does not come with synthbench. If so, ``auto`` chooses the
+            pool, unless ``is_in_session`` is True.
+        is_in_session: True if a component was defined in a notebook or a script, where other processes cannot find it.
+            If so, ``auto`` chooses the inline executor.
 
     Raises:
         UsageError: If the executor's name or one of its settings is not allowed, its package is not installed, or

@@ -71,7 +71,7 @@ POLL_S = 0.5
 
 @dataclass(frozen=True)
 class JobDone:
-    """A job that has ended, with the outcomes of those of its runs whose rows were missing."""
+    """A job that has ended, with the outcomes of the runs in ``job.missing``."""
 
     job: Job
     outcomes: list[RunOutcome]
@@ -88,7 +88,7 @@ class Try:
 
 
 class WorkerLost(Exception):  # noqa: N818 - not an error: the job is tried again
-    """A job's worker process or machine died; if the job is not tried again, ``status`` is the status of its rows."""
+    """Death of a job's worker process or machine. If the job is not tried again, its rows get the status ``status``."""
 
     def __init__(self, how: str, status: str = "error") -> None:
         super().__init__(how)
@@ -115,7 +115,7 @@ class Executor(ABC):
     def run(
         self, jobs: Sequence[Job], context: RunContext, stop: threading.Event, on_begin: OnBegin = lambda _job: None
     ) -> Iterator[JobDone]:
-        """Run the jobs and yield each as it ends; begin no further job once ``stop`` is set.
+        """Run the jobs and yield each job when it has ended; begin no further job once ``stop`` is set.
 
         ``on_begin`` is called in this process with every job, before a worker gets it. It may be called again when a
         job is retried.
@@ -137,11 +137,14 @@ class WorkerExecutor(Executor, Generic[Handle]):
 
     @abstractmethod
     def capacity(self) -> int:
-        """Return how many jobs can run at once now; 0 if processes must be replaced after the running jobs end."""
+        """Return how many jobs can run at the same time now.
+
+        The result is 0 if worker processes must be replaced as soon as the running jobs have ended.
+        """
 
     @abstractmethod
     def begin(self, attempt: Try) -> Handle:
-        """Hand a job to a worker, at once or as soon as one is free."""
+        """Hand a job to a worker, at once or as soon as a worker is free."""
 
     @abstractmethod
     def withdraw(self, handle: Handle) -> bool:
@@ -162,7 +165,7 @@ class WorkerExecutor(Executor, Generic[Handle]):
             TimeoutError: If the job reached its time limit.
             WorkerLost: If the worker of the job died.
             OutOfMemoryBesideOthers: If the job did not fit into memory beside other jobs.
-            SynthbenchError: If the worker raised such an error.
+            SynthbenchError: If the worker raised an error of this type.
         """
 
     def run(
@@ -225,7 +228,7 @@ def by_foreign_code(jobs: Sequence[Job]) -> dict[frozenset[str], list[Job]]:
 
 
 def end_of(attempt: Try, result: Callable[[], list[RunOutcome]], context: RunContext) -> JobDone | Try:
-    """Return the finished job, or the next try at it if this try failed and the rules allow another.
+    """Return the finished job. If this try failed and the job may be tried again, return the next try instead.
 
     After the last try, rows that record the failure are written, and the job counts as finished.
 
@@ -292,7 +295,8 @@ def work(attempt: Try, context: RunContext, log: Path) -> list[RunOutcome]:
         StoreError: If a row cannot be written, or this machine does not see the folder of the results.
         OutOfMemoryBesideOthers: If the job does not fit into memory beside the other workers.
         UsageError: If this machine lacks a plugin.
-        ContractError: If a plugin cannot be loaded, or this machine has other code than the process of the command.
+        ContractError: If a plugin cannot be loaded, or the code on this machine differs from the code of the command's
+            process.
     """
     try:
         Store.open(context.results, create=False)  # else a folder of that name would be made here

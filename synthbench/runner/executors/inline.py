@@ -42,7 +42,8 @@ class Inline(Executor):
 def beside_same_data(jobs: Sequence[Job]) -> list[Job]:
     """Reorder jobs so that jobs that begin with the same training data follow each other.
 
-    The data are then drawn only once. The jobs on the same data all move to the position of the first of them.
+    In this order, the data are drawn only once. All jobs on the same data move to the position of the first of these
+    jobs.
     """
     by_data: dict[tuple[object, ...], list[Job]] = {}
     for job in jobs:

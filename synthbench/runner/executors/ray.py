@@ -52,8 +52,8 @@ AGAIN = "the same command runs what is missing"
 class Task:
     """A job that was submitted to Ray.
 
-    Ray delivers two answers from the worker. The first says that the worker has begun, so that time in the queue does
-    not count towards the time limit. The second answer is the result.
+    Ray delivers two answers from the worker. The first answer says that the worker has begun. The time limit starts
+    with this answer, so that time in the queue does not count. The second answer is the result.
     """
 
     answers: ray.ObjectRefGenerator
@@ -70,17 +70,17 @@ class Ray(WorkerExecutor[Task]):
     Without an address, a private cluster is started on this machine, even if ``RAY_ADDRESS`` is set. The private
     cluster is protected by a secret token, and ends with the command's jobs. All machines of a cluster must see the
     folder of the results under the same path, and have the same version of synthbench. If this process is already
-    connected to Ray, that connection is used.
+    connected to Ray, the existing connection is used.
 
     Args:
         num_workers: Number of tasks that run at once; None for as many as the cluster has room for.
         timeout_s: Seconds after which a job is killed; None for no limit.
         address: ``host:port`` of a running cluster, or ``auto`` for the cluster that ``RAY_ADDRESS`` names or Ray
             finds; None for a private cluster.
-        gpu_fraction: Fraction of a GPU that each job gets; its memory is limited to the same fraction of the GPU's.
+        gpu_fraction: Fraction of a GPU, and of the GPU's memory, that each job may use.
 
     Raises:
-        UsageError: If the address contains ``://``, as addresses for a Ray client do.
+        UsageError: If the address contains ``://``, as Ray Client addresses do.
     """
 
     name: ClassVar = "ray"
@@ -111,7 +111,10 @@ class Ray(WorkerExecutor[Task]):
 
     @contextmanager
     def workers(self, context: RunContext) -> Iterator[None]:
-        """Connect to a cluster, or start one, and end that on exit; use and keep a connection that exists already."""
+        """Connect to a cluster or start a private cluster, and undo this on exit.
+
+        If this process is already connected to Ray, that connection is used, and stays open on exit.
+        """
         # A worker sees only the GPU that it was given, as its first.
         self._context = context = replace(context, device=torch.device(context.device).type)
         is_ours = not ray.is_initialized()
@@ -176,7 +179,9 @@ class Ray(WorkerExecutor[Task]):
             ) from None
 
     def capacity(self) -> int:
-        """Return how many jobs the cluster has room for now; its machines may come and go.
+        """Return how many jobs the cluster has room for now: at least 1, and at most the requested number of workers.
+
+        The result may change from call to call, since machines may join or leave the cluster.
 
         Raises:
             ClusterLost: If the cluster has had no room for any job for ``PATIENCE_S`` seconds.

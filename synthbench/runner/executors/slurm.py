@@ -112,8 +112,8 @@ class Element:
 class Slurm(Executor):
     """Runs a plan as a SLURM job array; each element runs a part of the jobs on one core or one GPU.
 
-    Partition, account, time and memory are taken from ``SBATCH_PARTITION`` and similar variables. The folder of the
-    results must be on a file system that all machines see under the same path.
+    Partition, account, time and memory are taken from environment variables such as ``SBATCH_PARTITION``. The folder of
+    the results must be on a file system that all machines see under the same path.
 
     Args:
         num_workers: Number of elements of the array; None for eight.
@@ -143,7 +143,7 @@ class Slurm(Executor):
     def run(
         self, jobs: Sequence[Job], context: RunContext, stop: threading.Event, on_begin: OnBegin = lambda _job: None
     ) -> Iterator[JobDone]:
-        """Submit a job array; if the process of an element dies, submit its unfinished jobs as another array.
+        """Submit a job array; if the process of an element dies, submit the element's unfinished jobs as another array.
 
         ``on_begin`` is called only once per job, before the first array is submitted.
         """
