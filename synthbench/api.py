@@ -130,7 +130,8 @@ def run(
         per_gpu: Number of processes that share a GPU; one if None.
         timeout_s: Limit, in seconds, on the duration of a job (the runs that a worker trains); a longer job is ended.
             None: no limit.
-        group_size: Largest number of runs that train together as one program. None: chosen by length and device.
+        group_size: Largest number of runs that train together as one program. None: chosen by device and tokens per
+            step.
         rerun: Finished runs to repeat: ``none``, ``failed`` or ``all``.
         predictions: Folder for each trained model's predictions on the test sequences. None: no predictions are
             written.

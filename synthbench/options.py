@@ -67,8 +67,8 @@ def option(
 
     If a component gets the option after runs were stored, ``absent`` is the value that changes no result. At this
     value, the option affects neither run ids nor seeds, so stored rows stay valid. ``is_addition=True`` sets ``absent``
-    to the default. ``is_location=True`` marks the path of a file or folder. The component then needs a second option
-    for the hash of the content.
+    to the default. ``is_location=True`` marks the path of a file or folder. The component also needs a second option,
+    which holds the hash of the content at this path.
     """
     absent = default if is_addition else absent
     # Name, type and choices are those of the field, once there is one.

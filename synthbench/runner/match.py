@@ -34,7 +34,7 @@ _WORDS: dict[Quantity, str] = {"params": "parameters", "state": "state elements"
 def parse_match(text: str) -> tuple[Quantity, int | None]:
     """Parse a value of ``--match``, such as ``params``, ``state`` or ``state=4096``, into quantity and target number.
 
-    The number is None if the text has none. The target is then the size of the suite's first mechanism.
+    If the text has no number, the returned number is None, and the target is the size of the suite's first mechanism.
 
     Raises:
         UnknownName: If the quantity is neither ``params`` nor ``state``.
@@ -51,7 +51,7 @@ def parse_match(text: str) -> tuple[Quantity, int | None]:
 def all_matched(cells: Sequence[Cell], text: str) -> list[Cell]:
     """Resize the models of cells (task × mechanism) to the size that the text of ``--match`` asks for.
 
-    Mechanisms of the family ``control``, references without learned mixing of tokens, stay as they are.
+    Mechanisms of the family ``control`` stay as they are: they are references without learned mixing of tokens.
 
     Raises:
         UnknownName: If the quantity is neither ``params`` nor ``state``.

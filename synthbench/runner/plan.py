@@ -89,7 +89,7 @@ class Job:
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """The jobs of a command, longest first, and the numbers of rows that are planned and already done."""
+    """The jobs of a command, longest first, and how many rows are planned and already done."""
 
     jobs: tuple[Job, ...]
     num_planned: int
@@ -354,8 +354,8 @@ def restrict_rates(suite: Suite, rates: Sequence[float]) -> Suite:
     """Restrict a suite to some of its learning rates; the ids of the runs with these rates stay the same.
 
     Raises:
-        UsageError: If the suite lacks one of the rates. Also if the suite tunes its rates, since the id of each row
-            then depends on all rates.
+        UsageError: If the suite lacks one of the rates. Also if the suite tunes its rates, since in that case the id of
+            each row depends on all rates.
     """
     if suite.tuning is not None:
         raise UsageError(
