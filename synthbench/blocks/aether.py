@@ -13,13 +13,13 @@ from synthbench.options import option
 
 @block
 class Aether(Block):
-    r"""A block without norm and activation: ``y = x + mix(x)``, then ``y + linear(yat(y))``, for the mechanism ``mix``.
+    r"""A block whose MLP consists of Yat units: ``y = x + mix(x)``, then ``y + linear(yat(y))``.
 
-    Here, ``yat`` is a layer of Yat units: unit i, with weights :math:`w_i` and bias :math:`b_i`, computes :math:`s (w_i
-    \cdot y + b_i)^2 / (\|w_i - y\|^2 + \epsilon)`. There is no dropout. In the paper cited below, the mechanism is
-    attention with the Yat kernel; here, it can be any mechanism. The option ``norm`` adds LayerNorm, either before the
-    mechanism and before the Yat layer (``pre``) or after each sum (``post``). The paper tries LayerNorm in an ablation,
-    where training diverged.
+    Here, ``mix`` is the mechanism, and ``yat`` is a layer of Yat units, which need no activation function. Unit i, with
+    weights :math:`w_i` and bias :math:`b_i`, computes :math:`s (w_i \cdot y + b_i)^2 / (\|w_i - y\|^2 + \epsilon)`.
+    There is no dropout and, by default, no norm. In the paper cited below, the mechanism is attention with the Yat
+    kernel; here, it can be any mechanism. The option ``norm`` adds LayerNorm, either before the mechanism and before
+    the Yat layer (``pre``) or after each sum (``post``). In the paper's ablation with LayerNorm, training diverged.
 
     Source: Bouhsine (2026), figure 4 and sections 2.1, 2.3 and 3.6. The Yat units, as in section 2.1, and the linear
     layer have biases; the paper's language model has no biases (table 7). The paper does not state epsilon.
@@ -44,7 +44,7 @@ class Aether(Block):
             self.mixer_norm, self.yat_norm = LayerNorm(self.model_dim), LayerNorm(self.model_dim)
 
     def around(self, x: Tokens, mix: Mix) -> Tensor:
-        """Add the mechanism's output, then the output of the Yat units and the linear layer."""
+        """Add the mechanism's output to ``x``, then add the output of the Yat units and the linear layer."""
         mixed = mix(self.mixer_norm(x) if self.norm == "pre" else x)
         y = last_rows(x, mixed) + mixed
         if self.norm == "post":

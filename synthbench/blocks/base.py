@@ -35,7 +35,7 @@ class Block(FieldModule):
     Every block can have a short causal convolution, a filter of ``conv`` taps for each channel. With ``conv_on=input``,
     the mechanism's input is ``x + conv(x)``, as in a Canon-A layer without an activation (Allen-Zhu, 2025). With
     ``conv_on=qkv``, queries, keys and values each pass through the convolution and SiLU, ``silu(conv(q))``, as in
-    DeltaNet (Yang et al., 2024) and later layers.
+    DeltaNet (Yang et al., 2024) and later mechanisms.
 
     With ``gate``, the mechanism's output is multiplied by a sigmoid of a projection of the mechanism's input. Qiu et
     al. (2025) find that a gate before the mechanism's output projection helps most. Here, the gate comes after that
@@ -110,7 +110,7 @@ class Block(FieldModule):
     ) -> tuple[Float[Tensor, "*leading batch model_dim"], State]:
         """Process the next token of every sequence; return the output of ``forward`` at this token, and the new state.
 
-        The given state, which the earlier tokens left, is not changed.
+        The given state comes from the earlier tokens, and is not modified.
         """
         after = state.copied()
 
@@ -142,7 +142,7 @@ def last_rows(x: Float[Tensor, "*leading length model_dim"], mixed: Tensor) -> T
 
 
 def conv_elements(conv: int, conv_on: str, model_dim: int) -> int:
-    """Count the past inputs, in numbers, that a block's convolution of ``conv`` taps keeps for the next token."""
+    """Count the numbers in the past inputs that a block's convolution of ``conv`` taps stores for the next token."""
     return max(0, conv - 1) * model_dim * (3 if conv_on == "qkv" else 1)
 
 
@@ -153,7 +153,7 @@ BLOCKS: Registry[Block] = Registry("block", room="synthbench.blocks")
 def block(unit: type[T]) -> type[T]:
     """Turn a class into a dataclass, register it as a block, and return it.
 
-    Its fields made by :func:`synthbench.options.option` are its hyper-parameters.
+    Fields made by :func:`synthbench.options.option` become the block's hyper-parameters.
 
     Raises:
         UsageError: If the class's ``name`` is malformed or taken, or if one of its options has the name of an option

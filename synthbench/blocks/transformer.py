@@ -16,7 +16,7 @@ from synthbench.options import option
 class Transformer(Block):
     """The block of a transformer: ``y = x + mix(norm(x))``, then ``y + mlp(norm(y))``, with the mechanism ``mix``.
 
-    Each norm is a LayerNorm of its own. The MLP has one hidden layer with GELU. There is no dropout.
+    The two norms are separate LayerNorms. The MLP has one hidden layer with GELU. There is no dropout.
 
     Source: Vaswani et al. (2017), section 3, with norms placed as in Xiong et al. (2020). Unlike in that paper, no norm
     follows the last block: the model's linear output layer reads the block's output directly.
@@ -36,7 +36,7 @@ class Transformer(Block):
         self.narrow = Linear(hidden, self.model_dim, bias=True, generator=generator)
 
     def around(self, x: Tokens, mix: Mix) -> Tensor:
-        """Add the mechanism's output, then the output of the MLP."""
+        """Add the mechanism's output to ``x``, then add the output of the MLP."""
         mixed = mix(self.mixer_norm(x))
         y = last_rows(x, mixed) + mixed
         added: Tensor = self.narrow(gelu(self.widen(self.mlp_norm(y))))

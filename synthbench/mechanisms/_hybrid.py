@@ -20,14 +20,14 @@ SIZES = ("model_dim", "num_heads", "max_length", "bias")
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Hybrid(Mechanism):
-    """A pattern of mechanisms, one per layer, repeated over the layers.
+    """A sequence of mechanisms, one per layer, that repeats over the layers of a model.
 
-    The mechanisms are called parts. In a model, each layer has one part: see :meth:`layers_of`. An instance of this
-    class, by contrast, applies all parts in sequence, so that tests of the instance cover every part. Its
-    hyper-parameters are the parts' hyper-parameters, each prefixed with its part's name, such as ``slay_R`` for ``R``
-    of ``slay``.
+    For example, the layers of the hybrid ``gla+softmax`` alternate between ``gla`` and ``softmax``. The mechanisms are
+    called parts. In a model, each layer has one part: see :meth:`layers_of`. An instance of this class, by contrast,
+    applies all parts in sequence, so that tests of the instance cover every part. Its hyper-parameters are the parts'
+    hyper-parameters, each prefixed with its part's name, such as ``slay_R`` for ``R`` of ``slay``.
 
-    Source: Lieber et al. (2024), section 3, for the pattern; each part has its own source.
+    Source: Lieber et al. (2024), section 3, for the repeated sequence; each part has its own source.
     """
 
     family: ClassVar = "hybrid"
@@ -39,7 +39,7 @@ class Hybrid(Mechanism):
         Mechanism.__post_init__(self, generator)  # skips Attention's: the parts have their own projections
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Build all mechanisms of the pattern, in its order, with initial values drawn from ``generator``."""
+        """Build all parts in order, with initial values drawn from ``generator``."""
         values = {name: getattr(self, name) for name in (*SIZES, *options_of(type(self)))}
         self.layers = nn.ModuleList(
             unit(**options, generator=generator) for unit, options in self.layers_of(values, len(self.parts))
@@ -50,7 +50,7 @@ class Hybrid(Mechanism):
         """Return, for every layer of a model, the class of its mechanism and the arguments of that class.
 
         Raises:
-            UsageError: If the model has fewer layers than the pattern has mechanisms.
+            UsageError: If the model has fewer layers than the hybrid has parts.
         """
         if num_layers < len(cls.parts):
             raise UsageError(
@@ -66,13 +66,13 @@ class Hybrid(Mechanism):
         return layers
 
     def forward(self, x: Tokens) -> Tokens:
-        """Apply the mechanisms of the pattern one after the other."""
+        """Apply the parts one after the other."""
         for layer in self.layers:
             x = layer(x)
         return x
 
     def advance(self, x: Token, state: State) -> Token:
-        """Compute the output at the next token, and update the states of all mechanisms of the pattern in place."""
+        """Compute the output at the next token, and update the states of all parts in place."""
         x = x.squeeze(-2)
         for n, layer in enumerate(self.layers):
             x, state.parts[str(n)] = cast("Mechanism", layer).stream_step(x, state.part(str(n)))
@@ -84,12 +84,12 @@ class Hybrid(Mechanism):
 
 
 def hybrid(name: str) -> type[Hybrid]:
-    """Return the class of the hybrid that a pattern of mechanism names, such as ``gla+softmax``, describes.
+    """Return the class of a hybrid, named by its mechanisms joined with ``+``, such as ``gla+softmax``.
 
     Raises:
-        UnknownName: If the pattern contains a name that no mechanism has.
-        UsageError: If all mechanisms of the pattern are the same, if they come from two plugins, or if an option would
-            get an invalid or duplicate name in the hybrid.
+        UnknownName: If no mechanism has one of the names.
+        UsageError: If all mechanisms are the same, if they come from more than one plugin, or if an option would get an
+            invalid or duplicate name in the hybrid.
     """
     parts = tuple(MECHANISMS[part] for part in name.split("+"))
     if len(set(parts)) == 1:

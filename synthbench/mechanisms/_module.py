@@ -57,7 +57,7 @@ FRAMES = frozenset({"synthbench", "jaxtyping", "beartype"})
 
 
 class Construction(NamedTuple):
-    """The arguments of a module's constructor: those that the model sets, and those that become hyper-parameters."""
+    """The constructor parameters of a module that get values, and the hyper-parameters among these parameters."""
 
     fields: Mapping[str, str]
     """Name of the mechanism's field that is passed to each constructor parameter."""
@@ -66,7 +66,7 @@ class Construction(NamedTuple):
 
 
 def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construction:
-    """Find the parameters of a constructor that the model sets, such as its width, and those that are hyper-parameters.
+    """Find the constructor parameters that the model sets, such as the width, and the hyper-parameters.
 
     A parameter is a hyper-parameter if its default is a boolean, a number or a string. All other parameters keep their
     defaults.
@@ -76,8 +76,8 @@ def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construc
         taken: Names that hyper-parameters must not have.
 
     Raises:
-        UsageError: If the constructor has a required parameter that is in neither ``SUPPLIED`` nor ``IF_REQUIRED``, the
-            names for which the model has values.
+        UsageError: If the constructor has a required parameter that is in neither ``SUPPLIED`` nor ``IF_REQUIRED``.
+            These two mappings hold the parameter names for which the model has values.
     """
     fields, options = {}, {}
     owner = _constructor_of(module)
@@ -97,7 +97,7 @@ def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construc
 
 
 def class_built_by(function: Callable[..., nn.Module]) -> type[nn.Module]:
-    """Make a class whose constructor takes the parameters of ``function`` and returns the module that it builds.
+    """Make a class whose constructor calls ``function``, with the same parameters, and returns the resulting module.
 
     Raises:
         UsageError: If the parameters of the function cannot be determined.
@@ -127,11 +127,13 @@ def class_built_by(function: Callable[..., nn.Module]) -> type[nn.Module]:
 
 
 def read_by(module: Callable[..., nn.Module]) -> dict[str, str]:
-    """Return what a class or function reads from outside of itself, as texts with paths of names as keys.
+    """Return the outside values that the code of a class or function reads: texts, with dotted names as keys.
 
-    Two layers with the same source can differ in these values, as the classes do that a factory makes in a loop. Values
-    are booleans, numbers and strings, also those bound by a ``partial``. Functions and classes of the same file count
-    with what they read, and a ``lambda`` counts with its code, since its source is the whole line.
+    Two layers with the same source code can differ in these values. For example, a factory called in a loop can make
+    classes that differ only in a captured variable. Values are booleans, numbers and strings: global and captured
+    variables, default arguments, and arguments bound by a ``partial``. If the code refers to functions and classes of
+    the same file, the values that these read are included. The bytecode of a ``lambda`` is included too, since its
+    source text is the whole line.
     """
     texts: dict[str, str] = {}
     home = getattr(module.func if isinstance(module, partial) else module, "__module__", None)
@@ -165,9 +167,10 @@ def _text_of(code: CodeType) -> str:
 
 
 def declared_facts(module: type[nn.Module]) -> dict[str, str | int]:
-    """Return the name, label and other facts about a module that its class variables declare, or default values.
+    """Return the name, label and other facts that the class variables of a module declare.
 
-    For example, the name of the class ``GatedMean`` is ``gated_mean`` by default.
+    Undeclared names, labels, families and sources get default values. For example, the default name of the class
+    ``GatedMean`` is ``gated_mean``.
     """
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", module.__name__)
     facts: dict[str, str | int] = {
@@ -183,7 +186,7 @@ def declared_facts(module: type[nn.Module]) -> dict[str, str | int]:
 
 
 def calling_module() -> str:
-    """Return the name of the Python module outside synthbench that made the present call."""
+    """Return the name of the Python module outside synthbench from which the current call comes."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "synthbench").partition(".")[0] in FRAMES:
         frame = frame.f_back
@@ -194,9 +197,9 @@ def calling_module() -> str:
 def drawing_from(generator: torch.Generator | None) -> Iterator[None]:
     """Seed PyTorch's process-wide CPU generator from ``generator`` for the duration of a ``with`` block.
 
-    Ordinary PyTorch layers draw their initial weights from the process-wide generator. After the block, its state is
-    restored. If the block drew nothing from it, ``generator`` does not advance. Otherwise, ``generator`` advances, so
-    that the next layer draws other values.
+    Ordinary PyTorch layers draw their initial weights from the process-wide generator. After the block, the state of
+    the process-wide generator is restored. If the block drew nothing from it, ``generator`` does not advance.
+    Otherwise, ``generator`` advances, so that the next layer draws other values.
     """
     if generator is None:
         yield
@@ -272,7 +275,7 @@ def _is_fact(name: str, fact: Any) -> bool:
 
 
 def refusal(module: type[nn.Module], reason: str, problem: TypeError | None = None) -> str:
-    """Return an error message that says why and where a module cannot be built, and what is supplied to it."""
+    """Return the error message for a module that cannot be built: why, where, and which parameters are supplied."""
     place = (raised_at(problem, module) if problem else "") or place_of(module)
     return (
         f"{module.__name__}{f' ({place})' if place else ''} cannot be built as a mechanism: {reason}; "

@@ -14,7 +14,7 @@ STEP = 0.02
 
 @torch.no_grad()
 def perturb(module: nn.Module) -> None:
-    """Change trained parameters slightly, in place, since a zero or a symmetry can hide what an output depends on.
+    """Change trained parameters slightly, in place, so that zeros and symmetries cannot hide what an output depends on.
 
     For example, an output is constant if a gate, an output projection or a low-rank factor begins at zero. A constant
     output would pass any test of causality.

@@ -37,7 +37,7 @@ class RecurrentAttention(Attention):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class SiluAttention(RecurrentAttention):
-    """Recurrent attention with SiLU on queries, keys and values, a short convolution, and normed, gated outputs.
+    """Recurrent attention with SiLU on queries, keys and values, a short convolution, and normalised, gated outputs.
 
     As in flash-linear-attention, the convolution comes before SiLU, and both come before rotations by position. Each
     head's output is divided by its root mean square. It is then multiplied by a gain that all heads share, and by a
@@ -72,7 +72,8 @@ class SiluAttention(RecurrentAttention):
     ) -> None:
         """Draw, for each head, a rate from the uniform distribution on [``lowest``, 16], and ``width`` biases.
 
-        The method :meth:`log_decay` uses them. If ``undecayed`` is True, weight decay does not apply to them.
+        The method :meth:`log_decay` uses the rates and biases. If ``undecayed`` is True, no weight decay applies to the
+        rates and biases.
         """
         log_rates = torch.empty(self.num_heads, 1, 1).uniform_(lowest, 16, generator=generator).log()
         biases = log_uniform_steps(self.num_heads, 1, width, generator=generator)
@@ -80,7 +81,7 @@ class SiluAttention(RecurrentAttention):
         self.log_rate, self.gate_bias = kind(log_rates), kind(biases)
 
     def log_decay(self, x: Float[Tensor, "*batch heads length width"]) -> Float[Tensor, "*batch heads length width"]:
-        """Compute the logarithm of a decay factor as in Mamba, exp(-rate softplus(x + bias))."""
+        """Compute the logarithm of the decay factor exp(-rate softplus(x + bias)), as in Mamba."""
         return -self.log_rate.exp() * softplus(x + self.gate_bias)
 
     def output_gates(self, x: Tokens) -> ValueHeads | None:
@@ -88,7 +89,7 @@ class SiluAttention(RecurrentAttention):
         return None if self.out_gate is None else self.by_head(self.activated(self.out_gate(x)))
 
     def normed(self, out: ValueHeads, gates: ValueHeads | None) -> ValueHeads:
-        """Divide each head's output by its root mean square; multiply it by the output gates unless they are None."""
+        """Divide each head's output by its root mean square, then multiply it by ``gates`` unless ``gates`` is None."""
         normal = rms_norm(out, out.shape[-1:], eps=self.epsilon) if self.norm is None else self.norm(out)
         return normal if gates is None else normal * gates
 
@@ -97,11 +98,11 @@ class SiluAttention(RecurrentAttention):
         return super().split_heads(silu(fused))
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers in every head's state matrix and in the past inputs that the convolutions keep."""
+        """Count the numbers in the state matrices of all heads and in the past inputs that the convolutions store."""
         return super().state_elements(length) + kept_by_convolution(self.conv, 3 * self.model_dim, length)
 
 
 def log_uniform_steps(*shape: int, generator: torch.Generator | None) -> Tensor:
-    """Draw biases whose softplus is log-uniform in [0.001, 0.1], as Mamba's steps are."""
+    """Draw biases whose softplus is log-uniform in [0.001, 0.1], like the step sizes of Mamba."""
     step = torch.empty(shape).uniform_(math.log(1e-3), math.log(1e-1), generator=generator).exp()
     return step + (-torch.expm1(-step)).log()

@@ -15,9 +15,9 @@ from synthbench.options import option
 def yat_kernel(q: Queries, k: Keys, epsilon: float) -> PairScores:
     """Compute the Yat kernel (q·k)² / (‖q - k‖² + epsilon) for every pair of a query q and a key k.
 
-    The squared distance is computed from inner products, which is cheap but can give a result below zero where q ≈ k.
-    Such a result is replaced by zero, so that the kernel stays finite. The code behind the tables of the papers on the
-    Yat kernel lacks this guard.
+    The squared distance is computed from inner products, which is cheap but can give a result below zero where q ≈ k. A
+    negative result is replaced by zero, so that the kernel stays finite. The code behind the tables of the papers on
+    the Yat kernel lacks this guard.
 
     For a given q, the kernel is largest at k = (1 + epsilon/‖q‖²) q, where it equals ‖q‖⁴/epsilon + ‖q‖². Bouhsine
     (2026), proposition 11, gives ‖q‖⁴/epsilon instead, the value at k = q. The gradient of the kernel agrees with

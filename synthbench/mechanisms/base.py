@@ -112,7 +112,7 @@ class Mechanism(FieldModule, Mixer):
             cls.advance = Mechanism.advance  # type: ignore[method-assign]
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw frozen features or create parameters; a mechanism without either need not override this.
+        """Draw frozen random features or create parameters; a mechanism without either need not override this method.
 
         Ordinary layers that are created here, such as ``nn.Linear``, are seeded from ``generator`` too.
         """
@@ -126,7 +126,7 @@ class Mechanism(FieldModule, Mixer):
         return self.forward(x)[..., -1:, :]
 
     def init_state(self) -> State:
-        """Return the state before the first token, which is empty."""
+        """Return the initial state, in which no token has been processed yet."""
         return State()
 
     def stream_step(
@@ -134,7 +134,7 @@ class Mechanism(FieldModule, Mixer):
     ) -> tuple[Float[Tensor, "*batch model_dim"], State]:
         """Process the next token of every sequence; return the output of ``forward`` at this token, and the new state.
 
-        The given state, which the earlier tokens left, is not changed.
+        The given state comes from the earlier tokens, and is not modified.
 
         >>> from synthbench.mechanisms.gla import Gla
         >>> mechanism = Gla(model_dim=8, num_heads=2)
@@ -155,19 +155,19 @@ class Mechanism(FieldModule, Mixer):
     def advance(self, x: Token, state: State) -> Token:
         """Compute the output at the next token, which follows ``state.position`` tokens; update ``state`` in place.
 
-        By default, the state keeps every input, and ``forward_last`` runs over all inputs so far.
+        By default, the state stores every input, and ``forward_last`` runs over all inputs so far.
         """
         return self.forward_last(state.append(EVERY_INPUT, x))
 
     @abstractmethod
     def state_elements(self, length: int) -> int:
-        """Count the numbers that one layer must keep after ``length`` tokens to process the next token."""
+        """Count the numbers that one layer must store after ``length`` tokens to process the next token."""
 
     @classmethod
     def layers_of(cls, values: dict[str, Any], num_layers: int) -> "list[Layer]":
         """Return the class and the arguments of the mechanism in each layer; by default, all layers are equal.
 
-        The arguments lack ``generator``.
+        The arguments do not include ``generator``.
 
         Args:
             values: Arguments of the mechanism, with their names as keys.
@@ -186,8 +186,7 @@ Layer = tuple[type[Mechanism], dict[str, Any]]
 class Attention(Mechanism):
     """A mechanism with queries, keys and values, split into heads.
 
-    One fused projection computes q, k and v, in this order. The heads' outputs are concatenated and projected once
-    more.
+    One fused projection computes q, k and v, in this order. The outputs of the heads are concatenated, then projected.
     """
 
     own_positions: ClassVar[Literal["none", "rope"]] = "rope"
@@ -218,7 +217,7 @@ class Attention(Mechanism):
 
     @property
     def turned_widths(self) -> tuple[int, ...]:
-        """Widths of the vectors that a position encoding rotates; by default, one width, that of q and k in a head."""
+        """Widths of the vectors that a position encoding rotates; by default ``(head_dim,)``, the width of q and k."""
         return (self.head_dim,)
 
     def turn_by(self, rotations: Sequence[Rotation]) -> None:
@@ -232,7 +231,7 @@ class Attention(Mechanism):
     def controls(self, x: Tokens) -> tuple[Tensor | None, ...]:  # noqa: ARG002 - for mechanisms with gates or rates
         """Compute gates and rates from the tokens; by default, there are none.
 
-        The results are the arguments of ``attend`` after q, k and v.
+        The results are passed to ``attend`` after q, k and v.
         """
         return ()
 
@@ -250,7 +249,7 @@ class Attention(Mechanism):
         return self.attend(*self.heads(x, state), *self.controls(x), state=state)  # type: ignore[call-arg]
 
     def forward_last(self, x: Tokens) -> Token:
-        """Compute ``forward`` at the last position, with the last query alone if ``takes_last_queries`` is True."""
+        """Compute ``forward`` at the last position; if ``takes_last_queries`` is True, only the last query attends."""
         if not self.takes_last_queries:
             return self.merge_heads(self.attended(x)[..., -1:, :])
         q, k, v = self.heads(x)
@@ -259,8 +258,9 @@ class Attention(Mechanism):
     def advance(self, x: Token, state: State) -> Token:
         """Compute the output at the next token, and update ``state`` in place.
 
-        If ``attend`` accepts a state, it receives the state. Otherwise, the state keeps all keys and values if
-        ``takes_last_queries`` is True and :meth:`controls` computes no gates or rates; else, it keeps all inputs.
+        If ``attend`` accepts a state, ``state`` is passed to it. Otherwise, ``state`` stores all keys and values if
+        ``takes_last_queries`` is True and :meth:`controls` computes no gates or rates. In all other cases, ``state``
+        stores all inputs so far.
         """
         if "state" in inspect.signature(self.attend).parameters:
             return self.merge_heads(self.attended(x, state))
@@ -274,8 +274,8 @@ class Attention(Mechanism):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Project to queries, keys and values, each [..., heads, length, head_dim]; rotate q and k by position.
 
-        If a state is given, ``x`` holds only the next token. ``fused``, [..., length, 3 * model_dim], replaces the
-        projection of ``x``, for mechanisms that project something else.
+        If a state is given, ``x`` holds only the next token. If ``fused``, [..., length, 3 * model_dim], is given, it
+        is used in place of the projection of ``x``.
         """
         fused = self.qkv(x) if fused is None else fused
         if self.convolution is not None:  # the block's convolution, followed by SiLU
@@ -295,7 +295,7 @@ class Attention(Mechanism):
         x: Tokens,  # noqa: ARG002 - for mechanisms that also use the tokens
         state: State | None,  # noqa: ARG002
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Prepare queries, keys and values for the rotation; by default, they stay unchanged."""
+        """Transform queries, keys and values before the rotation by position; by default, return them unchanged."""
         return q, k, v
 
     def rotated(self, x: Float[Tensor, "*batch heads length head_dim"], state: State | None) -> Tensor:
@@ -311,11 +311,11 @@ class Attention(Mechanism):
         return q.contiguous(), k.contiguous(), v.contiguous()
 
     def merge_heads(self, heads: ValueHeads) -> Tensor:
-        """Concatenate the heads' outputs and project them: [..., length, model_dim]."""
+        """Concatenate the outputs of the heads and project them to [..., length, model_dim]."""
         return self.out(heads.transpose(-2, -3).flatten(-2))
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers in the keys and values of all tokens so far, which exact attention must keep."""
+        """Count the numbers in the keys and values of all tokens so far, which exact attention must store."""
         return 2 * length * self.model_dim
 
 
@@ -363,8 +363,8 @@ class ScoreAttention(Attention):
 class FeatureAttention(Attention):
     """Attention with a kernel that is an inner product of features, at a cost linear in the length.
 
-    Features may be given as factors: (a, b) stands for the tensor product a ⊗ b. Since ⟨a ⊗ b, a' ⊗ b'⟩ =
-    ⟨a, a'⟩⟨b, b'⟩, this product is formed only when single tokens are processed.
+    Features may be given as factors: (a, b) stands for the tensor product a ⊗ b. Since ⟨a ⊗ b, a' ⊗ b'⟩ = ⟨a, a'⟩⟨b,
+    b'⟩, sequences are processed without this tensor product. Only code that processes single tokens forms it.
     """
 
     takes_last_queries: ClassVar = True
@@ -386,7 +386,7 @@ class FeatureAttention(Attention):
         positions: Float[Tensor, " length"],  # noqa: ARG002 - for subclasses with such features
         side: Side,  # noqa: ARG002 - the same
     ) -> Tensor | None:
-        """Compute another factor of the features, [length, m], from the positions alone.
+        """Compute an additional factor of the features, [length, m], from the positions alone.
 
         By default, there is no such factor, and the result is None.
         """
@@ -474,7 +474,7 @@ class ModuleMechanism(Mechanism):
     construction: ClassVar[_module.Construction]
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Build the wrapped module with the sizes and hyper-parameters that the parameters of its constructor name.
+        """Build the wrapped module; pass the sizes and hyper-parameters that its constructor takes.
 
         Raises:
             ContractError: If the constructor raises a TypeError, for example for a missing argument.
@@ -494,21 +494,21 @@ class ModuleMechanism(Mechanism):
     def state_elements(self, length: int) -> int:
         """Call ``state_elements`` of the wrapped module if it exists.
 
-        If not, return an upper bound, the size of all inputs.
+        Otherwise, return the size of all inputs, which is an upper bound.
         """
         own = getattr(self.module, "state_elements", None)
         return int(own(length)) if callable(own) else length * self.model_dim
 
     @property
     def counts_state(self) -> bool:
-        """True if the wrapped module has a ``state_elements``; if not, the stated state size is only an upper bound."""
+        """True if the wrapped module has a method ``state_elements``; if not, the state size is only an upper bound."""
         return callable(getattr(self.module, "state_elements", None))
 
 
 def stock_part(meaning: str) -> Any:
-    """Declare a boolean option, by default True, that adds a part of the published layer, such as a gate.
+    """Declare a boolean option, True by default, that includes a part of the published layer, such as a gate.
 
-    Stored results that are older than the option count as made without this part.
+    Results stored before the option existed count as results without this part.
     """
     return option(default=True, meaning=meaning, absent=False)
 
@@ -532,12 +532,12 @@ def convolved(
 
 
 def kept_by_convolution(width: int, channels: int, length: int) -> int:
-    """Count the past inputs, in numbers, that a causal convolution of ``width`` taps keeps after ``length`` tokens."""
+    """Count the numbers in the past inputs that a convolution of ``width`` taps stores after ``length`` tokens."""
     return min(length, max(width - 1, 0)) * channels
 
 
 class Mechanisms(Registry[Mechanism]):
-    """The registered mechanisms, and hybrids: patterns such as ``gla+softmax`` of one mechanism per layer."""
+    """The registered mechanisms, and hybrids such as ``gla+softmax``, whose layers have different mechanisms."""
 
     def __getitem__(self, name: str) -> type[Mechanism]:
         """Return the class called ``name`` or, for a pattern such as ``gla+softmax``, the hybrid.
@@ -556,14 +556,14 @@ class Mechanisms(Registry[Mechanism]):
     def __contains__(self, name: object) -> bool:
         """Tell whether ``name`` is a mechanism's name or a pattern of such names.
 
-        This imports no plugin's package.
+        This method imports no plugin's package.
         """
         return isinstance(name, str) and all(super(Mechanisms, self).__contains__(part) for part in name.split("+"))
 
     def resolve(self, name: str) -> str:
-        """Find the registered name for a name or label, or for a pattern of these.
+        """Find the registered name for a name or label, or for names and labels joined by ``+``, which denote a hybrid.
 
-        This imports no plugin's package.
+        This method imports no plugin's package.
 
         Raises:
             UsageError: If a name or label matches several mechanisms.
@@ -572,9 +572,9 @@ class Mechanisms(Registry[Mechanism]):
         return found if found in self or "+" not in name else "+".join(map(self.resolve, name.split("+")))
 
     def is_built_in(self, name: str) -> bool:
-        """Tell whether a mechanism, or each mechanism of a pattern, comes with synthbench.
+        """Tell whether a mechanism, or every mechanism of a hybrid, is part of synthbench.
 
-        This imports no plugin's package.
+        This method imports no plugin's package.
         """
         return all(super(Mechanisms, self).is_built_in(part) for part in name.split("+"))
 
@@ -583,12 +583,12 @@ MECHANISMS = Mechanisms("mechanism", room="synthbench.mechanisms")
 
 
 def options_of(name: str, listed: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Select the options of one mechanism or of a hybrid (a pattern of mechanisms, called parts).
+    """Select the options of one mechanism, or of a hybrid, whose mechanisms are called parts.
 
     In a hybrid, the parts' options are renamed by :func:`part_option`.
 
     Args:
-        name: Name of a mechanism, or a pattern such as ``gla+softmax``.
+        name: Name of a mechanism, or of a hybrid such as ``gla+softmax``.
         listed: Options of several mechanisms, as a benchmark suite lists them; the mechanisms' names are the keys.
     """
     if "+" not in name:
@@ -599,10 +599,10 @@ def options_of(name: str, listed: Mapping[str, Mapping[str, Any]]) -> dict[str, 
 
 
 def condition_options(unit: type[Mechanism], condition: str) -> dict[str, Value]:
-    """Return the options to which a condition gives other values than the mechanism's defaults.
+    """Return the options, with their values, that a condition sets to values other than the mechanism's defaults.
 
-    A condition is a variant of all mechanisms. In the condition ``stock``, layers are as their authors build them. In
-    the condition ``bare``, they are reduced to their recurrences or attention scores.
+    A condition says which variant of every mechanism is used. In the condition ``stock``, each layer is as its authors
+    build it. In the condition ``bare``, each layer is reduced to its recurrence or attention scores.
 
     Args:
         unit: Class of the mechanism.
@@ -615,12 +615,12 @@ def condition_options(unit: type[Mechanism], condition: str) -> dict[str, Value]
 
 
 def mean_state(states: Sequence[int]) -> int:
-    """Return the mean of the layers' state sizes (numbers that a layer keeps for the next token), rounded up."""
+    """Return the mean of the layers' state sizes (numbers that a layer stores for the next token), rounded up."""
     return -(-sum(states) // len(states))
 
 
 def part_option(part: str, option: str) -> str:
-    """Return the name of a part's option in a hybrid, such as ``slay_R`` for the option ``R`` of ``slay``."""
+    """Return the name of a part's option in a hybrid, such as ``slay_R`` for the option ``R`` of the part ``slay``."""
     return f"{part.replace('-', '_').replace('.', '_').replace('/', '_')}_{option}"
 
 
@@ -646,9 +646,9 @@ def mechanism(
     family: str | None = None,
     source: str | None = None,
 ) -> Any:
-    """Register a class as a mechanism, and return it: a subclass of :class:`Mechanism`, or any causal ``nn.Module``.
+    """Register a class, a :class:`Mechanism` or any other causal ``nn.Module``, as a mechanism, and return the class.
 
-    A ``Mechanism`` becomes a dataclass, whose fields made by :func:`synthbench.options.option` are its
+    A subclass of ``Mechanism`` becomes a dataclass. Its fields made by :func:`synthbench.options.option` are its
     hyper-parameters. Any other module must map [batch, length, width] to the same shape; docs/plugins.md lists the
     arguments that its constructor can receive::
 
@@ -657,13 +657,13 @@ def mechanism(
 
     Args:
         unit: The class to register; if None, a decorator is returned.
-        name: Registered name; if None, the class's ``name``. A plain module whose class has none gets its class name in
+        name: Registered name; if None, the class's ``name``. A plain module without ``name`` gets its class name in
             snake case.
-        label: Name in tables; if None, the class's ``label``. A plain module whose class has none gets its class name.
-        family: Group of related mechanisms; if None, the class's ``family`` or, for a plain module whose class has
-            none, ``other``.
-        source: Key of the paper in :mod:`synthbench.sources`; if None, the class's ``source`` or, for a plain module
-            whose class has none, ``unpublished``.
+        label: Name in tables; if None, the class's ``label``. A plain module without ``label`` gets its class name.
+        family: Group of related mechanisms; if None, the class's ``family``. A plain module without ``family`` gets
+            ``other``.
+        source: Key of the paper in :mod:`synthbench.sources`; if None, the class's ``source``. A plain module without
+            ``source`` gets ``unpublished``.
 
     Raises:
         UsageError: If ``unit`` is not a subclass of ``nn.Module``, the name is malformed or taken, or a plain module's
@@ -692,7 +692,7 @@ def mechanism_made_of(module: type[nn.Module], facts: dict[str, str], origin: st
 
     Args:
         module: Class of the module.
-        facts: Class variables such as ``name`` that replace those declared by the module.
+        facts: Values of class variables such as ``name``, which replace the values that the module declares.
         origin: Name of the Python module to record as the place of definition.
     """
     taken = {*dir(ModuleMechanism), *_module.FACTS, *vars(nn.Module()), *ModuleMechanism.__annotations__, "module"}

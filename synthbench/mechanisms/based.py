@@ -17,11 +17,12 @@ from synthbench.options import option
 
 @mechanism
 class Based(FeatureAttention):
-    r"""Linear attention with the kernel :math:`1 + z + z^2 / 2` of :math:`z = q \cdot k / \sqrt{d}`, and local softmax.
+    r"""Linear attention with the kernel :math:`1 + z + z^2 / 2` of :math:`z = q \cdot k / \sqrt{d}`, and local softmax
+    attention.
 
-    The kernel is the exponential of z to second order. The features of a query or key x are
-    :math:`[1, x d^{-1/4}, vec(x x^\top) / \sqrt{2 d}]`. The kernel is never below 1/2, so the denominator, its sum over
-    the keys, grows with the length.
+    The kernel is the exponential of z to second order. The features of a query or key x are :math:`[1, x d^{-1/4},
+    vec(x x^\top) / \sqrt{2 d}]`. The kernel is never below 1/2, so the denominator (the sum of the kernel over the
+    keys) grows with the length.
 
     In the stock layer, as its authors build it, the first half of the heads have this kernel. The second half use
     softmax of z over the last ``window`` tokens, and a position encoding rotates only these heads. Before all heads, a
@@ -99,7 +100,7 @@ class Based(FeatureAttention):
         return torch.cat([first, last], dim=-3)
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers that the heads with the Taylor kernel, the heads with a window and the convolution keep."""
+        """Count the numbers stored by the heads with the Taylor kernel, the heads with a window, and the convolution."""
         linear = super().state_elements(length) // self.num_heads * self.num_linear
         local = 2 * min(length, max(self.window - 1, 0)) * self.head_dim * (self.num_heads - self.num_linear)
         return linear + local + kept_by_convolution(self.conv, self.model_dim, length)

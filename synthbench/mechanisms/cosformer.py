@@ -18,8 +18,8 @@ class Cosformer(FeatureAttention):
     r"""Linear attention with the kernel :math:`relu(q_i) \cdot relu(k_j) \cos(\pi (i - j) / 2T)` for positions i and j.
 
     Here, T is ``max_length``, the largest length of a sequence. The cosine is the inner product of two vectors (cos,
-    sin), one computed from position i, the other from j. So each feature is multiplied by a factor that depends on the
-    token's position only.
+    sin), the first computed from position i and the second from position j. So each feature is multiplied by a factor
+    that depends on the token's position only.
 
     State: ``2 * key_dim * (value_dim + 1)`` numbers per head.
 

@@ -42,7 +42,8 @@ class Deltanet(SiluAttention):
     the delta rule, for the algorithm and the scaling of q and k. The parts around the recurrence follow
     flash-linear-attention, ``layers/delta_net.py``; signed eigenvalues follow Grazzi et al. (2025).
     Flash-linear-attention divides q by the square root of its width. The stock layer multiplies the norm's epsilon by
-    this width instead, to the same effect. The bare layer does neither, so its epsilon is relatively smaller.
+    this width instead, to the same effect. The bare layer neither divides q nor multiplies epsilon, so epsilon is
+    smaller there relative to the mean square of the output.
     """
 
     name: ClassVar = "deltanet"
@@ -63,7 +64,7 @@ class Deltanet(SiluAttention):
     )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projection to beta, the rate of replacement, then the convolution, the norm and the output gate."""
+        """Create the projection to beta (the rate of replacement), then the convolution, the norm and the output gate."""
         self.rate = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
         super().initialise(generator)
 
@@ -90,7 +91,7 @@ class Deltanet(SiluAttention):
         *,
         state: State | None = None,
     ) -> ValueHeads:
-        """Attend with the rates ``beta``; if None, they are 1, so every token replaces the value stored for its key."""
+        """Attend with the rates ``beta``; if ``beta`` is None, every token fully replaces the value stored for its key."""
         if beta is None:
             beta = torch.ones_like(k[..., :1])
         out = delta(unit_vectors(q), unit_vectors(k), v, beta, state=state)

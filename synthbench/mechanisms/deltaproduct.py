@@ -23,9 +23,9 @@ class Deltaproduct(SiluAttention):
     r"""The delta rule applied ``steps`` times per token, each time with another key, value and rate.
 
     The delta rule replaces the value stored for a key. First, the query q and the keys k and values v of all steps pass
-    through a causal convolution of ``conv`` taps per channel and SiLU. Then q and all k are scaled to length 1. In each
-    head, with n = ``steps``, :math:`\beta_{t,j} = 2 \sigma(x_t W_{\beta,j})` and
-    :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`,
+    through a causal convolution of ``conv`` taps per channel and SiLU. Then q and all k are scaled to length 1. With n
+    = ``steps`` and, for each head, :math:`\beta_{t,j} = 2 \sigma(x_t W_{\beta,j})` and :math:`\alpha_t =
+    \exp(-A\,softplus(x_t W_\alpha + b))`,
 
     .. math::
         S_{t,0} = \alpha_t S_{t-1}, \qquad
@@ -35,7 +35,7 @@ class Deltaproduct(SiluAttention):
     The norm divides a head's output by its root mean square and has a gain. Weight decay does not apply to A and b.
     This is the stock layer, as in the code cited below. The bare layer has no convolution, no gain and no output gate,
     and weight decay applies to A and b. Each token multiplies the state by a product of n generalised Householder
-    matrices; such a product can be a rotation. With ``gate=none``, alpha is 1.
+    matrices; this product can be a rotation. With ``gate=none``, alpha is 1.
 
     State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs (q, and the k and v of all steps) at
     the last ``conv - 1`` tokens.
@@ -58,9 +58,9 @@ class Deltaproduct(SiluAttention):
     undecayed: bool = stock_part("whether weight decay leaves the gate's rate A and bias alone")
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projections to the rates, and to the keys and values of all steps after the first; then other parts.
+        """Create the projections to the rates, and to the keys and values of all steps after the first.
 
-        The other parts are the decay gate, the convolutions, the norm and the output gate.
+        The decay gate, the convolutions, the norm and the output gate are created after these projections.
         """
         self.rate = Linear(self.model_dim, self.num_heads * self.steps, bias=False, generator=generator)
         self.others = (
@@ -83,7 +83,7 @@ class Deltaproduct(SiluAttention):
         return self.merge_heads(self.attend(*self.heads(x, state), *self.controls(x, state), state=state))
 
     def controls(self, x: Tokens, state: State | None = None) -> tuple[Tensor | None, ...]:
-        """Compute rates, logarithms of the decay gates, output gates, and keys and values of all steps after the first.
+        """Compute the rates, log decay gates and output gates, and the keys and values of all steps after the first.
 
         The rates are [..., heads, length, steps]. If a state is given, ``x`` holds only the next token.
         """
@@ -112,7 +112,7 @@ class Deltaproduct(SiluAttention):
         *,
         state: State | None = None,
     ) -> ValueHeads:
-        """Attend with the given rates, gates and further steps.
+        """Attend with the given rates, gates, and keys and values of further steps.
 
         By default, each token takes one step of rate 1, and the state does not decay.
         """
@@ -130,6 +130,6 @@ class Deltaproduct(SiluAttention):
         return self.normed(out, output_gates)
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers in every head's state matrix and in the past inputs that the convolutions keep."""
+        """Count the numbers in the state matrices of all heads and in the past inputs that the convolutions store."""
         others = kept_by_convolution(self.conv, 2 * (self.steps - 1) * self.model_dim, length)
         return super().state_elements(length) + others

@@ -20,7 +20,7 @@ from synthbench.options import option
 
 @mechanism
 class Forgetting(RecurrentAttention):
-    r"""Softmax attention in which the forget gate of every later token lowers a key's score.
+    r"""Softmax attention in which every token after a key, up to the query, lowers the key's score by a forget gate.
 
     With :math:`f_t = \sigma(x_t w + b)`, one per head,
 
@@ -65,9 +65,9 @@ class Forgetting(RecurrentAttention):
     def prepared(
         self, q: KeyHeads, k: KeyHeads, v: ValueHeads, x: Tokens, state: State | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Mix keys and values with those of the previous token, then normalise queries and keys.
+        """Mix each key and value with the key and value of the previous token, then normalise queries and keys.
 
-        Without the option ``pro``, all stay unchanged.
+        Without the option ``pro``, return q, k and v unchanged.
         """
         if not self.pro:
             return q, k, v
@@ -109,9 +109,9 @@ class Forgetting(RecurrentAttention):
         return rms_norm(out, out.shape[-1:], eps=1e-6) * self.out_gain * output_gates
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers in all keys and values, a sum of log gates per token and head, and what ``pro`` adds.
+        """Count the numbers in all keys and values, and one sum of log gates per token and head.
 
-        With ``pro``, the latest key and value before the mixing are kept, too.
+        With ``pro``, the latest key and value before the mixing count too.
         """
         kept = kept_by_convolution(2, 2 * self.model_dim, length) if self.pro else 0
         return length * (2 * self.model_dim + self.num_heads) + kept

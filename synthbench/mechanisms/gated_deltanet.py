@@ -19,7 +19,7 @@ from synthbench.options import option
 
 @mechanism
 class GatedDeltanet(SiluAttention):
-    r"""DeltaNet with a memory that also decays as a whole, by a forget gate computed from the token.
+    r"""DeltaNet whose memory also decays: each token multiplies the whole memory by a forget gate.
 
     First, q, k and v pass through a causal convolution of ``conv`` taps per channel and SiLU; q and k are then scaled
     to length 1. With :math:`\beta_t = \sigma(x_t W_\beta)` and :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`,

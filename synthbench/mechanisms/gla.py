@@ -77,7 +77,7 @@ class Gla(RecurrentAttention):
         *,
         state: State | None = None,
     ) -> AnswerHeads:
-        """Attend with the given forget gates, one per channel or one for all channels; if None, nothing is forgotten.
+        """Attend with the given forget gates, one per channel or one for all channels; None means no forgetting.
 
         The norm of the outputs has a gain only if ``out_gate`` is given.
         """

@@ -39,8 +39,8 @@ class Hyena(Mechanism):
     learned frequencies begin at 1; omega is 1e-4 times 2 pi / L. Each channel has its own filter h, fixed decay rate
     delta and learned weight D; ``num_heads`` is ignored.
 
-    The stock layer, as in the authors' code (safari, models/sequence/hyena.py), has the short convolution with a bias,
-    biases in the projections, and FFN is exempt from weight decay. The bare layer has no short convolution. The
+    The stock layer, as in the authors' code (safari, models/sequence/hyena.py), has a short convolution with a bias,
+    and projections with biases. Weight decay does not apply to FFN. The bare layer has no short convolution. The
     benchmark suite decides whether the projections of the bare layer have biases. Weight decay applies to all
     parameters of the bare layer.
 
@@ -49,10 +49,10 @@ class Hyena(Mechanism):
 
     Source: Poli et al. (2023), definition 3.1 with N = 2 and section 3.3. FFN, its inputs, delta and the normal initial
     values of D are as in the authors' code. In the first channel, the decay reaches 0.01 after 1.5 times
-    ``max_length``; in the last channel, after 0.3 times. As in their code, filters have the length ``max_length``, and
-    a shorter sequence uses their beginning. For recall tasks, the authors give FFN 5 inputs and initial frequencies of
-    10. Here, FFN has 3 inputs and initial frequencies of 1, the defaults of their code. The authors also train FFN's
-    inputs, at a learning rate of 1e-5; here, the inputs are fixed.
+    ``max_length``; in the last channel, after 0.3 times ``max_length``. As in their code, filters have the length
+    ``max_length``, and a shorter sequence uses their beginning. For recall tasks, the authors give FFN 5 inputs and
+    initial frequencies of 10. Here, FFN has 3 inputs and initial frequencies of 1, the defaults of their code. The
+    authors also train FFN's inputs, at a learning rate of 1e-5; here, the inputs are fixed.
     """
 
     name: ClassVar = "hyena"
@@ -101,7 +101,7 @@ class Hyena(Mechanism):
         return self.forward(x, state)
 
     def forward(self, x: Tokens, state: State | None = None) -> Tokens:
-        """Compute the outputs at all positions or, if a state is given, at the next token, which ``x`` then holds."""
+        """Compute the outputs at all positions of ``x``; if a state is given, ``x`` holds only the next token."""
         fused: Tensor = self.project_in(x)
         if self.own_convolution is not None:
             fused = convolved(self.own_convolution, fused, state)

@@ -43,9 +43,9 @@ class Identity(Mechanism):
         return self.forward(x[..., -1:, :])
 
     def advance(self, x: Token, state: State) -> Token:  # noqa: ARG002
-        """Project the token, and keep nothing in the state."""
+        """Project the token, and leave the state empty."""
         return self.forward(x)
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
-        """Return 0, since nothing is kept."""
+        """Return 0, since the state is empty."""
         return 0

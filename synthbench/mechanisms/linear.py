@@ -14,8 +14,8 @@ class Linear(FeatureAttention):
 
     State: ``key_dim * (value_dim + 1)`` numbers per head, whatever the length.
 
-    Source: Katharopoulos et al. (2020), eq. 9. Unlike in the paper, the denominator is kept from 0: see the options
-    ``guard`` and ``delta``.
+    Source: Katharopoulos et al. (2020), eq. 9. Unlike in the paper, the denominator is kept away from 0: see the
+    options ``guard`` and ``delta``.
     """
 
     name: ClassVar = "linear"

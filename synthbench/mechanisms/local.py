@@ -50,9 +50,9 @@ class Local(ScoreAttention):
     window: int = option(16, "tokens that a query sees, its own among them", low=1)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute scaled inner products of queries and keys, or -inf for keys before the window of the query.
+        """Compute scaled inner products of queries and keys; keys before the window of the query get -inf.
 
-        The queries may be those of the last positions only: the last query has the position of the last key.
+        There may be fewer queries than keys; the last query always has the position of the last key.
         """
         return window_scores(q, k, self.window)
 
@@ -61,14 +61,14 @@ class Local(ScoreAttention):
         return attend_to_window(q, k, v, self.window, state)
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers in the keys and values that the next query sees."""
+        """Count the numbers in the past keys and values that the next query sees."""
         return 2 * min(length, self.window - 1) * self.model_dim
 
 
 def window_scores(q: Queries, k: Keys, window: int) -> PairScores:
-    """Compute scaled inner products of queries and keys, or -inf for keys before the window of the query.
+    """Compute scaled inner products of queries and keys; keys before the window of the query get -inf.
 
-    The queries may be those of the last positions only: the last query has the position of the last key.
+    There may be fewer queries than keys; the last query always has the position of the last key.
     """
     queries, keys = q.shape[-2], k.shape[-2]
     too_old = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries - window)
@@ -88,7 +88,10 @@ def attend_to_window(q: QueryHeads, k: KeyHeads, v: ValueHeads, window: int, sta
 
 
 def banded(q: KeyRows, k: KeyRows, v: ValueRows, window: int) -> ValueRows:
-    """Attend to the window in blocks of queries at least as long as it, in time and memory linear in the length."""
+    """Attend to the window by blocks of queries, in time and memory linear in the length.
+
+    Each block is at least as long as the window.
+    """
     length, size = q.shape[-2], max(window, MIN_BLOCK)
     num_blocks = math.ceil(length / size)
     at_end = num_blocks * size - length

@@ -83,7 +83,7 @@ class Mamba1(Mechanism):
         return self.forward(x, state)
 
     def forward(self, x: Tokens, state: State | None = None) -> Tokens:
-        """Compute the outputs at all positions or, if a state is given, at the next token, which ``x`` then holds."""
+        """Compute the outputs at all positions of ``x``; if a state is given, ``x`` holds only the next token."""
         gate, channels = self.project_in(x).chunk(2, dim=-1)
         if self.own_convolution is not None:
             channels = convolved(self.own_convolution, channels, state)
@@ -95,5 +95,5 @@ class Mamba1(Mechanism):
         return self.out(y * silu(gate))
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers in every channel's states, and in the convolution's past inputs."""
+        """Count the numbers in the states of all channels, and in the convolution's past inputs."""
         return self.inner_dim * self.N + kept_by_convolution(self.conv, self.inner_dim, length)

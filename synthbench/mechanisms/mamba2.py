@@ -135,6 +135,6 @@ class Mamba2(Mechanism):
         return convolved if self.taps_bias is None else convolved + self.taps_bias
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers in every head's state, and in the convolution's past inputs."""
+        """Count the numbers in the states of all heads, and in the convolution's past inputs."""
         kept = kept_by_convolution(self.conv_width, self.inner_dim + 2 * self.N, length)
         return self.inner_dim * self.N + kept

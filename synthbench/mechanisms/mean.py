@@ -47,5 +47,5 @@ class Mean(Mechanism):
         return self.out(state.add("sum", self.value(x)) / (state.position + 1))
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
-        """Return the number of channels, since one sum per channel is kept, whatever the length."""
+        """Return the number of channels, since the state has one sum per channel, whatever the length."""
         return self.model_dim

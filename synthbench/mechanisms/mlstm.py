@@ -23,9 +23,9 @@ class Mlstm(RecurrentAttention):
     r"""Linear attention with a forget gate, an exponential input gate and a normaliser.
 
     Let :math:`u_t` be the token :math:`x_t` after a causal convolution of ``conv`` taps per channel and SiLU. Then q
-    and k are projections of :math:`u_t`, and v is a projection of :math:`x_t`. Let :math:`y_t = [q_t, k_t, v_t]` be
-    those of all heads. With the gates :math:`i_t = \exp(y_t w_i + b_i)` and :math:`f_t = \sigma(y_t w_f + b_f)`, one
-    per head,
+    and k are projections of :math:`u_t`, and v is a projection of :math:`x_t`. Let :math:`y_t = [q_t, k_t, v_t]` be the
+    concatenated queries, keys and values of all heads. With the gates :math:`i_t = \exp(y_t w_i + b_i)` and :math:`f_t
+    = \sigma(y_t w_f + b_f)`, one per head,
 
     .. math::
         C_t = f_t C_{t-1} + i_t \frac{k_t}{\sqrt d} v_t^T, \qquad n_t = f_t n_{t-1} + i_t \frac{k_t}{\sqrt d}, \qquad
@@ -47,7 +47,7 @@ class Mlstm(RecurrentAttention):
     code, the maximum for m omits 0, and exp(-m) replaces the 1 in the denominator. This is the same function, except
     that their code adds 1e-6 to the denominator. Their code first projects the layer's input to twice the width, and
     takes one half as x; here, x is the layer's input. Their projections to q, k and v are block-diagonal with 4
-    channels per block; here, these are full matrices.
+    channels per block; here, the matrices are full.
     """
 
     name: ClassVar = "mlstm"
@@ -153,7 +153,7 @@ class Mlstm(RecurrentAttention):
         return layer_norm(mixed, mixed.shape[-1:], eps=1e-5)
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers in every head's matrix C, normaliser n and maximum m, and the convolution's past inputs."""
+        """Count the numbers in C, n and m of all heads, and in the past inputs of the convolution."""
         cell = self.model_dim * (self.head_dim + 1) + self.num_heads
         return cell + kept_by_convolution(self.conv, self.model_dim, length)
 

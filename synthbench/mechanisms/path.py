@@ -96,7 +96,7 @@ class Path(RecurrentAttention):
         return turned_attention(q / math.sqrt(q.shape[-1]), k, v, w, rate).to(dtype)
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers in all keys and values, and in the past inputs that the convolution keeps."""
+        """Count the numbers in all keys and values, and in the past inputs that the convolution stores."""
         return 2 * length * self.model_dim + kept_by_convolution(self.conv, self.model_dim, length)
 
 
@@ -112,8 +112,8 @@ def turned_attention(
 
     The scores between chunks are inner products of transformed queries and keys. Queries are multiplied by the matrices
     back to the start of their chunk, which gives :math:`Q - tril(Q W^T) Y`. Keys are multiplied by the matrices up to
-    the end of their chunk, which gives :math:`K - X^T W`. A loop over chunks keeps all earlier keys and multiplies them
-    by :math:`I - Y^T W` of each chunk.
+    the end of their chunk, which gives :math:`K - X^T W`. A loop over chunks stores all earlier keys, and multiplies
+    them by the matrix :math:`I - Y^T W` of each chunk.
 
     Source: Yang et al. (2025), PaTH attention, section 3.2 (the UT transform of a chunk's product). Unlike in the
     paper, the loop computes all scores of a chunk's queries at once, so that no softmax is combined from partial

@@ -15,7 +15,7 @@ from synthbench.options import option
 
 @mechanism
 class Performer(FeatureAttention):
-    r"""Linear attention with features :math:`\phi(x) = relu(x W)`, for a random, frozen W per head.
+    r"""Linear attention with features :math:`\phi(x) = relu(x W)`, with a random, frozen matrix W for each head.
 
     The entries of W are drawn from N(0, 1/d). The expected kernel is the arc-cosine kernel of order 1;
     ``performer-exp`` estimates the softmax kernel instead.

@@ -16,20 +16,20 @@ from synthbench.options import option
 
 @mechanism
 class PerformerExp(FeatureAttention):
-    r"""Linear attention by an unbiased estimate of the softmax kernel from positive random features (FAVOR+).
+    r"""Linear attention with an unbiased estimate of the softmax kernel by positive random features (FAVOR+).
 
     Each head has M frozen directions :math:`\omega`. Their features are :math:`\phi(x) = M^{-1/2} \exp(\omega^T y -
     \|y\|^2 / 2)` with :math:`y = x / d^{1/4}`, so that :math:`E\,\phi(q)\cdot\phi(k) = \exp(q \cdot k / \sqrt{d})`.
 
     State: ``M * (value_dim + 1)`` numbers per head.
 
-    Source: Choromanski et al. (2021), lemma 1 and the orthogonal features that follow it. Directions are not redrawn. A
-    query's features are divided by the largest of them. This factor cancels between numerator and denominator, except
-    in ``delta``, a small guard of the denominator, which is not divided. The features of keys are not divided by their
-    maximum, since a maximum over all keys would leak later keys to earlier outputs. The exponents of keys are at most
-    :math:`\|\omega\|^2 / 2`, so that float32 can represent the features for heads of up to 64 channels. Wider heads,
-    and float16, are computed in log space. The features of a key much longer than :math:`\omega` underflow to 0, and
-    the key gets no weight.
+    Source: Choromanski et al. (2021), lemma 1 and the orthogonal features that follow it. Directions are not redrawn.
+    The features of a query are divided by their maximum. This factor cancels between numerator and denominator, except
+    for ``delta``, a small constant that guards the denominator and is not divided. The features of keys are not divided
+    by their maximum, since a maximum over all keys would leak later keys to earlier outputs. The exponents of keys are
+    at most :math:`\|\omega\|^2 / 2`, so that float32 can represent the features for heads of up to 64 channels. Wider
+    heads, and float16, are computed in log space. The features of a key much longer than :math:`\omega` underflow to 0,
+    and the key gets no weight.
     """
 
     name: ClassVar = "performer-exp"

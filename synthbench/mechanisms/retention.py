@@ -60,7 +60,7 @@ class Retention(RecurrentAttention):
                     layer.weight.mul_(share * math.sqrt(3))
 
     def controls(self, x: Tokens) -> tuple[Tensor | None]:
-        """Compute the output gates; return None for them if the layer has none."""
+        """Compute the output gates; the result is ``(None,)`` if the layer has no output gate."""
         return (self.by_head(silu(self.gate(x))) if self.output_gate else None,)
 
     def attend(
@@ -72,7 +72,7 @@ class Retention(RecurrentAttention):
         *,
         state: State | None = None,
     ) -> AnswerHeads:
-        """Attend with the matrix of all pairs, or chunk by chunk if that is faster."""
+        """Attend with one matrix of scores for all pairs of tokens, or chunk by chunk if that is faster."""
         queries, length = q.shape[-2], k.shape[-2]
         rate = self.rate(q)
         before = 0 if state is None else state.position
@@ -100,7 +100,7 @@ class Retention(RecurrentAttention):
     def decays(
         self, rate: Float[Tensor, "heads 1 1"], queries: int, positions: Float[Tensor, "length 1"]
     ) -> Float[Tensor, "heads queries length"]:
-        """Compute the last ``queries`` rows of the matrix D of decays from key to query, which is 0 for later keys."""
+        """Compute the last ``queries`` rows of the decay matrix D, whose entries are 0 for keys after the query."""
         distance = positions[len(positions) - queries :] - positions.mT
         return (rate * distance).exp().tril(len(positions) - queries)
 

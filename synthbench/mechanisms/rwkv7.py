@@ -28,12 +28,11 @@ MIX_POWERS = torch.tensor([[0.2], [0.9], [0.7], [0.7], [0.9], [0.2]])
 class Rwkv7(RecurrentAttention):
     r"""A memory with a decay per channel; each token removes the value at one key and adds a value at another key.
 
-    Each :math:`x_t` below stands for a learned mix of a token with the previous token, with another mix for each of r,
-    w, k, v, a and g. The vectors r, k and v are projections of :math:`x_t`, and
-    :math:`w_t = \exp(-e^{-1/2} \sigma(b_w + \tanh(x_t W_1) W_2))`, :math:`a_t = \sigma(b_a + x_t A_1 A_2)` and
-    :math:`g_t = \sigma(x_t G_1) G_2`. Let :math:`\kappa_t` be :math:`\xi \odot k_t` scaled to length 1 in each head,
-    and :math:`\tilde k_t = k_t \odot (1 + (a_t - 1) \odot \alpha)`. Vectors :math:`\xi`, :math:`\alpha` and
-    :math:`\rho` are learned. Then
+    Each :math:`x_t` below stands for a learned mix of a token with the previous token; r, w, k, v, a and g each have
+    their own mix. The vectors r, k and v are projections of :math:`x_t`, and :math:`w_t = \exp(-e^{-1/2} \sigma(b_w +
+    \tanh(x_t W_1) W_2))`, :math:`a_t = \sigma(b_a + x_t A_1 A_2)` and :math:`g_t = \sigma(x_t G_1) G_2`. Let
+    :math:`\kappa_t` be :math:`\xi \odot k_t` scaled to length 1 in each head, and :math:`\tilde k_t = k_t \odot (1 +
+    (a_t - 1) \odot \alpha)`. Vectors :math:`\xi`, :math:`\alpha` and :math:`\rho` are learned. Then
 
     .. math::
         S_t = (diag(w_t) - (a_t \odot \kappa_t) \kappa_t^T) S_{t-1} + \tilde k_t v_t^T, \qquad
@@ -119,10 +118,10 @@ class Rwkv7(RecurrentAttention):
         return nn.Parameter(values.view(self.num_heads, 1, self.head_dim).clone())
 
     def attended(self, x: Tokens, state: State | None = None) -> ValueHeads:
-        """Mix each token with the previous token, compute q, k, v, decays and rates, attend, and gate.
+        """Mix each token with the previous token; compute q, k, v, decays and rates; attend; apply the output gate.
 
-        If a state is given, ``x`` holds only the next token. The state keeps a matrix per head and the previous token's
-        vector.
+        If a state is given, ``x`` holds only the next token. The state stores a matrix per head and the previous
+        token's vector.
         """
         for_decay = for_rate = for_gate = x
         fused = None
@@ -154,7 +153,7 @@ class Rwkv7(RecurrentAttention):
         *,
         state: State | None = None,
     ) -> ValueHeads:
-        """Attend with the given decays and rates of removal; without them, nothing decays and the rate is 1."""
+        """Attend with the given decays and rates of removal; by default, nothing decays and the rate is 1."""
         log_decay = torch.zeros_like(k) if log_decay is None else log_decay
         rate = torch.ones_like(k) if rate is None else rate
         removed = unit_vectors(k * self.removal)
@@ -167,5 +166,5 @@ class Rwkv7(RecurrentAttention):
         return normal + (q * k * self.bonus).sum(-1, keepdim=True) * v
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers in every head's matrix and in the previous token's vector."""
+        """Count the numbers in the matrices of all heads and in the previous token's vector."""
         return super().state_elements(length) + kept_by_convolution(2 * self.token_shift, self.model_dim, length)

@@ -89,7 +89,7 @@ class Slstm(Mechanism):
             exempt_from_decay(self, "recurrent", "gates_bias", "gain", "own_convolution.bias", "out.bias")
 
     def forward(self, x: Tokens) -> Tokens:
-        """Compute the outputs at all positions: convolve, run the recurrence, normalise, project if so chosen."""
+        """Compute the outputs at all positions: convolve, run the recurrence, normalise, and optionally project."""
         return self._normed(self.hidden(x))
 
     def advance(self, x: Token, state: State) -> Token:
@@ -138,10 +138,10 @@ class Slstm(Mechanism):
 
 
 class HeadwiseLinear(RunLayer):
-    """A linear layer with one matrix per head, from the head's input channels to its output columns.
+    """A linear layer with one matrix per head, from the input channels of the head to its output columns.
 
-    ``weight`` is [heads, size, columns], initially normal with variance 2/5 divided by the width of all heads together.
-    If several runs train together, ``weight`` and ``x`` have a leading run axis.
+    ``weight`` is [heads, size, columns], drawn from a normal distribution with variance 2/5 divided by the total width
+    of all heads. If several runs train together, ``weight`` and ``x`` have a leading run axis.
     """
 
     def __init__(self, heads: int, size: int, columns: int, generator: torch.Generator | None) -> None:

@@ -16,7 +16,7 @@ class Yat(YatAttention):
     ``normaliser=sum`` divides the kernel's values by their sum instead, as in ``yat-sum``. ``normaliser=softermax``
     first raises the values to the power n = ``power``: :math:`s_i^n / (\delta + \sum_j s_j^n)` with :math:`\delta` =
     1e-6. The option ``scale`` multiplies the argument of the softmax. With the two other normalisers, ``scale`` must be
-    1, since a factor of all values would cancel.
+    1, since a common factor of all values would cancel.
 
     State: every key and value so far.
 

@@ -17,11 +17,12 @@ from synthbench.options import option
 
 @mechanism
 class YatSpherical(YatAttention):
-    r"""The Yat kernel of unit vectors, :math:`x^2 / (2 + \epsilon - 2x)` for x = cos(q, k), over its sum for all keys.
+    r"""Attention weights from the Yat kernel of unit vectors, :math:`x^2 / (2 + \epsilon - 2x)`, divided by its sum.
 
-    With ``normaliser=softmax``, the weights are the softmax of ``scale`` times the kernel. With
-    ``normaliser=softermax``, they are powers of the kernel divided by their sum, as in ``yat``. The default, ``sum``,
-    needs no scale, since a common factor of all values cancels.
+    Here, x is the cosine of a query and a key, and the sum is over the keys. With ``normaliser=softmax``, the weights
+    are the softmax of ``scale`` times the kernel. With ``normaliser=softermax``, the weights are powers of the kernel
+    divided by their sum, as in ``yat``. The default, ``sum``, needs no scale, since a common factor of all values
+    cancels.
 
     State: every key and value so far.
 

@@ -11,7 +11,7 @@ from synthbench.options import option
 
 @mechanism
 class YatSum(ScoreAttention):
-    r"""The Yat kernel :math:`(q \cdot k)^2 / (\|q - k\|^2 + \epsilon)` divided by its sum over the keys.
+    r"""Attention weights from the Yat kernel :math:`(q \cdot k)^2 / (\|q - k\|^2 + \epsilon)`, divided by its sum.
 
     State: every key and value so far.
 

@@ -39,7 +39,7 @@ class LearnedRotation(Rotation):
     def unmixed(self) -> "LearnedRotation":
         """Copy the rotation without P, the learned matrix that mixes channels.
 
-        By default, a rotation has no such matrix, and the copy is equal to it.
+        A rotation without such a matrix returns an equal copy of itself.
         """
         return deepcopy(self)
 
@@ -66,7 +66,7 @@ class LearnedRotation(Rotation):
         return torch.stack(distances).mean(0)
 
     def matrices_at(self, coordinates: Float[Tensor, "*run length axes"]) -> Tensor:
-        """Store the given coordinates, and return the rotation's matrices at them, [*run, heads, length, dim, dim]."""
+        """Store the given coordinates, and return the rotation's matrices there, [*run, heads, length, dim, dim]."""
         self.coordinates = coordinates
         *run, length, _ = coordinates.shape
         basis = torch.eye(self.dim, dtype=coordinates.dtype, device=coordinates.device).view(self.dim, 1, 1, self.dim)
@@ -80,11 +80,11 @@ def coordinates_of(encoding: PositionEncoding) -> Float[Tensor, "length axes"]:
 
 
 def axial_frequencies(encoding: PositionEncoding, num_planes: int, base: float) -> Float[Tensor, "num_planes num_axes"]:
-    """Compute the frequencies, the angle of each plane (pair of channels) per unit of each coordinate, in float64.
+    """Compute the frequencies (the angle of each plane per unit of each coordinate) in float64.
 
-    The angle of a plane depends on a single axis of the coordinates. The i-th of the n planes of an axis, counted from
-    0, has the frequency base^(-i / n). The first planes belong to the first axis. If the number of planes is not a
-    multiple of the number of axes, the first axes get one plane more than the others.
+    A plane is a pair of channels. The angle of a plane depends on a single axis of the coordinates. The i-th of the n
+    planes of an axis, counted from 0, has the frequency base^(-i / n). The first planes belong to the first axis. If
+    the number of planes is not a multiple of the number of axes, the first axes get one plane more than the others.
 
     Source: Su et al. (2024), section 3.2.2, for one axis: base^(-2i / d) with d = 2n.
 

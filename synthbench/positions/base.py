@@ -80,7 +80,7 @@ class PositionEncoding(FieldModule, RunLayer):
         return None
 
     def rotations(self, widths: Sequence[int], generator: torch.Generator | None) -> list[Rotation]:
-        """Make the rotations of one layer, one for each of ``widths``, the widths of the vectors to rotate.
+        """Make the rotations of one layer, one for each entry of ``widths``, the widths of the vectors to rotate.
 
         The list is empty if this encoding does not rotate.
 
@@ -101,7 +101,7 @@ POSITIONS: Registry[PositionEncoding] = Registry("position encoding", room="synt
 def position(unit: type[T]) -> type[T]:
     """Turn a class into a dataclass, register it as a position encoding, and return it.
 
-    Its fields made by :func:`synthbench.options.option` are its hyper-parameters.
+    Fields made by :func:`synthbench.options.option` become the encoding's hyper-parameters.
     """
     unit = dataclass(eq=False, repr=False, kw_only=True)(unit)
     POSITIONS.register(unit)

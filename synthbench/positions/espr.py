@@ -25,7 +25,10 @@ from synthbench.positions.base import PositionEncoding, position
 
 
 class MixedRotation(LearnedRotation):
-    """A rotation of some channels, called active, by position, and of all channels of a head by a learned matrix P."""
+    """A rotation of some channels by position, and of all channels of a head by a learned matrix P.
+
+    The channels that rotate by position are called active.
+    """
 
     def __init__(self, encoding: "Espr", generator: torch.Generator | None) -> None:
         """Begin with RoPE's frequencies, and draw the entries of the skew-symmetric matrix S, which gives P."""
@@ -108,8 +111,8 @@ class Espr(PositionEncoding):
     With ``commuting=true``, generators are block-diagonal as in T2.5, with a learned frequency :math:`\beta` per plane
     and axis. With ``commuting=false``, each :math:`L_k` is a free skew-symmetric matrix on the active channels,
     initially block-diagonal, and R(r) is a matrix exponential per position and head. With one axis, scores then still
-    depend on offsets only. With several axes, they also depend on absolute positions. In float32, such an R(r) deviates
-    from a rotation by about 2e-3 at position 8000.
+    depend on offsets only. With several axes, they also depend on absolute positions. In float32, this matrix
+    exponential deviates from a rotation by about 2e-3 at position 8000.
 
     Source: the ESPR derivation (a manuscript), its parts ("tiers") 1-4 and T8'.7, in the basis of T8'.7, where U = I
     and P takes the role of U. The derivation specifies neither m nor the initial S. Here, the option ``active`` sets m
@@ -132,7 +135,7 @@ class Espr(PositionEncoding):
     spread: float = option(0.1, "size of S at the start: the standard deviation of its entries times sqrt(d)", low=0)
 
     def rotation(self, generator: torch.Generator | None) -> MixedRotation:
-        """Make the rotation of one layer, with RoPE's frequencies, and a skew-symmetric S drawn from ``generator``.
+        """Make the rotation of one layer, with RoPE's frequencies and a skew-symmetric S drawn from ``generator``.
 
         Raises:
             UsageError: If there are fewer active planes than coordinate axes.

@@ -13,7 +13,8 @@ class Own(PositionEncoding):
     """RoPE for a mechanism whose authors use RoPE, and no positions for other mechanisms.
 
     Stored results name the encoding that the mechanism's authors use, ``rope`` or ``none``, in place of ``own``. The
-    name ``own`` remains only for hybrids, in which layers have different mechanisms, if these use different encodings.
+    name ``own`` is stored only for hybrids (models whose layers have different mechanisms) if these mechanisms use
+    different encodings.
 
     Source: each mechanism's paper; angles as in ``rope`` at its default base.
     """

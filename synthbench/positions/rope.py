@@ -52,8 +52,8 @@ class Rope(PositionEncoding):
 
     Source: Su et al. (2024), eq. 14-16. Positions begin at 0 here and at 1 in the paper, which makes no difference to
     scores. The paper does not treat several axes of coordinates. Here, the pairs of channels are divided among the
-    axes, with the first pairs on the first axis. Then :math:`d` is twice the number of pairs on an axis. Angles are
-    computed in float64.
+    axes, with the first pairs on the first axis. In this case, :math:`d` is twice the number of pairs on an axis.
+    Angles are computed in float64.
     """
 
     name: ClassVar = "rope"

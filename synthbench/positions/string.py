@@ -22,7 +22,7 @@ from synthbench.positions.base import PositionEncoding, position
 
 
 class BasisRotation(LearnedRotation):
-    """A rotation of the planes of a basis by angles linear in the coordinates; each head has its own basis."""
+    """A rotation by angles linear in the coordinates, in the planes of a basis; each head has its own basis."""
 
     def __init__(self, encoding: "String") -> None:
         """Begin with RoPE's frequencies, and in every head with the standard basis."""
@@ -37,7 +37,7 @@ class BasisRotation(LearnedRotation):
             self.skew = nn.Parameter(rates.new_zeros(self.num_heads, num_entries(self.dim)))
 
     def forward(self, x: KeyHeads, first: int = 0) -> KeyHeads:
-        """Rotate row t in the planes of each head's basis by the coordinates of token ``first + t``."""
+        """Rotate row t, in the planes of each head's basis, by angles linear in the coordinates of token ``first + t``."""
         angles = combine(rows_of(self.coordinates, x.shape[-2], first), self.frequencies).unsqueeze(-4)
         cos, sin = angles.cos(), angles.sin()
         if not self.is_basis_learned:
@@ -48,7 +48,7 @@ class BasisRotation(LearnedRotation):
 
 @position
 class String(PositionEncoding):
-    r"""Rotations by learned, commuting generators, so that scores depend on positions only by their difference.
+    r"""Rotations by learned, commuting generators, so that scores depend only on differences between positions.
 
     Row t is rotated by :math:`R(r) = \exp(\sum_k r_k L_k) = U [\oplus_u R_2(\beta_u^T r)] U^T`, where r are the
     coordinates of token t and :math:`L_k` is the generator of axis k. The sum :math:`\oplus_u` is a block-diagonal
