@@ -17,8 +17,7 @@ from synthbench.options import option
 
 @mechanism
 class Based(FeatureAttention):
-    r"""Linear attention with the kernel :math:`1 + z + z^2 / 2` of :math:`z = q \cdot k / \sqrt{d}`, and local softmax
-    attention.
+    r"""Linear attention with the kernel :math:`1 + z + z^2 / 2` of :math:`z = q \cdot k / \sqrt{d}`, and local softmax.
 
     The kernel is the exponential of z to second order. The features of a query or key x are :math:`[1, x d^{-1/4},
     vec(x x^\top) / \sqrt{2 d}]`. The kernel is never below 1/2, so the denominator (the sum of the kernel over the
@@ -100,7 +99,7 @@ class Based(FeatureAttention):
         return torch.cat([first, last], dim=-3)
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers stored by the heads with the Taylor kernel, the heads with a window, and the convolution."""
+        """Count the numbers stored by the heads with the Taylor kernel, the heads with a window and the convolution."""
         linear = super().state_elements(length) // self.num_heads * self.num_linear
         local = 2 * min(length, max(self.window - 1, 0)) * self.head_dim * (self.num_heads - self.num_linear)
         return linear + local + kept_by_convolution(self.conv, self.model_dim, length)

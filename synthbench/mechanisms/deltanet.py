@@ -64,7 +64,7 @@ class Deltanet(SiluAttention):
     )
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Create the projection to beta (the rate of replacement), then the convolution, the norm and the output gate."""
+        """Create the projection to beta (the rate of replacement), then the convolution, norm and output gate."""
         self.rate = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
         super().initialise(generator)
 
@@ -91,7 +91,7 @@ class Deltanet(SiluAttention):
         *,
         state: State | None = None,
     ) -> ValueHeads:
-        """Attend with the rates ``beta``; if ``beta`` is None, every token fully replaces the value stored for its key."""
+        """Attend with the rates ``beta``; by default, beta is 1: every token replaces the value stored for its key."""
         if beta is None:
             beta = torch.ones_like(k[..., :1])
         out = delta(unit_vectors(q), unit_vectors(k), v, beta, state=state)

@@ -11,7 +11,7 @@ from synthbench.options import option
 
 @mechanism
 class YatSum(ScoreAttention):
-    r"""Attention weights from the Yat kernel :math:`(q \cdot k)^2 / (\|q - k\|^2 + \epsilon)`, divided by its sum.
+    r"""Attention weights: the Yat kernel :math:`(q \cdot k)^2 / (\|q - k\|^2 + \epsilon)` divided by its sum over keys.
 
     State: every key and value so far.
 

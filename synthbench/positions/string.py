@@ -37,7 +37,7 @@ class BasisRotation(LearnedRotation):
             self.skew = nn.Parameter(rates.new_zeros(self.num_heads, num_entries(self.dim)))
 
     def forward(self, x: KeyHeads, first: int = 0) -> KeyHeads:
-        """Rotate row t, in the planes of each head's basis, by angles linear in the coordinates of token ``first + t``."""
+        """Rotate row t, in the planes of each head's basis, according to the coordinates of token ``first + t``."""
         angles = combine(rows_of(self.coordinates, x.shape[-2], first), self.frequencies).unsqueeze(-4)
         cos, sin = angles.cos(), angles.sin()
         if not self.is_basis_learned:

@@ -36,7 +36,7 @@ geometries are active."""
 
 
 def to_ball(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-    """Map x to the Poincaré ball by the exponential map at its centre, tanh(‖x‖) x / ‖x‖, cut to norm ``RADIUS``.
+    """Map x to the Poincaré ball by the exponential map at its centre, tanh(‖x‖) x / ‖x‖, with norms up to ``RADIUS``.
 
     The REWA paper (Phadke, 2025) takes tanh of every coordinate instead, which can map to points outside the ball.
     """
@@ -48,7 +48,7 @@ def to_ball(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
 def euclidean_distance(x: Queries, y: Keys) -> PairScores:
     """Compute ‖x - y‖ for every pair of points x and y.
 
-    A distance below its rounding error is replaced by that error, with gradient 0.
+    A distance below the rounding error is replaced by this error, and its gradient is 0.
     """
     return _operators.distances(x @ y.mT, x.square().sum(-1), y.square().sum(-1), power=1)
 
@@ -61,7 +61,7 @@ def spherical_distance(x: Queries, y: Keys) -> PairScores:
 def hyperbolic_distance(x: Queries, y: Keys) -> PairScores:
     """Compute the Poincaré distance arcosh(1 + 2s), s = ‖x - y‖² / ((1 - ‖x‖²)(1 - ‖y‖²)), for every pair.
 
-    It is computed as 2 arsinh √s, which is equal and stays accurate for points close together.
+    The code computes 2 arsinh √s, which is equal and stays accurate for points that are close together.
 
     Source: Phadke (2025), eq. 124. In more than one dimension, eq. 99 and eq. 125 are not this distance.
     """
@@ -100,7 +100,7 @@ class Witnesses(nn.Module):
         self.active = nn.Buffer(torch.ones(len(self.widths)))
 
     def map(self, geometry: str) -> WitnessMap:
-        """Return the linear map to a geometry, whose width must not be 0."""
+        """Return the linear map to the given geometry; the width of this geometry must not be 0."""
         return cast("WitnessMap", self.maps[geometry])
 
     def points(
@@ -131,7 +131,7 @@ class Witnesses(nn.Module):
         return distances if self.power == 1 else distances.square()
 
     def mask(self, geometry: str) -> Tensor:
-        """Return 1 if the geometry is active in this phase of a curriculum, else 0.
+        """Return 1 if the geometry is active in the current phase of a curriculum, else 0.
 
         A curriculum adds geometries in turn. The result broadcasts against scores.
         """
@@ -141,7 +141,7 @@ class Witnesses(nn.Module):
     def starts(self) -> dict[str, float]:
         """Return the initial weights of Phadke (2025), eq. 100 to 102: 1 for the sphere, else 1/√width.
 
-        They bring the distances in different geometries to similar size.
+        These weights bring the distances in different geometries to a similar size.
         """
         return {
             geometry: 1.0 if geometry == "spherical" else 1 / math.sqrt(width)
@@ -151,8 +151,8 @@ class Witnesses(nn.Module):
     def enter_phase(self, phase: int) -> None:
         """Activate the geometries of a phase of a curriculum that adds geometries in turn.
 
-        Phase 1 has the sphere only, phase 2 adds Euclidean space, and later phases have all geometries. If all
-        geometries of the phase have width 0, all others are activated.
+        Phase 1 has the sphere only, phase 2 adds Euclidean space, and later phases have all geometries. A geometry of
+        width 0 is absent. If all geometries of a phase are absent, all other geometries are activated.
         """
         acting = [float(geometry in UNFROZEN.get(phase, WEIGHTS)) for geometry in self.widths]
         self.active.copy_(torch.tensor(acting if any(acting) else [1.0] * len(acting)))
@@ -163,8 +163,8 @@ class WitnessAttention(Attention):
     """Attention by the distances of witnesses: points computed from queries and keys, and rotated by position.
 
     Because of the rotation, distances depend on offsets between positions only. The rotation acts on pairs of channels;
-    if their number is odd, the last channel is not rotated. With ``turns=heads``, queries and keys are rotated instead
-    of witnesses. The method ``initialise`` of a subclass must first call :meth:`draw_witnesses`.
+    if the number of channels is odd, the last channel is not rotated. With ``turns=heads``, queries and keys are
+    rotated instead of witnesses. The method ``initialise`` of a subclass must first call :meth:`draw_witnesses`.
     """
 
     turns: Literal["witnesses", "heads"] = option(
@@ -192,7 +192,7 @@ class WitnessAttention(Attention):
 
     @property
     def turned_widths(self) -> tuple[int, ...]:
-        """Widths that positions rotate: an even width per geometry or, with ``turns=heads``, the head width."""
+        """Widths of the rotated vectors: an even width per geometry or, with ``turns=heads``, the head width."""
         if self.turns == "heads":
             return super().turned_widths
         return tuple(width // 2 * 2 for width in self.witnesses.widths.values())
@@ -218,7 +218,7 @@ def named(weights: dict[str, Float[Tensor, "*batch heads"]]) -> dict[str, Float[
 
 
 class Perceptron(nn.Module):
-    """One network per head, with a hidden tanh layer, so that outputs are bounded for all inputs."""
+    """One network per head, whose hidden tanh layer keeps the outputs bounded for all inputs."""
 
     def __init__(self, num_heads: int, dim: int, hidden: int, width: int, *, generator: torch.Generator | None) -> None:
         """Draw weights and biases as PyTorch's linear layers do."""
@@ -253,12 +253,12 @@ class Gate(nn.Module):
     def forward(self, q: Queries, witnesses: Witnesses) -> dict[str, Float[Tensor, "*batch queries 1"]]:
         """Compute, for every query, weights of the geometries that sum to 1.
 
-        A curriculum adds geometries in turn; before its phase, a geometry has the weight 0.
+        If a curriculum adds geometries in turn, a geometry has the weight 0 before its phase.
         """
         shares = (self.network(q) + witnesses.active.log()).softmax(-1)
         return dict(zip(witnesses.widths, shares.split(1, -1), strict=True))
 
     def means(self, q: Queries, witnesses: Witnesses) -> dict[str, Float[Tensor, "*batch heads"]]:
-        """Average the weights over queries and sequences, per head; return them, and kappa of these means."""
+        """Return, per head, the mean weights over queries and sequences, and kappa (curvature) of these means."""
         shares = self(q, witnesses)
         return named({geometry: share[..., 0].mean(-1).mean(-2) for geometry, share in shares.items()})

@@ -18,7 +18,7 @@ Factors = tuple[Tensor, Tensor]
 
 
 class WitnessMap(nn.Module):
-    """Learned linear maps from queries and keys to their witnesses (vectors that represent them), one per head.
+    """Learned linear maps from queries and keys to their witnesses (vectors that represent them), one map per head.
 
     Queries and keys may share the maps.
     """
@@ -94,7 +94,7 @@ def operators(pair: Factors) -> Float[Tensor, "*batch length m m"]:
 def grams(
     left: Float[Tensor, "*batch queries r m"], right: Float[Tensor, "*batch keys r m"]
 ) -> Float[Tensor, "*batch queries r keys r"]:
-    """Compute the r x r inner products of the rows of a query's and a key's factor, for every pair of tokens."""
+    """Compute, for every query and key, the r x r inner products between the rows of their factors."""
     r = left.shape[-2]
     products: Tensor = left.flatten(-3, -2) @ right.flatten(-3, -2).mT
     by_pair: Tensor = products.unflatten(-1, (-1, r)).unflatten(-3, (-1, r))
@@ -102,10 +102,10 @@ def grams(
 
 
 def hilbert_schmidt_product(left: Factors, right: Factors) -> PairScores:
-    """Compute tr(Aᵀ B) for every pair of operators A and B, in the one of two ways that takes fewer operations.
+    """Compute tr(Aᵀ B) for every pair of operators A and B, by the cheaper of two methods.
 
-    The product of the flattened m x m operators takes m² operations per pair. The product of their factors of rank r
-    takes 2 r² m operations. No tensor of queries x keys x m² is formed.
+    The first method multiplies the flattened m x m operators, which takes m² operations per pair. The second method
+    multiplies their factors of rank r, which takes 2 r² m operations. Neither forms a tensor of queries x keys x m².
     """
     r, m = left[0].shape[-2:]
     if m <= 2 * r * r:
@@ -140,6 +140,6 @@ def distances(
 
 
 def arc(cosines: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-    """Compute arccos, with the gradient 0 instead of infinity where the cosine is ±1 up to rounding."""
+    """Compute arccos; where the cosine is ±1 up to rounding, the gradient is 0 instead of infinite."""
     limit = 1 - 4 * torch.finfo(cosines.dtype).eps
     return cosines.clamp(-limit, limit).acos()

@@ -15,7 +15,7 @@ from synthbench.options import option
 
 @mechanism
 class RewaAdaptive(RewaGeometric):
-    r"""Softmax of a weighted distance in three geometries; a network computes the weights from the query.
+    r"""Softmax of a negative weighted distance in three geometries; a network computes the weights from the query.
 
     The score of a key for query i is :math:`-(\alpha_i d_E^\pi + \beta_i d_S^\pi + \gamma_i d_H^\pi) / \tau`.
 
@@ -23,10 +23,10 @@ class RewaAdaptive(RewaGeometric):
     Euclidean, spherical and hyperbolic distances :math:`d_E`, :math:`d_S` and :math:`d_H`. The exponent :math:`\pi` is
     ``power``. In each head, a network with one hidden layer reads the query, and a softmax turns its outputs into the
     weights :math:`\alpha_i`, :math:`\beta_i` and :math:`\gamma_i`. A width (``m``, ``n`` or ``p``) of 0 drops a
-    geometry; at least two must remain.
+    geometry; at least two geometries must remain.
 
     In a curriculum that adds geometries in turn, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later
-    phases use all geometries. The softmax over geometries covers the active ones only.
+    phases use all geometries. The softmax over geometries covers only the active geometries.
 
     State: every key and value so far.
 
@@ -48,7 +48,7 @@ class RewaAdaptive(RewaGeometric):
         self.temperature = one_a_head(self.num_heads, self.tau)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute minus the distance of every query and key, with the query's weights, divided by the temperature."""
+        """Compute negative distances, weighted by the query's weights, and divide them by the temperature."""
         total = torch.zeros((), dtype=q.dtype, device=q.device)
         for geometry, share in self.gate(q, self.witnesses).items():
             total = total - share / self.temperature() * self.witnesses.distance(geometry, q, k)

@@ -17,7 +17,7 @@ from synthbench.options import option
 
 @mechanism
 class RewaDensity(ScoreAttention):
-    r"""Weights proportional to a fidelity of density matrices, :math:`(tr \sqrt{\sqrt{\rho} \sigma \sqrt{\rho}})^2`.
+    r"""Attention by the fidelity of density matrices, :math:`(tr \sqrt{\sqrt{\rho} \sigma \sqrt{\rho}})^2`.
 
     A linear map of q or k, scaled to norm 1 and shaped m x r, gives the token's factor A. The density matrix of a query
     is :math:`\rho = A A^T`, positive semi-definite with trace 1 and rank at most r. With :math:`\sigma = B B^T` for a
@@ -64,7 +64,7 @@ class RewaDensity(ScoreAttention):
 
 
 def fidelity(left: Float[Tensor, "*batch queries r m"], right: Float[Tensor, "*batch keys r m"]) -> PairScores:
-    """Compute the fidelity of every pair of density matrices A Aᵀ and B Bᵀ from Aᵀ and Bᵀ of Frobenius norm 1."""
+    """Compute the fidelity of every pair of density matrices A Aᵀ and B Bᵀ; Aᵀ and Bᵀ have Frobenius norm 1."""
     r = left.shape[-2]
     if r > 2:
         return nuclear_norm(_operators.grams(left, right).transpose(-3, -2)).square()

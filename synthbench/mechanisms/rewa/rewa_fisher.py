@@ -16,20 +16,19 @@ from synthbench.options import option
 
 @mechanism
 class RewaFisher(TemperedAttention, ScoreAttention):
-    r"""Softmax of minus a distance :math:`d(p_q, p_k)^p / \tau` between two distributions over m categories.
+    r"""Softmax of the negative distance :math:`-d(p_q, p_k)^p / \tau` between two distributions over m categories.
 
     A linear map of q or k computes the logits of a token's distribution. The distance ``fisher-rao`` is the geodesic
     distance of the Fisher metric, :math:`2 \arccos \sum_z \sqrt{p_q(z) p_k(z)}`. This is twice the angle between the
-    vectors of square roots. The distance ``published`` is
-    :math:`\sqrt{\sum_z (p_q(z) - p_k(z))^2 / (p_q(z) + p_k(z))}`. The exponent p is the option ``power``. Each head
-    learns a temperature.
+    vectors of the square roots of probabilities. The distance ``published`` is :math:`\sqrt{\sum_z (p_q(z) - p_k(z))^2
+    / (p_q(z) + p_k(z))}`. The exponent p is the option ``power``. Each head learns a temperature.
 
     State: every key and value so far.
 
     Source: Phadke (2025), proposition 10.1. The distance ``published`` is eq. 115, which the paper calls a Fisher
     distance. It is a metric, but not the Fisher–Rao distance. Between close distributions, it is √2 times smaller than
-    the Fisher–Rao distance, and its largest value is √2 instead of π. It also needs m numbers per pair of tokens in
-    memory.
+    the Fisher–Rao distance, and its largest value is √2 instead of π. It also needs memory for m numbers per pair of
+    tokens.
     """
 
     name: ClassVar = "rewa-fisher"
@@ -48,7 +47,7 @@ class RewaFisher(TemperedAttention, ScoreAttention):
         self.temperature = _operators.one_a_head(self.num_heads, self.tau)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute minus the distances of queries and keys, squared if ``power`` is 2, divided by the temperature."""
+        """Compute the negative distances (squared if ``power`` is 2) from queries to keys, divided by the temperature."""
         logs = log_softmax(self.witness(q, "query"), dim=-1), log_softmax(self.witness(k, "key"), dim=-1)
         distances = fisher_rao(*logs) if self.distance == "fisher-rao" else published(*logs)
         return -(distances**self.power) / self.temperature()

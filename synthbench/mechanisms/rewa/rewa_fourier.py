@@ -14,7 +14,7 @@ from synthbench.options import option
 
 @mechanism
 class RewaFourier(FeatureAttention):
-    r"""Linear attention whose kernel is the overlap of power spectra of functions that represent query and key.
+    r"""Linear attention whose kernel is the overlap of two power spectra, computed from the query and the key.
 
     The overlap is :math:`\frac{1}{2\pi}\int_0^{2\pi} |f_q(\omega)|^2 |f_k(\omega)|^2 d\omega`.
 

@@ -14,23 +14,24 @@ from synthbench.options import option
 
 @mechanism
 class RewaGeometric(TemperedAttention, WitnessAttention, ScoreAttention):
-    r"""Softmax of minus a learned combination of distances in three geometries.
+    r"""Softmax of a negative distance, a learned combination of the distances in three geometries.
 
     The score of a key for a query is :math:`-(\alpha d_E^\pi + \beta d_S^\pi + \gamma d_H^\pi) / \tau`, where
     :math:`\pi` is the option ``power``.
 
     Each query and key is mapped, per head, to three points, called witnesses. They lie in Euclidean space (m
-    dimensions), on the sphere (n coordinates) and in the Poincaré ball (p dimensions). Each point begins as a linear
-    map x of the query or key. It is then scaled to norm 1 for the sphere, or mapped to tanh(‖x‖) x/‖x‖ for the ball.
-    The distances between witnesses are :math:`d_E`, :math:`d_S` and :math:`d_H`. A width (m, n or p) of 0 drops a
+    dimensions), on the sphere (n coordinates) and in the Poincaré ball (p dimensions). To compute a point, the query or
+    key is first mapped linearly to x. Then x is scaled to norm 1 for the sphere, or mapped to tanh(‖x‖) x/‖x‖ for the
+    ball. The distances between witnesses are :math:`d_E`, :math:`d_S` and :math:`d_H`. A width (m, n or p) of 0 drops a
     geometry. Each head learns weights :math:`\alpha`, :math:`\beta` and :math:`\gamma`, which start at 1/√m, 1 and
     1/√p, and a temperature :math:`\tau`, which starts at the option ``tau``.
 
     The position encoding rotates an even number of channels of each witness, so that distances depend on offsets
-    between positions only. With ``turns=heads``, as in the packaged results of the suite ``climb`` 2026.1, it rotates q
-    and k instead. The maps to witnesses then mix the planes of rotation, and scores depend on absolute positions.
-    Absolute positions explain the lead of this mechanism in copying in those results. On the task ``string_copy`` with
-    seed 1, it scores 0.82 with ``turns=heads`` but 0.11 with rotated witnesses; softmax attention scores 0.26.
+    between positions only. With ``turns=heads``, as in the packaged results of the suite ``climb`` 2026.1, the encoding
+    rotates q and k instead. The maps to witnesses then mix the planes of rotation, and scores depend on absolute
+    positions. In those results, absolute positions explain the lead of this mechanism on copying tasks. On the task
+    ``string_copy`` with seed 1, this mechanism scores 0.82 with ``turns=heads`` but 0.11 with rotated witnesses;
+    softmax attention scores 0.26.
 
     In a curriculum that adds geometries in turn, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later
     phases use all geometries.
@@ -68,7 +69,7 @@ class RewaGeometric(TemperedAttention, WitnessAttention, ScoreAttention):
         return weight * self.witnesses.mask(geometry)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute minus the weighted distance of every query and key, divided by the temperature."""
+        """Compute the negative weighted distance between every query and key, divided by the temperature."""
         total = torch.zeros((), dtype=q.dtype, device=q.device)
         for geometry in self.weights:
             total = total - self.weight(geometry) / self.temperature() * self.witnesses.distance(geometry, q, k)

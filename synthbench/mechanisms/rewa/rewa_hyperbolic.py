@@ -9,11 +9,11 @@ from synthbench.options import option
 
 @mechanism
 class RewaHyperbolic(RewaGeometric):
-    r"""Softmax of minus a hyperbolic distance: :math:`-\gamma d_H(x, y) / \tau` for points x of q and y of k.
+    r"""Softmax of the negative hyperbolic distance :math:`-\gamma d_H(x, y) / \tau` between points x of q and y of k.
 
     This is ``rewa-geometric`` with a single geometry. Its default width, 15, equals the total default width of the
-    three geometries there. The points x and y are q and k, mapped linearly and then into the Poincaré ball. In each
-    head, the weight gamma and the temperature tau are learned.
+    three geometries of ``rewa-geometric``. The points x and y are q and k, mapped linearly and then into the Poincaré
+    ball. In each head, the weight gamma and the temperature tau are learned.
 
     State: every key and value so far.
 

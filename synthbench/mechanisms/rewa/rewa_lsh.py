@@ -19,12 +19,14 @@ class RewaLsh(RewaGeometric):
 
     There are L hash tables. Each query and key has three witnesses: points in Euclidean space, on the sphere and in the
     hyperbolic ball. Its hash in a table combines the cell of its Euclidean witness in a randomly shifted grid with
-    ``bits`` signs for each of its other two witnesses. A sign tells on which side of a random hyperplane the witness
-    lies; for the hyperbolic witness, the sign depends only on the direction from the centre of the ball.
+    ``bits`` signs for the spherical and ``bits`` signs for the hyperbolic witness. A sign tells on which side of a
+    random hyperplane the witness lies; for the hyperbolic witness, the sign depends only on the direction from the
+    centre of the ball.
 
     The candidates of a query are the key at its own position and all earlier keys with the same hash in at least one
-    table. If there are more than K candidates, only the K nearest are kept, and any that tie with the K-th. The first K
-    queries keep all keys up to their position. So if K is at least the length, this is ``rewa-geometric``.
+    table. If there are more than K candidates, the query attends only to the K nearest and to any that tie with the
+    K-th. The first K queries attend to all keys up to their position. So if K is at least the length, this mechanism
+    equals ``rewa-geometric``.
 
     Hyperplanes and shifts are drawn once and frozen. Nothing is sorted across positions, so later tokens have no
     influence. All pairs are computed and then masked, so this code is no faster than ``rewa-geometric``. Witnesses are
@@ -62,7 +64,7 @@ class RewaLsh(RewaGeometric):
 
     @torch.no_grad()
     def hashes(self, x: KeyRows, side: Side, first: int = 0) -> Int[Tensor, "*batch length tables"]:
-        """Compute an integer that stands for the composite hash of each token in each table.
+        """Compute one integer per token and table, which stands for the composite hash of the token.
 
         Two different composite hashes get the same integer with probability 2^-60.
 
@@ -92,7 +94,7 @@ class RewaLsh(RewaGeometric):
         return allowed & (keys <= queries)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute minus the distance divided by the temperature for the K nearest candidates, else minus infinity."""
+        """Compute scores as in ``rewa-geometric`` for the K nearest candidates; all other keys get -inf."""
         scores = super().scores(q, k)
         return scores.masked_fill(~nearest(scores.detach(), self.candidates(q, k), self.K), -torch.inf)
 
@@ -117,7 +119,7 @@ class RewaLsh(RewaGeometric):
 def nearest(
     scores: PairScores, candidates: Bool[Tensor, "*#batch queries keys"], count: int
 ) -> Bool[Tensor, "*batch queries keys"]:
-    """Compute a mask of each query's ``count`` candidates with the largest scores, including ties with the last one."""
+    """Compute a mask of each query's ``count`` best-scored candidates, including candidates that tie with the last."""
     masked = scores.masked_fill(~candidates, -torch.inf)
     last = masked.topk(min(count, masked.shape[-1]), dim=-1).values[..., -1:]
     return candidates & (masked >= last)

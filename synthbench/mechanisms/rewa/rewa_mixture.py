@@ -25,7 +25,7 @@ class RewaMixture(WitnessAttention):
     The exponent :math:`\pi` is ``power``. The gate G of a head is a network with one hidden layer that reads the query,
     followed by a softmax. Each expert learns one temperature :math:`\tau_g` per head, which starts at √m ``tau``
     (Euclidean), ``tau`` (spherical) or √p ``tau`` (hyperbolic). A width (``m``, ``n`` or ``p``) of 0 drops an expert;
-    at least two must remain.
+    at least two experts must remain.
 
     In a curriculum that adds geometries in turn, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later
     phases use all geometries. The softmax of the gate covers the active geometries only.

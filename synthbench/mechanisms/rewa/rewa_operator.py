@@ -13,7 +13,7 @@ from synthbench.options import option
 
 @mechanism
 class RewaOperator(TemperedAttention, ScoreAttention):
-    r"""Softmax of minus a distance :math:`\|A_q - A_k\|_{HS}^p / \tau` between m x m operators of rank r.
+    r"""Softmax of the negative distance :math:`-\|A_q - A_k\|_{HS}^p / \tau` between m x m operators of rank r.
 
     A linear map of q or k computes the factors U and V of the token's operator :math:`A = U V^T`. Distances are
     computed from the inner products :math:`tr(A^T B) = \sum (U_A^T U_B) \circ (V_A^T V_B)`, an elementwise product
@@ -48,7 +48,7 @@ class RewaOperator(TemperedAttention, ScoreAttention):
         self.temperature = _operators.one_a_head(self.num_heads, self.tau)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute minus the distances of queries and keys, squared if ``power`` is 2, divided by the temperature."""
+        """Compute the negative distances (squared if ``power`` is 2) from queries to keys, divided by the temperature."""
         a = _operators.factors(self.witness(q, "query"), self.r)
         b = _operators.factors(self.witness(k, "key"), self.r)
         norms = _operators.hilbert_schmidt_norms(a), _operators.hilbert_schmidt_norms(b)

@@ -48,14 +48,13 @@ def _norm(x: Tensor, metric: Tensor) -> Tensor:
 
 @mechanism
 class RewaRiemannian(TemperedAttention, ScoreAttention):
-    r"""Softmax of minus a distance :math:`d_G^\pi / \tau` under a learned metric tensor G on m-dimensional points.
+    r"""Softmax of the negative distance :math:`-d_G^\pi / \tau` between m-dimensional points, with a learned metric G.
 
-    The points, called witnesses, are linear maps of queries and keys. The tensor is
-    :math:`G(x) = A(x) A(x)^T + 10^{-3} I`. A(x) is the identity plus the m x m output of a network with one hidden
-    layer; each head has its own network. Geodesics are approximated by chords h = x - y:
-    :math:`d_G^2(x, y) = h^T (G(x) + G(y)) h / 2`. This is exact where G is constant; elsewhere the error of the
-    distance is of third order in h. The exponent π is the option ``power``. The temperature τ of each head is learned
-    and starts at √m ``tau``.
+    The points, called witnesses, are linear maps of queries and keys. The metric tensor is :math:`G(x) = A(x) A(x)^T +
+    10^{-3} I`. A(x) is the identity plus the m x m output of a network with one hidden layer; each head has its own
+    network. Geodesics are approximated by chords h = x - y: :math:`d_G^2(x, y) = h^T (G(x) + G(y)) h / 2`. This is
+    exact where G is constant; elsewhere the error of the distance is of third order in h. The exponent π is the option
+    ``power``. The temperature τ of each head is learned and starts at √m ``tau``.
 
     State: every key and value so far.
 
@@ -87,7 +86,7 @@ class RewaRiemannian(TemperedAttention, ScoreAttention):
         return root @ root.mT + FLOOR * identity
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute minus the distances of queries and keys, squared if ``power`` is 2, divided by the temperature."""
+        """Compute the negative distances (squared if ``power`` is 2) from queries to keys, divided by the temperature."""
         x, y = self.witness(q, "query"), self.witness(k, "key")
         distances = trapezoid_distance(x, self.metric_tensor(x), y, self.metric_tensor(y))
         return -(distances if self.power == 1 else distances.square()) / self.temperature()

@@ -9,12 +9,12 @@ from synthbench.options import option
 
 @mechanism
 class RewaSpherical(RewaGeometric):
-    r"""Softmax of minus an angle: :math:`-\beta \arccos(x \cdot y) / \tau` for unit vectors x of q and y of k.
+    r"""Softmax of the negative angle :math:`-\beta \arccos(x \cdot y) / \tau` between unit vectors x of q and y of k.
 
     This is ``rewa-geometric`` with a single geometry. Its default width, 15, equals the total default width of the
-    three geometries there. The unit vectors x and y are linear maps of q and k, scaled to norm 1; the weight beta and
-    the temperature tau are learned. A curriculum of ``rewa-geometric`` that adds geometries in turn begins with the
-    sphere.
+    three geometries of ``rewa-geometric``. The unit vectors x and y are linear maps of q and k, scaled to norm 1; the
+    weight beta and the temperature tau are learned. A curriculum of ``rewa-geometric`` that adds geometries in turn
+    begins with the sphere.
 
     State: every key and value so far.
 

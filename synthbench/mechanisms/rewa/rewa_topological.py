@@ -20,7 +20,7 @@ BLOCK = 256
 
 @mechanism
 class RewaTopological(TemperedAttention):
-    r"""Softmax of minus the distance of two persistence diagrams, :math:`W_2(PD_i, PD_j) / \tau`, of query and key.
+    r"""Softmax of the negative distance :math:`-W_2(PD_i, PD_j) / \tau` between persistence diagrams of query and key.
 
     Here, PD is a persistence diagram and :math:`W_2` the 2-Wasserstein distance. In each head, queries and keys are
     mapped linearly to witnesses of m numbers. The diagram of a query or key is computed from its own witness and the

@@ -17,10 +17,11 @@ from synthbench.options import option
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class QuadratureAttention(FeatureAttention):
-    r"""Linear attention by features, one set per node of a quadrature of :math:`x^2 \int_0^\infty e^{-s (C - 2x)} ds`.
+    r"""Linear attention with the kernel :math:`x^2 \int_0^\infty e^{-s (C - 2x)} ds`, computed by a quadrature.
 
     This integral is the spherical Yat kernel of the cosine x between a query and a key, with C = 2 + ``epsilon``. The
-    quadrature replaces it by :math:`x^2 \sum_r w_r e^{2 s_r x}`, with nodes :math:`s_r` and weights :math:`w_r`.
+    quadrature replaces it by :math:`x^2 \sum_r w_r e^{2 s_r x}`, with nodes :math:`s_r` and weights :math:`w_r`. Each
+    node has its own set of features.
     """
 
     family: ClassVar = "slay"
@@ -39,7 +40,7 @@ class QuadratureAttention(FeatureAttention):
     omega: Omega = option("iid", "how the directions of a head and node depend on each other")  # noqa: RUF009
 
     def constants(self, per_node: int) -> tuple[Tensor, Tensor]:
-        """Return the quadrature's nodes and its weights, each repeated for the ``per_node`` features of a node."""
+        """Return the nodes and weights of the quadrature, each repeated for the ``per_node`` features of its node."""
         nodes, weights = (
             constants.repeat_interleave(per_node).to(torch.get_default_dtype())
             for constants in gauss_laguerre(self.R, self.epsilon)
@@ -49,7 +50,7 @@ class QuadratureAttention(FeatureAttention):
     def draw_directions(self, per_node: int, generator: torch.Generator | None) -> Tensor:
         """Draw the directions ω ~ N(0, I) of random features, [heads, head_dim, R * per_node], for R quadrature nodes.
 
-        With ``omega=orthogonal``, blocks of ``head_dim`` directions of one node are orthogonal.
+        With ``omega=orthogonal``, the directions of a node are orthogonal within blocks of ``head_dim`` directions.
         """
         if self.omega == "iid":
             return torch.randn(self.num_heads, self.head_dim, self.R * per_node, generator=generator)
@@ -75,11 +76,11 @@ class QuadratureAttention(FeatureAttention):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ProductAttention(QuadratureAttention):
-    r"""Linear attention by features for :math:`x^2` ⊗ positive random features for exponentials of x.
+    r"""Linear attention with two factors of features: for :math:`x^2`, and positive random features for exponentials.
 
-    Here, x is the cosine between a query and a key. The two factors of this tensor product are kept separate. A
-    subclass defines the polynomial factor, the features for :math:`x^2`, as in one row of table 1 of the SLAY paper
-    (Luna et al., 2026).
+    Here, x is the cosine between a query and a key, and the exponentials are of multiples of x. The features are the
+    tensor product of the two factors, which are computed separately. A subclass defines the polynomial factor, the
+    features for :math:`x^2`, as in one row of table 1 of the SLAY paper (Luna et al., 2026).
     """
 
     dimension: ClassVar[str]

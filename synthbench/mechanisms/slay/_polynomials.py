@@ -26,7 +26,8 @@ class Row(NamedTuple):
 def table_1() -> list[Row]:
     """Return one row per polynomial factor (features for x², the squared cosine of query and key).
 
-    A row has the factor's width, its cost per vector, and whether it is unbiased and never negative.
+    A row holds the factor's width and its cost per vector. It also says whether the factor is unbiased, and whether
+    kernel values are never negative.
 
     The table differs from the paper's table in three points. The exact map keeps each product of two coordinates once
     and so has d (d + 1) / 2 entries, not d². The paper calls both TensorSketch and Nyström "approximately" unbiased;

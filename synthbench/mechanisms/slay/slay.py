@@ -58,7 +58,8 @@ class Slay(ProductAttention):
     def own_kernel(self, dtype: torch.dtype) -> kernels.Form | None:
         """Return SLAY's GPU kernel.
 
-        The result is None if the kernel does not support so many anchors or features, or heads so narrow in bfloat16.
+        The result is None if there are too many anchors or features for the kernel, or if heads are too narrow in
+        bfloat16.
         """
         if self.P > kernels.MAX_ANCHORS or self.directions.shape[-1] > kernels.MAX_FEATURES:
             return None

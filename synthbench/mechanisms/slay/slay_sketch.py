@@ -29,8 +29,7 @@ class SlaySketch(QuadratureAttention):
     State: ``R * S * (value_dim + 1)`` numbers per head.
 
     Source: Luna et al. (2026), eq. 10 and algorithm 1, line 5, which the paper's code leaves out. The convolution
-    follows Pham & Pagh (2013). The paper does not give S. The default 64, half of the default P D = 128, is the choice
-    made here.
+    follows Pham & Pagh (2013). The paper does not give S. The default here is 64, half of the default P D = 128.
     """
 
     name: ClassVar = "slay-sketch"
