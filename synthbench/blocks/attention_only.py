@@ -12,7 +12,8 @@ from synthbench.forms.shapes import Tokens
 class AttentionOnly(Block):
     """A residual connection alone: ``x + mix(x)``, with the mechanism ``mix``; no normalisation, no MLP, no dropout.
 
-    Source: Luna, Bouhsine & Choromanski (2026), table 8: the paper's model for synthetic tasks, as in their code.
+    Source: Luna, Bouhsine & Choromanski (2026), table 8: the paper's model for synthetic tasks, as in the authors'
+    code.
     """
 
     name: ClassVar = "attention_only"

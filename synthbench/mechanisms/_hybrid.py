@@ -87,7 +87,7 @@ def hybrid(name: str) -> type[Hybrid]:
     """Return the class of a hybrid, named by its mechanisms joined with ``+``, such as ``gla+softmax``.
 
     Raises:
-        UnknownName: If no mechanism has one of the names.
+        UnknownName: If one of the names is not the name of a mechanism.
         UsageError: If all mechanisms are the same, if they come from more than one plugin, or if an option would get an
             invalid or duplicate name in the hybrid.
     """

@@ -34,8 +34,8 @@ class Gla(RecurrentAttention):
 
     Source: Yang et al. (2024), Gated linear attention transformers with hardware-efficient training, section 4, and
     flash-linear-attention, ``layers/gla.py``. As in their code, tau is 16, W_1 has 16 columns, and the norm divides a
-    head's output by its root mean square. In their code, keys are half as wide as values; here, both have the same
-    width.
+    head's output by its root mean square. In their code, keys are half as wide as values; here, keys and values have
+    the same width.
     """
 
     name: ClassVar = "gla"
@@ -58,7 +58,7 @@ class Gla(RecurrentAttention):
             self.gain = RmsNorm(self.head_dim)
 
     def forward_last(self, x: Tokens) -> Token:
-        """Compute ``forward`` at the last position, with the last query alone."""
+        """Compute ``forward`` at the last position, where only the last query attends."""
         q, k, v = self.heads(x)
         return self.merge_heads(self.attend(q[..., -1:, :], k, v, *self.controls(x)))
 

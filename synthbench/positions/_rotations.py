@@ -45,7 +45,7 @@ class LearnedRotation(Rotation):
 
     @torch.no_grad()
     def irreducibility(self, moves: Sequence[int]) -> Float[Tensor, "*run heads"]:
-        r"""Measure, per head, how far the map between two tokens is from the plain rotation by their offset.
+        r"""Measure, per head, how much the map between two tokens differs from a plain rotation by the tokens' offset.
 
         The measure is IR_spec of statement T8'.7 in the ESPR derivation, a manuscript that is the source of the
         position encoding ``espr``. With the spectral norm, it is
@@ -66,7 +66,10 @@ class LearnedRotation(Rotation):
         return torch.stack(distances).mean(0)
 
     def matrices_at(self, coordinates: Float[Tensor, "*run length axes"]) -> Tensor:
-        """Store the given coordinates, and return the rotation's matrices there, [*run, heads, length, dim, dim]."""
+        """Store the given coordinates, and return the matrices of the rotation at these coordinates.
+
+        The result has the shape [*run, heads, length, dim, dim].
+        """
         self.coordinates = coordinates
         *run, length, _ = coordinates.shape
         basis = torch.eye(self.dim, dtype=coordinates.dtype, device=coordinates.device).view(self.dim, 1, 1, self.dim)

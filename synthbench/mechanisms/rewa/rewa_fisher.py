@@ -47,7 +47,7 @@ class RewaFisher(TemperedAttention, ScoreAttention):
         self.temperature = _operators.one_a_head(self.num_heads, self.tau)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute the negative distances (squared if ``power`` is 2) from queries to keys, divided by the temperature."""
+        """Compute negative distances (squared if ``power`` is 2) from queries to keys, divided by the temperature."""
         logs = log_softmax(self.witness(q, "query"), dim=-1), log_softmax(self.witness(k, "key"), dim=-1)
         distances = fisher_rao(*logs) if self.distance == "fisher-rao" else published(*logs)
         return -(distances**self.power) / self.temperature()

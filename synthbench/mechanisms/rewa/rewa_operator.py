@@ -48,7 +48,7 @@ class RewaOperator(TemperedAttention, ScoreAttention):
         self.temperature = _operators.one_a_head(self.num_heads, self.tau)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute the negative distances (squared if ``power`` is 2) from queries to keys, divided by the temperature."""
+        """Compute negative distances (squared if ``power`` is 2) from queries to keys, divided by the temperature."""
         a = _operators.factors(self.witness(q, "query"), self.r)
         b = _operators.factors(self.witness(k, "key"), self.r)
         norms = _operators.hilbert_schmidt_norms(a), _operators.hilbert_schmidt_norms(b)

@@ -86,7 +86,7 @@ class RewaRiemannian(TemperedAttention, ScoreAttention):
         return root @ root.mT + FLOOR * identity
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute the negative distances (squared if ``power`` is 2) from queries to keys, divided by the temperature."""
+        """Compute negative distances (squared if ``power`` is 2) from queries to keys, divided by the temperature."""
         x, y = self.witness(q, "query"), self.witness(k, "key")
         distances = trapezoid_distance(x, self.metric_tensor(x), y, self.metric_tensor(y))
         return -(distances if self.power == 1 else distances.square()) / self.temperature()

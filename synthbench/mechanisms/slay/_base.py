@@ -76,11 +76,11 @@ class QuadratureAttention(FeatureAttention):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ProductAttention(QuadratureAttention):
-    r"""Linear attention with two factors of features: for :math:`x^2`, and positive random features for exponentials.
+    r"""Linear attention with products of two feature vectors: one for :math:`x^2` and one for exponentials of x.
 
-    Here, x is the cosine between a query and a key, and the exponentials are of multiples of x. The features are the
-    tensor product of the two factors, which are computed separately. A subclass defines the polynomial factor, the
-    features for :math:`x^2`, as in one row of table 1 of the SLAY paper (Luna et al., 2026).
+    Here, x is the cosine between a query and a key. Positive random features approximate the exponentials :math:`e^{2
+    s_r x}`. The features are a tensor product, whose two factors are computed separately. A subclass defines the
+    polynomial factor, the features for :math:`x^2`, as in one row of table 1 of the SLAY paper (Luna et al., 2026).
     """
 
     dimension: ClassVar[str]

@@ -48,6 +48,6 @@ class SlayHadamard(QuadratureAttention):
         self.log_scale = nn.Buffer(weights.log() / 2 - math.log(self.M), persistent=False)
 
     def features(self, x: KeyRows, side: Side) -> FeatureRows:  # noqa: ARG002 - both sides alike
-        """Multiply the squares of random projections by exponentials of them; concatenate the products of all nodes."""
+        """Multiply the squares of random projections by their exponentials; concatenate the products of all nodes."""
         a = project(unit_vectors(x), self.directions)
         return a.square() * (clip_exponent(a * self.tilt - self.shift) + self.log_scale).exp()
