@@ -65,7 +65,10 @@ class Path(RecurrentAttention):
         return self.merge_heads(self.attend(*self.heads(x, state), *self.controls(x, state), state=state))
 
     def controls(self, x: Tokens, state: State | None = None) -> tuple[Tensor, Tensor]:
-        """Compute directions w and rates beta of the Householder matrices; with a state, ``x`` is the next token."""
+        """Compute directions w and rates beta of the Householder matrices.
+
+        If a state is given, ``x`` holds only the next token.
+        """
         direction = self.direction_out(self.direction_in(x))
         if self.direction_convolution is not None:
             direction = silu(convolved(self.direction_convolution, direction, state, kept="convolution of w"))

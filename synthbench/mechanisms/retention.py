@@ -27,8 +27,8 @@ class Retention(RecurrentAttention):
         R_{ts} = \frac{q_t \cdot k_s}{\sqrt{d}} \frac{D_{ts}}{\sqrt{\sum_{i \le t} D_{ti}}}, \qquad
         out_t = norm\Big( \frac{\sum_{s \le t} R_{ts} v_s}{\max(|\sum_{s \le t} R_{ts}|, 1)} \Big)
 
-    The stock layer, as its authors build it, has an output gate: each :math:`out_t` is multiplied by
-    :math:`swish(x_t W_G)`. Its projections have Xavier initialisation as in the authors' code, with gain
+    The stock layer, as its authors build it, has an output gate: each :math:`out_t` is multiplied by :math:`swish(x_t
+    W_G)`. The projections of the stock layer have Xavier initialisation as in the authors' code, with gain
     :math:`2^{-2.5}` for q, k, v and the gate, and gain 1 for the output. The bare layer, the recurrence alone, has no
     gate, and has the same initialisation as other mechanisms.
 

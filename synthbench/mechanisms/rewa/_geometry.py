@@ -59,9 +59,10 @@ def spherical_distance(x: Queries, y: Keys) -> PairScores:
 
 
 def hyperbolic_distance(x: Queries, y: Keys) -> PairScores:
-    """Compute the Poincaré distance arcosh(1 + 2s), s = ‖x - y‖² / ((1 - ‖x‖²)(1 - ‖y‖²)), for every pair.
+    """Compute the Poincaré distance arcosh(1 + 2s) for every pair of points x and y.
 
-    The code computes 2 arsinh √s, which is equal and stays accurate for points that are close together.
+    Here, s = ‖x - y‖² / ((1 - ‖x‖²)(1 - ‖y‖²)). The code computes 2 arsinh √s, which is equal and stays accurate for
+    points that are close together.
 
     Source: Phadke (2025), eq. 124. In more than one dimension, eq. 99 and eq. 125 are not this distance.
     """

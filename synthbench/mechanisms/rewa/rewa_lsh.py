@@ -18,9 +18,9 @@ class RewaLsh(RewaGeometric):
     r"""Attention as in ``rewa-geometric``, but only to the K nearest of the keys that share a hash with the query.
 
     There are L hash tables. Each query and key has three witnesses: points in Euclidean space, on the sphere and in the
-    hyperbolic ball. Its hash in a table combines the cell of its Euclidean witness in a randomly shifted grid with
-    ``bits`` signs for the spherical and ``bits`` signs for the hyperbolic witness. A sign tells on which side of a
-    random hyperplane the witness lies; for the hyperbolic witness, the sign depends only on the direction from the
+    hyperbolic ball. Its hash in a table combines the cell of its Euclidean witness, in a randomly shifted grid, with
+    signs: ``bits`` signs for the spherical and ``bits`` signs for the hyperbolic witness. A sign tells on which side of
+    a random hyperplane the witness lies; for the hyperbolic witness, the sign depends only on the direction from the
     centre of the ball.
 
     The candidates of a query are the key at its own position and all earlier keys with the same hash in at least one
