@@ -27,9 +27,9 @@ def positive_features(
 ) -> FeatureRows:
     """Compute positive random features, exp(clip(û · direction - shift, ±20) + log_scale), of unit vectors û.
 
-    Suppose that m features have the directions √(2s) ω, ω ~ N(0, I), shift s and scale 1/√m. Then the inner product of
-    the features of two unit vectors has the mean exp(2 s x), where x is the cosine between the vectors. The code of
-    the authors of SLAY clips in the same way; few exponents reach ±20.
+    Suppose that m features have directions √(2s) ω with ω ~ N(0, I), the shift s and the scale 1/√m. Then, without
+    clipping, the inner product of the features of two unit vectors has the mean exp(2 s x), where x is the cosine
+    between the vectors. Few exponents reach ±20, where they are clipped as in the code of SLAY's authors.
     """
     # In place where no gradient needs the old values: for 4,096 tokens this takes a third less time than fresh memory.
     # The product is a view, though: if it were changed in place, its gradient would be copied whole again and again.
@@ -41,7 +41,8 @@ def positive_features(
 def clip_exponent(exponents: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch features"]:
     """Clip exponents to [-20, 20]; a tensor that needs no gradient is changed in place.
 
-    ``hardtanh`` gives the same values as ``clamp``, but its backward pass is one operation instead of four.
+    ``hardtanh`` is used because its backward pass is one operation. ``clamp`` gives the same values, but its backward
+    pass takes four.
     """
     clip = hardtanh if exponents.requires_grad else hardtanh_
     return clip(exponents, -20.0, 20.0)
@@ -54,7 +55,10 @@ def gaussian_directions(
     num_features: int,
     generator: torch.Generator | None,
 ) -> Float[Tensor, "num_heads dim num_features"]:
-    """Draw columns from N(0, I): independent (``iid``), or orthogonal within every block of ``dim`` columns.
+    """Draw columns from N(0, I).
+
+    The columns are independent if ``kind`` is ``iid``. If ``kind`` is ``orthogonal``, they are orthogonal within every
+    block of ``dim`` columns.
 
     Each orthogonal column has a uniform direction and the length of a Gaussian vector, so its distribution is exactly
     N(0, I).

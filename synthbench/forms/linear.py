@@ -46,7 +46,7 @@ def gram_max_length(num_features: int, device: torch.device) -> int:
 
 
 def attend(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> AnswerRows:
-    """Attend by the fastest of this module's functions at this length; all compute the same result.
+    """Attend by the function of this module that is fastest at this length; all functions compute the same result.
 
     If there are fewer queries than keys, the queries are those of the last positions, and :func:`gram` is used.
     """
@@ -59,10 +59,12 @@ def attend(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard:
 
 
 def takes_at_once(key_factors: Factors, v: Tensor) -> bool:
-    """Return whether to use :func:`at_once` rather than :func:`chunked`: on a GPU, if its tensors are not too large.
+    """Return whether to use :func:`at_once` rather than :func:`chunked`.
 
-    The result is False on a CPU, which gains nothing from fewer kernel launches and loses time with tensors larger than
-    its caches.
+    The result is True on a GPU, unless the tensors of :func:`at_once` would be too large.
+
+    It is False on a CPU, which gains nothing from fewer kernel launches and loses time with tensors larger than its
+    caches.
     """
     if v.device.type == "cpu":
         return False
@@ -78,7 +80,9 @@ def gram(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: G
 
 
 def chunked(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
-    """Attend chunk by chunk, in time linear in the length; the state, one matrix per head, sums up all earlier tokens.
+    """Attend chunk by chunk, in time linear in the length.
+
+    The state, one matrix per head, is a sum over the tokens of all earlier chunks.
 
     If the features are the tensor product of factors a and b of widths m_a and m_b, the state is [m_b,
     m_a (value_dim + 1)]. The values are multiplied first by a, then by b, so no token needs a vector of width m_a m_b.
@@ -139,7 +143,10 @@ def step(
     guard: Guard,
     delta: float,
 ) -> tuple[Float[Tensor, "*batch features columns"], Float[Tensor, "*batch value_dim"]]:
-    """Add one token to the state; return the new state and the token's output. Factors are [..., width]."""
+    """Add one token to the state; return the new state and the token's output.
+
+    Each factor has the shape [..., width].
+    """
     key, query = reduce(outer, key_factors), reduce(outer, query_factors)
     state = state + key.unsqueeze(-1) * with_ones(v).unsqueeze(-2)
     return state, normalise((query.unsqueeze(-1) * state).sum(-2), guard, delta).to(v.dtype)
@@ -151,7 +158,10 @@ def rank(factors: Factors) -> int:
 
 
 def normalise(sums: Float[Tensor, "*batch columns"], guard: Guard, delta: float) -> Float[Tensor, "*batch value_dim"]:
-    """Divide the weighted sums of values by the sum of weights, the last column, which :func:`guarded` keeps from 0."""
+    """Divide the weighted sums of values by the sum of weights, which is the last column of ``sums``.
+
+    :func:`guarded` keeps the denominator from 0.
+    """
     # Split, not sliced: the gradients of two slices are each as wide as the whole, and are added.
     values, weights = sums.split([sums.shape[-1] - 1, 1], dim=-1)
     quotient: Tensor = values / guarded(weights, guard, delta)
@@ -159,7 +169,7 @@ def normalise(sums: Float[Tensor, "*batch columns"], guard: Guard, delta: float)
 
 
 def guarded(denominator: Tensor, guard: Guard, delta: float) -> Tensor:
-    """Keep a denominator from 0: add ``delta`` (guard ``add``), or make it at least ``delta`` (``clamp``)."""
+    """Keep a denominator from 0: guard ``add`` adds ``delta``, and ``clamp`` raises it to at least ``delta``."""
     return denominator + delta if guard == "add" else denominator.clamp(min=delta)
 
 
@@ -169,7 +179,10 @@ def flattened(x: Tensor) -> Tensor:
 
 
 def widened(x: Tensor) -> Tensor:
-    """Convert to float32 if the dtype is narrower, since a bfloat16 sum of equal terms stops growing at 256 terms."""
+    """Convert a narrower dtype than float32 to float32.
+
+    Sums need this: in bfloat16, a sum of equal terms stops growing at 256 terms.
+    """
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
@@ -181,7 +194,7 @@ def with_ones(v: Tensor) -> Tensor:
 def kernel(query_factors: Sequence[Tensor], key_factors: Sequence[Tensor]) -> Tensor:
     """Compute the kernel of all pairs of a query and a key, [..., queries, keys].
 
-    The kernel is a product with one term per factor of the features: the inner product of the two factors.
+    The kernel is a product with one term per factor: the inner product of the query's factor and the key's factor.
     """
     grams = [query @ key.mT for query, key in zip(query_factors, key_factors, strict=True)]
     return reduce(torch.mul, grams)
@@ -193,7 +206,10 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
 
 
 def as_two(factors: Factors) -> tuple[Tensor | None, Tensor]:
-    """Return the product of all factors except the widest (None if there is only one factor), and the widest factor."""
+    """Merge all factors except the widest by a tensor product; return the merged factor and the widest factor.
+
+    If there is only one factor, None takes the place of the merged factor.
+    """
     *narrow, widest = sorted(factors, key=lambda factor: factor.shape[-1])
     return (reduce(outer, narrow) if narrow else None), widest
 
@@ -216,7 +232,7 @@ def _without_none(last: Tensor, first: Tensor | None) -> Factors:
 
 
 def expand(scales: Tensor | None, values: Tensor) -> Tensor:
-    """Concatenate copies of the values, one per feature in ``scales`` and multiplied by it.
+    """Concatenate one copy of the values per feature in ``scales``, multiplied by the feature.
 
     If ``scales`` is None, return the values unchanged.
     """
@@ -224,7 +240,10 @@ def expand(scales: Tensor | None, values: Tensor) -> Tensor:
 
 
 def contract(scales: Tensor | None, wide: Tensor) -> Tensor:
-    """Sum the copies that :func:`expand` concatenated, each multiplied by the query's feature in ``scales``."""
+    """Sum the copies that :func:`expand` concatenated, each multiplied by the query's feature in ``scales``.
+
+    If ``scales`` is None, return ``wide`` unchanged.
+    """
     if scales is None:
         return wide
     copies: Tensor = wide.unflatten(-1, (scales.shape[-1], wide.shape[-1] // scales.shape[-1]))

@@ -43,7 +43,7 @@ def attend(
     guard: Guard,
     delta: float,
 ) -> AnswerRows:
-    """Attend chunk by chunk, in time linear in the length.
+    """Attend with the key features exp(``key_exponents``), without overflow, in time linear in the length.
 
     If there are fewer queries than keys, the queries are those of the last positions.
     """

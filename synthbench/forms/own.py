@@ -7,7 +7,7 @@ from typing import Any
 def own_form(unit: object, name: str) -> Callable[..., Any] | None:
     """Return the method ``name`` if the mechanism's own class declares it; None if it is missing or inherited.
 
-    Such a method computes the same function as the class that declares it. A subclass may compute another function, so
-    it must declare the method again: ``yat_sides = Yat.yat_sides``.
+    The method is a faster way to compute the attention of the class that declares it. A subclass may compute another
+    attention. If it computes the same, it declares the method again, as in ``yat_sides = Yat.yat_sides``.
     """
     return getattr(unit, name) if name in vars(type(unit)) else None

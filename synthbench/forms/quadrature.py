@@ -9,9 +9,9 @@ from torch import Tensor
 def gauss_laguerre(num_nodes: int, epsilon: float) -> tuple[Float[Tensor, " nodes"], Float[Tensor, " nodes"]]:
     """Return nodes s and weights w, in float64, with Σ w_r exp(2 s_r x) ≈ 1 / (C - 2x), C = 2 + epsilon, x in [-1, 1].
 
-    These are the Gauss–Laguerre nodes and weights of ∫ e^(-t) f(t) dt, both divided by C. For unit vectors with cosine
-    x, 2 - 2x is their squared distance. The sum is far from exact near the peak at x = 1. With three nodes and
-    epsilon = 1e-3, it reaches half a per cent of the peak.
+    These are the Gauss–Laguerre nodes and weights of ∫ e^(-t) f(t) dt, both divided by C. If x is the cosine of two
+    unit vectors, their squared distance is 2 - 2x, so C - 2x is this distance plus epsilon. The sum is far from exact
+    near the peak at x = 1. With three nodes and epsilon = 1e-3, it reaches half a per cent of the peak.
 
     Source: Luna et al. (2026), eq. 10. The uniform convergence that the paper claims does not hold.
     """

@@ -54,9 +54,9 @@ def decayed(
     With ``state``, the inputs are those of the next token only, and ``state`` is updated.
 
     If there are fewer queries than keys, there must be a single query, at the last position. No exponent is positive,
-    so nothing overflows even if the state decays fast. Exponents are differences of running sums of log decays, which
-    are rounded. After a decay of exp(-1000), a slow decay in the same chunk has a relative error of about 1e-4 in
-    float32.
+    so nothing overflows even if the state decays fast. Exponents are differences of running sums of log decays, and
+    these sums are rounded. So after a decay of exp(-1000), a slow decay in the same chunk has a relative error of about
+    1e-4 in float32.
     """
     if state is not None:
         return _next(state, q, k, v, log_decay=log_decay)
@@ -372,7 +372,7 @@ def chunks_of(length: int) -> tuple[int, int]:
 def cut(x: Tensor, num_chunks: int, size: int) -> Tensor:
     """Cut [..., length, dim] into [..., num_chunks, size, dim]; the last chunk is padded with zeros.
 
-    Zeros in keys add nothing to the state, and zeros in log decays mean no decay.
+    The padding does not change the state: keys of 0 add nothing, and a log decay of 0 means no decay.
     """
     padded = pad(x, (0, 0, 0, num_chunks * size - x.shape[-2]))
     return padded.reshape(*padded.shape[:-2], num_chunks, size, padded.shape[-1])

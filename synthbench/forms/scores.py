@@ -28,7 +28,9 @@ SUM_DELTA = 1e-6
 def attend(
     scores: Scores, normaliser: Normaliser, q: Queries, k: KeyRows, v: ValueRows, *, power: float = 1.0
 ) -> AnswerRows:
-    """Average the values at positions 0 to t, weighted by the normalised scores of query t.
+    """Compute causal attention: output t sums the values at positions 0 to t, weighted by query t's normalised scores.
+
+    ``scores`` is a function from queries and keys to the scores of all pairs.
 
     If there are fewer queries than keys, the queries are those of the last positions. ``power`` is the exponent of
     ``softermax``; the other normalisers ignore it.
@@ -39,7 +41,7 @@ def attend(
 
 
 def fused(q: Queries, k: KeyRows, v: ValueRows, *, is_causal: bool, scale: float | None = None) -> AnswerRows:
-    """Attend by softmax in one fused operation; with ``is_causal``, query i sees keys 0 to i only."""
+    """Attend by softmax in one fused operation. With ``is_causal``, query i sees only keys 0 to i."""
     # The fused kernels are chosen for four axes only.
     q4, k4, v4 = (x.reshape(-1, *x.shape[-3:]) for x in (q, k, v))
     mixed = scaled_dot_product_attention(q4, k4, v4, is_causal=is_causal, scale=scale)
@@ -47,7 +49,7 @@ def fused(q: Queries, k: KeyRows, v: ValueRows, *, is_causal: bool, scale: float
 
 
 def is_short(q: Tensor, k: Tensor) -> bool:
-    """Return whether the scores are so few that all can be in memory at once."""
+    """Return whether there are so few scores that all of them may be in memory at once."""
     return q.shape[-2] <= BLOCK or k.shape[-2] <= DENSE_MAX_LENGTH
 
 
@@ -73,7 +75,7 @@ def blocked(
 ) -> AnswerRows:
     """Attend one block of queries at a time; the backward pass computes the scores of each block again.
 
-    Parameters that the function ``scores`` reads must therefore not change before the backward pass.
+    So parameters that the function ``scores`` reads must not change before the backward pass.
     """
 
     def attend_block(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -11,7 +11,10 @@ from torch import Tensor
 
 
 def softermax(scores: Float[Tensor, "*batch keys"], power: float, epsilon: float) -> Float[Tensor, "*batch keys"]:
-    """Compute weights over the last axis, x_iⁿ / (epsilon + Σ_j x_jⁿ) (eq. 3), for a ``power`` n of at least 0.25."""
+    """Turn scores x into weights x_iⁿ / (epsilon + Σ_j x_jⁿ) over the last axis (eq. 3).
+
+    The exponent n is ``power``, which must be at least 0.25.
+    """
     numerators, denominator = softermax_parts(scores, power, epsilon)
     return numerators / denominator
 
@@ -19,7 +22,7 @@ def softermax(scores: Float[Tensor, "*batch keys"], power: float, epsilon: float
 def softermax_parts(
     scores: Float[Tensor, "*batch keys"], power: float, epsilon: float
 ) -> tuple[Float[Tensor, "*batch keys"], Float[Tensor, "*batch 1"]]:
-    """Return numerators and denominator of :func:`softermax`, all divided by the largest term of the denominator."""
+    """Return the numerators and denominator of :func:`softermax`, all divided by the denominator's largest term."""
     floor = epsilon ** (1 / power)
     # A common factor cancels, so it needs no gradient.
     largest = scores.detach().amax(-1, keepdim=True).clamp(min=floor)

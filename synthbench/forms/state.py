@@ -5,10 +5,10 @@ from torch import Tensor
 
 
 class State:
-    """Named tensors, the states of a mechanism's parts, and the number of tokens read so far (``position``).
+    """State of a mechanism between two tokens: named tensors, the states of its parts, and ``position``.
 
-    A tensor of the state is never changed in place, only replaced by a new tensor. So one state can be copied without
-    copying tensors, and the copy can be continued independently.
+    ``position`` is the number of tokens read so far. A tensor of the state is never changed in place, only replaced by
+    a new tensor. So one state can be copied without copying tensors, and the copy can be continued independently.
 
     >>> state = State()
     >>> state.append("keys", torch.zeros(1, 1, 8)).shape
@@ -32,21 +32,21 @@ class State:
         return copied
 
     def append(self, name: str, rows: Tensor, most: int | None = None) -> Tensor:
-        """Append rows, such as keys, to the rows kept under a name, and return all these rows, [..., rows, width].
+        """Append rows, such as keys, to the rows stored under a name, and return old and new rows, [..., rows, width].
 
-        Afterwards the state keeps only the last ``most`` rows, or all rows if ``most`` is None.
+        Afterwards the state stores only the last ``most`` rows, or all rows if ``most`` is None.
         """
         together = rows if name not in self.tensors else torch.cat([self.tensors[name], rows], dim=-2)
         self.tensors[name] = together if most is None else together[..., max(0, together.shape[-2] - most) :, :]
         return together
 
     def add(self, name: str, values: Tensor) -> Tensor:
-        """Add values to the sum kept under a name, and return the new sum."""
+        """Add values to the sum stored under a name, and return the new sum."""
         self.tensors[name] = values + self.tensors[name] if name in self.tensors else values
         return self.tensors[name]
 
     def part(self, name: str) -> "State":
-        """Return the state kept for a part of the mechanism, or a new empty state if none is kept under this name."""
+        """Return the state stored under the name of a part; if there is none, return a new empty state."""
         return self.parts.get(name, State())
 
     def has(self, name: str) -> bool:
@@ -54,5 +54,5 @@ class State:
         return name in self.tensors or any(part.has(name) for part in self.parts.values())
 
     def numel(self) -> int:
-        """Count the numbers in all tensors, summed over the sequences of a batch."""
+        """Count the numbers in all tensors, including the tensors of parts and the batch axis."""
         return sum(x.numel() for x in self.tensors.values()) + sum(part.numel() for part in self.parts.values())

@@ -47,7 +47,7 @@ class Pair(NamedTuple):
 
 
 def streamed(factors_of: FactorsOf, q: KeyRows, k: KeyRows, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
-    """Attend in time linear in the length, with memory for one block of features.
+    """Attend in time linear in the length; only one block of tokens has its features in memory at a time.
 
     Args:
         factors_of: Function that computes the factors of the features. The backward pass calls it again and needs the

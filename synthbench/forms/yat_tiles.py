@@ -48,7 +48,10 @@ def tiling(device: torch.device) -> Tiling:
 
 
 def of(unit: Any) -> Form | None:
-    """Return a mechanism's tiled attention; None for ``softermax``, or if its class does not declare ``yat_sides``."""
+    """Return a mechanism's tiled attention.
+
+    The result is None if the normaliser is ``softermax``, or if the mechanism's class does not declare ``yat_sides``.
+    """
     sides_of = own_form(unit, "yat_sides")
     if sides_of is None or unit.normaliser == "softermax":
         return None
@@ -78,20 +81,20 @@ SidesOf = Callable[[Tensor, Tensor], tuple[Sides, float]]
 
 
 def spherical(unit: Any, q: Tensor, k: Tensor) -> tuple[Sides, float]:
-    """Return inputs and smallest gap of the kernel x² / max(2 + epsilon - 2x, 1e-6), x being the cosine of q and k."""
+    """Return the inputs and the smallest denominator of the kernel x² / max(2 + epsilon - 2x, 1e-6), with cosine x."""
     queries, keys = unit_vectors(q), unit_vectors(k)
     a = queries.new_full((*queries.shape[:-1], 1), 2 + unit.epsilon)
     return Sides(queries, keys, a, None), 1e-6
 
 
 def plain(unit: Any, q: Tensor, k: Tensor) -> tuple[Sides, float]:
-    """Return inputs and smallest gap (denominator) of the kernel (q·k)² / (‖q - k‖² + epsilon)."""
+    """Return the inputs and the smallest denominator of the kernel (q·k)² / (‖q - k‖² + epsilon)."""
     a, b = (x.square().sum(-1, keepdim=True) for x in (q, k))
     return Sides(q, k, a + unit.epsilon, b), unit.epsilon
 
 
 def attend(sides_of: SidesOf, weighting: Weighting, q: Queries, k: KeyRows, v: ValueRows) -> AnswerRows:
-    """Attend by a Yat kernel.
+    """Attend by a Yat kernel, tile by tile.
 
     If there are fewer queries than keys, the queries are those of the last positions. Inputs in half precision are
     converted to float32, and the outputs are rounded once, at the end.
@@ -181,9 +184,10 @@ class _Workspace:
         self.buffers = like.new_empty(count, math.prod(tiling(like.device)))
 
     def filled(self, sides: Sides, smallest: float, heads: slice, rows: slice, columns: slice) -> list[Tensor]:
-        """View every buffer as one tile, [heads, queries, keys], and fill the first two.
+        """View every buffer as one tile, [heads, queries, keys], and fill the first two buffers.
 
-        The first gets the inner products of queries and keys, the second the gaps (denominators of the kernel).
+        The first buffer gets the inner products of queries and keys, and the second the gaps (denominators of the
+        kernel).
         """
         q, k = sides.q[heads, rows], sides.k[heads, columns]
         shape = len(q), q.shape[1], k.shape[1]

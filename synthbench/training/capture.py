@@ -40,7 +40,8 @@ class _Recording:
 class CapturedStep:
     """A training step that is replayed from a CUDA graph where possible, and computed directly otherwise.
 
-    The step must launch the same work whenever the shapes are the same, and do all of its work on the device.
+    For batches of the same shapes, the step must always launch the same GPU operations. It must do all of its work on
+    the device.
     """
 
     def __init__(self, step: Step, device: torch.device) -> None:

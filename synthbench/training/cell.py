@@ -28,7 +28,8 @@ from synthbench.training.ladder import LadderSchedule, beyond, ladder_schedule
 class Run:
     """One training run: a cell (a mechanism on a task) with a seed and a learning rate. It makes one row of results.
 
-    If separate tuning runs choose the learning rate, the rate of a reported run is None until it is chosen.
+    If separate tuning runs choose the learning rate, ``learning_rate`` of a reported run is None until the choice is
+    made.
     """
 
     cell: "Cell"
@@ -76,7 +77,7 @@ class Cell:
 
     @cached_property
     def task(self) -> Task:
-        """The task with its options; if the suite trains on a ladder of levels, with the options of the last level."""
+        """The task with its options; in a suite with ladders, the options are those of the last (hardest) level."""
         if self.levels:
             return self.levels[-1].task
         return TASKS[self.task_name](**self.task_arguments)
@@ -97,8 +98,8 @@ class Cell:
     def tests(self) -> dict[int, tuple[Task, int]]:
         """The task and length of each test.
 
-        On a ladder, the keys are the numbers of the levels, from 1. Otherwise they are multiples of the trained length
-        or load (a task's difficulty, such as its number of pairs).
+        On a ladder, the keys are the numbers of the levels, from 1. Otherwise they are factors by which the trained
+        length or load is multiplied. The load is a task's difficulty, such as its number of pairs.
         """
         if self.levels:
             return {number: (level.task, level.length) for number, level in enumerate(self.levels, start=1)}
@@ -117,7 +118,8 @@ class Cell:
 
     @property
     def is_in_bits(self) -> bool:
-        """True if the score is minus the bits per token; always False on a ladder, where right answers are counted."""
+        """True if the score is the negated bits per token; always False on a ladder, where right answers are counted.
+        """
         return self.ladder_schedule is None and self.task.measure == "bits"
 
     @property
@@ -150,7 +152,7 @@ class Cell:
         return TASKS[self.task_name], self.mechanism, self.block[0], self.positions[0]
 
     def mechanism_fields(self) -> dict[str, Any]:
-        """Collect the arguments that the mechanism is built with, except its generator."""
+        """Collect the arguments with which the mechanism is built, except its random generator."""
         model = self.suite.model
         return {
             **self.mechanism_arguments,
@@ -162,7 +164,7 @@ class Cell:
 
     @property
     def layers(self) -> list[Layer]:
-        """The mechanism's class in each layer, with the arguments of the class except the generator."""
+        """The class of each layer's mechanism, with the arguments of the class except the random generator."""
         return self.mechanism.layers_of(self.mechanism_fields(), self.num_layers)
 
     @property
@@ -171,14 +173,14 @@ class Cell:
         return int(self.block[1].get("layers", 0)) or self.suite.model.num_layers
 
     def model(self, generator: torch.Generator, factor: int = 1, shift: int = 0) -> SequenceModel:
-        """Build the model of one run for the sequences of one test; all parameters are drawn from ``generator``.
+        """Build an untrained model for the sequences of one test; all parameters are drawn from ``generator``.
 
         ``factor`` selects the test: it is a key of :attr:`tests`. On a ladder, it is instead 1 for the model that
         serves all levels, or a key of :attr:`beyond`. ``shift`` is added to the positions of all tokens.
 
         Raises:
-            UsageError: If ``shift`` is not 0, but the position encoding is a learned table, which ends with the
-                sequence.
+            UsageError: If ``shift`` is not 0, but the position encoding is a learned table, which has no entries beyond
+                the sequence.
         """
         if shift and not self.positions[0].extends:
             raise UsageError(
@@ -201,7 +203,10 @@ class Cell:
 
     @cached_property
     def resolved_task_arguments(self) -> dict[str, Any]:
-        """Length and all options of the task, defaults included; on a ladder, the levels and the unit of their load."""
+        """Length and all options of the task, defaults included.
+
+        On a ladder, the levels take their place, with the unit of the load (difficulty).
+        """
         return identity.task_options(self.suite, TASKS[self.task_name], self.length, self.task_arguments)
 
     @cached_property
@@ -213,8 +218,8 @@ class Cell:
     def block(self) -> tuple[type[Block], dict[str, Value]]:
         """The class of the block around the mechanism, and the block's hyper-parameters, defaults included.
 
-        If the option ``layers`` repeats the suite's number of layers, it is replaced by its default, so that row ids do
-        not change.
+        If the option ``layers`` equals the suite's number of layers, the option's default takes its place, so that row
+        ids do not change.
         """
         unit, given = BLOCKS.configured(self.suite.model.block)
         if given.get("layers") == self.suite.model.num_layers:
@@ -253,7 +258,8 @@ class Cell:
 
     @property
     def note(self) -> str | None:
-        """A warning if the position encoding rotates, but rotations have no meaning for this mechanism; else None."""
+        """A warning if the position encoding uses rotations, which have no meaning for this mechanism; otherwise None.
+        """
         positions, reason = self.positions[0], getattr(self.mechanism, "rotation_note", "")
         return (
             f"positions {positions.name!r} mean nothing to {self.mechanism.name}: {reason}"
@@ -277,7 +283,10 @@ class Cell:
         return canonical_json({**around, "shape": shape, "foreign": foreign})
 
     def runs(self, seeds: Sequence[int]) -> list[Run]:
-        """Make one run per seed and learning rate of the suite; one per seed if separate tuning runs choose a rate."""
+        """Make one run per seed and learning rate of the suite.
+
+        If separate tuning runs choose the learning rate, make only one run per seed.
+        """
         if self.suite.tuning is not None:
             return [Run(self, seed, None) for seed in seeds]
         return [Run(self, seed, rate) for rate in self.suite.training.learning_rates for seed in seeds]

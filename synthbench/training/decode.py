@@ -34,11 +34,12 @@ class Decoded(NamedTuple):
 
 
 def own_tokens(inputs: RunIds, targets: RunIds) -> Bool[Tensor, "runs batch length"]:
-    """Mark inputs that repeat the target of the position before; in decoding, the model's prediction replaces them.
+    """Mark inputs that repeat the previous position's target; in decoding, the model's own prediction replaces them.
 
     An answer of several tokens is a stretch of scored positions. From the second position of the answer on, each input
-    must be the target of the position before. If any answer of a run breaks this rule, no input of the run is marked. A
-    run with a sequence that is scored at its first position, as in language modelling, has no marked inputs either.
+    must equal the target of the previous position. If any answer of a run breaks this rule, no input of the run is
+    marked. A run with a sequence that is scored at its first position, as in language modelling, has no marked inputs
+    either.
 
     >>> inputs, targets = torch.tensor([[[7, 8, 1, 2, 7]]]), torch.tensor([[[IGNORE, 1, 2, 3, IGNORE]]])
     >>> own_tokens(inputs, targets).int().tolist()
@@ -65,7 +66,8 @@ def decode(
     Args:
         model: The model of all runs, with a leading run axis.
         inputs: The token sequences; inputs marked in ``is_own`` are not read.
-        is_own: True where the model reads its own prediction from the position before; False at the first position.
+        is_own: True where the model reads the token that it predicted at the previous position; False at the first
+            position.
         form: ``streamed`` or ``parallel``. Default: streamed if the model can stream (see :func:`streams`).
     """
     was_training = model.training
@@ -102,7 +104,7 @@ def _at_once(model: SequenceModel, given: Tensor, is_own: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def streams(model: SequenceModel, inputs: RunIds) -> bool:
-    """Test if a model can stream: read one token at a time and return the same logits as in a single pass.
+    """Test if a model can stream, which means to read one token at a time and return the same logits as in one pass.
 
     The result is False for a mechanism without a streaming form, since it would compute all earlier tokens again at
     each step. It is also False if a plugin's streaming form fails on several runs at once.
@@ -137,8 +139,8 @@ def decoded_scores(model: SequenceModel, block: DeviceBlock) -> list[Decoded | N
 def scores_of(decoded: RunIds, targets: RunIds, is_own: Bool[Tensor, "runs batch length"]) -> list[Decoded | None]:
     """Score each run's decoded tokens and whole answers.
 
-    ``is_own`` is False at the first token of an answer and True at its further tokens. The score is None for a run in
-    which it is False everywhere.
+    ``is_own`` is False at the first token of an answer and True at its further tokens. The score of a run is None if
+    ``is_own`` is False everywhere in the run.
     """
     is_scored = targets != IGNORE
     is_wrong = (decoded != targets) & is_scored

@@ -60,10 +60,10 @@ class ModelSize(NamedTuple):
 
 
 class SequenceModel(nn.Module):
-    """Model of one run or, if made by :func:`stack_models`, of many: embedding, position encoding, blocks and head.
+    """The model of one run, or of many runs if :func:`stack_models` made it.
 
-    The model has one block per entry of ``layers``: a mechanism's class and its arguments (see
-    ``Mechanism.layers_of``).
+    It consists of an embedding, a position encoding, blocks and a head. There is one block per entry of ``layers``. An
+    entry is a mechanism's class and the arguments of the class (see ``Mechanism.layers_of``).
     """
 
     def __init__(
@@ -125,7 +125,9 @@ class SequenceModel(nn.Module):
         return cast("list[Block]", list(self.blocks))
 
     def size(self, length: int) -> ModelSize:
-        """Count the parameters of the model, and the numbers in a layer's state after ``length`` tokens, on average."""
+        """Count the parameters of the model, and the numbers in a layer's state after ``length`` tokens (mean over
+        layers).
+        """
         mixing = [
             part
             for block in self.layers
@@ -196,7 +198,8 @@ def _num_unused(mechanism: Mechanism, length: int) -> int:
 
 
 class BottleneckHead(nn.Module):
-    """A two-layer head: the logits at position t depend on a learned vector for t and the output at the last position.
+    """A two-layer head that computes the logits at position t from a learned vector for t and the last position's
+    output.
 
     Source: Poli et al. (2024), appendix B.1, the compression task. The hidden layer has twice the model's width.
     """
@@ -256,7 +259,10 @@ class FoldedAttention(Mixer):
 
 
 class LoopedMixer(Mixer):
-    """A mixer for any mechanism: runs share tensors with a run axis, for one optimiser, but are computed one by one."""
+    """A mixer for any mechanism, which computes the runs one by one.
+
+    The tensors of the runs are joined along a run axis, so that one optimiser can update them all.
+    """
 
     def __init__(self, mechanisms: Sequence[Mechanism]) -> None:
         """Take one mechanism per run and join their tensors along a leading run axis."""
@@ -337,10 +343,10 @@ def _like(tensor: Tensor, values: Tensor) -> Tensor:
 
 
 def stack_modules(modules: Sequence[M], activation_axes: int) -> M:
-    """Build one module from the same module of several runs; its tensors get a leading run axis.
+    """Combine the same module of several runs into one module, whose tensors have a leading run axis.
 
-    A tensor of shape [m, n] becomes [runs, m, n] in a :class:`RunLayer`. Elsewhere it becomes [runs, 1, ..., 1, m, n],
-    to broadcast against activations that have ``activation_axes`` axes, including the run axis.
+    A tensor of shape [m, n] becomes [runs, m, n] in a :class:`RunLayer`. In any other module it becomes [runs, 1, ...,
+    1, m, n], to broadcast against activations that have ``activation_axes`` axes, including the run axis.
     """
     stacked = copy.deepcopy(modules[0])
     for path, module in stacked.named_modules():
@@ -364,10 +370,12 @@ def stack_mixers(mechanisms: Sequence[Mechanism], strategy: Strategy) -> Mixer:
 
 
 def strategy_of(mechanism: type[Mechanism], fields: dict[str, Any]) -> Strategy:
-    """Choose how to compute several runs together: ``fold`` or ``stack``, or ``loop`` if these change the outputs.
+    """Choose the strategy by which several runs are computed together: ``fold``, ``stack`` or ``loop``.
 
-    The outputs are compared with those of single runs, for two runs with three short sequences each, in float64.
-    ``fields`` are the arguments of the mechanism.
+    ``fold`` makes the run axis part of the batch axis, ``stack`` gives each tensor of the mechanism a run axis, and
+    ``loop`` computes one run after the other. ``loop`` is chosen if the faster strategy would change the outputs. To
+    find out, the outputs for two runs with three short sequences each are compared with those of single runs, in
+    float64. ``fields`` are the arguments of the mechanism.
     """
     return _strategy(mechanism, tuple(sorted(fields.items())))
 
@@ -401,8 +409,8 @@ def copy_learned(model: nn.Module, trained: nn.Module, runs: Sequence[int] | Non
     """Copy parameters and buffers of ``trained``, a model of several runs, into ``model``.
 
     ``runs`` lists the indices (from 0) of the runs to copy; None copies all. Along an axis whose sizes differ, only the
-    common part is copied. So a model for longer sequences has untrained values at the added positions, and a model
-    with a smaller vocabulary drops the other tokens.
+    common part is copied. So a model for longer sequences has untrained values at the added positions, and a model with
+    a smaller vocabulary drops the surplus tokens.
     """
     tensors = model.state_dict()
     for name, learned in trained.state_dict().items():

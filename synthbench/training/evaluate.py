@@ -20,7 +20,10 @@ NUM_BINS = 15
 
 
 class KindLoss(NamedTuple):
-    """The loss at one kind of position that a task distinguishes, such as ``repeated`` in the task ``text``."""
+    """The loss at one kind of position.
+
+    A task may distinguish kinds of positions, such as ``repeated`` in the task ``text``.
+    """
 
     loss: float
     """Mean loss in nats per position; NaN if no position of the kind is scored."""
@@ -33,8 +36,8 @@ class Score:
 
     ``accuracy`` is the fraction of right answers at the scored positions of all sequences; ``loss`` is in nats per
     target. ``std_over_sequences`` is the standard deviation of the accuracies of single sequences. ``kinds`` holds the
-    loss at each kind of position that the task marks, if :func:`evaluate` got the tasks. ``calibration_error`` is None
-    except for tasks scored in bits per token.
+    loss at each kind of position that the task marks, if :func:`evaluate` was called with tasks. ``calibration_error``
+    is None except for tasks scored in bits per token.
     """
 
     accuracy: float
@@ -127,7 +130,7 @@ def _by_confidence(
 
 
 def calibration_errors(by_confidence: Float[Tensor, "runs 3 bins"]) -> list[float]:
-    """Compute each run's expected calibration error: the mean distance between confidence and accuracy.
+    """Compute each run's expected calibration error: the mean absolute difference between confidence and accuracy.
 
     The confidence of a prediction is the probability that the model gives to the predicted class. Confidence and
     accuracy are compared in ``NUM_BINS`` bins of equal width, weighted by the number of predictions in a bin. Source:

@@ -17,7 +17,10 @@ Version 1 is left out of row ids, since the first rows were written before this 
 
 
 def task_options(suite: Suite, task: type[Task], length: int, options: Mapping[str, Value]) -> dict[str, Any]:
-    """Describe a task for a row's id: length and options; on a ladder, the levels and the unit of their difficulty."""
+    """Describe a task for a row's id, by its length and options.
+
+    On a ladder, the levels and the unit of their load (difficulty) take the place of length and options.
+    """
     if suite.ladder is None:
         return {"length": length, **arguments_of(task(**options))}
     levels = task.ladder(suite.ladder.longest, is_extended=suite.ladder.extended)
@@ -28,7 +31,8 @@ def of_suite(suite: Suite) -> dict[str, Any]:
     """Collect the settings of a suite that enter the ids of rows: model, training, evaluation and ladder (levels).
 
     Settings that are None are left out, so that a setting added later changes no existing id. ``shifts`` (of token
-    positions) are left out too, since they only add tests. Other functions add block, positions and learning rates.
+    positions) are left out too, since they only add tests. So is the ladder's setting ``extended``, since
+    :func:`task_options` lists the levels themselves. Other functions add block, positions and learning rates.
     """
     return {
         "model": suite.model.model_dump(
@@ -58,7 +62,8 @@ def of_protocol(suite: Suite, *, device_type: str, match: str | None) -> dict[st
 
 
 def of_run(suite: Suite, seed: int, learning_rate: float | None, *, is_tuning: bool = False) -> dict[str, Any]:
-    """Collect what decides the result of one run in addition to its cell (the mechanism on the task).
+    """Collect the settings of a run, in addition to the settings of its cell (mechanism and task), that decide the
+    result.
 
     If separate tuning runs choose the learning rate, a reported run is identified by its seed, the candidate rates and
     the tuning seeds, not by the chosen rate.

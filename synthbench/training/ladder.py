@@ -22,7 +22,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def mixture(num_steps: int, num_levels: int) -> list[int]:
-    """List the index (from 0) of the level to train on at each step; it is the same for every mechanism and seed.
+    """List the index (from 0) of the level to train on at each step; the list is the same for all mechanisms and seeds.
 
     All levels are mixed from the first step to the last. Easy levels come more often, since harder levels build on
     them: the easiest quarter of the levels gets half of the steps.
@@ -34,7 +34,7 @@ def mixture(num_steps: int, num_levels: int) -> list[int]:
 
 
 def evenly(step: int) -> float:
-    """Map a step to a number in [0, 1), such that the numbers of the first n steps are evenly spread, for any n.
+    """Map each step to a number in [0, 1); for any n, the numbers of the first n steps are evenly spread.
 
     The numbers are the multiples of the golden ratio, modulo 1.
     """
@@ -42,7 +42,9 @@ def evenly(step: int) -> float:
 
 
 def sized_in(suite: Suite, name: str, arguments: Mapping[str, object]) -> Sized:
-    """Find a task's length and options in a suite; if the suite has levels, the last level's length and no options.
+    """Find the length and the options with which a suite uses a task.
+
+    If the suite has a ladder, the result is the length of the task's last level, and no options.
 
     Raises:
         UnknownName: If the task or an option does not exist.
@@ -71,7 +73,7 @@ class LadderSchedule:
 
     @cached_property
     def order(self) -> list[int]:
-        """The index (from 0) of each step's level."""
+        """The index (from 0) of the level on which each step trains."""
         return mixture(self.training.steps, len(self.levels))
 
     @cached_property
@@ -104,11 +106,11 @@ class LadderSchedule:
 def beyond(levels: Sequence[Level]) -> dict[int, Level]:
     """Find test levels that are 2 and 4 times as long as the longest trained level; 2 and 4 are the keys.
 
-    ``levels`` are the trained levels, easiest first. If the task itself defines a level of that length, it is used;
-    otherwise the last trained level is stretched to that length. A level that has other tokens than the trained levels
-    is not used; if none is left, the key is missing. The load (difficulty) of a stretched level is unknown and set
-    to 0. If the last trained level leaves its first positions unscored (``first_new`` above 0), the stretched level
-    scores only positions beyond the trained length.
+    ``levels`` are the trained levels, easiest first. A test level must not contain any token that the trained levels
+    lack. If the task itself defines such a level of the wanted length, it is used. Otherwise the last trained level is
+    stretched to that length. If this level has new tokens or is not possible, the key is missing. The load (difficulty)
+    of a stretched level is unknown and set to 0. If the last trained level leaves its first positions unscored
+    (``first_new`` above 0), the stretched level scores only positions beyond the trained length.
 
     >>> {factor: level.load for factor, level in beyond(TASKS["parity_running"].ladder(longest=256)).items()}
     {2: 512, 4: 1024}
@@ -156,7 +158,7 @@ def _tokens(level: Level) -> tuple[frozenset[int], frozenset[int]]:
 
 
 def ladder_schedule(suite: Suite, task: str) -> LadderSchedule:
-    """Plan the training on the ladder (the levels) of a task in a suite.
+    """Plan the training on the ladder (the levels) of a task, by the settings of a suite.
 
     Raises:
         UnknownName: If there is no such task.

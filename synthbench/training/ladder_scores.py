@@ -28,8 +28,9 @@ USED = ["status", "metric_name", "task", "task_version", "task_args", "metrics",
 def with_committed_baselines(row: Mapping[Any, Any]) -> dict[str, Any]:
     """Recompute a row's score, skill and metrics from its accuracies per level and the present shortcut baselines.
 
-    The present baselines are those in this version of the package. A row is returned unchanged if it has no score over
-    levels, its task comes from a plugin, or the task's installed version differs from the row's.
+    A shortcut baseline is the accuracy of a simple rule on a level; the present baselines are those in this version of
+    the package. A row is returned unchanged if it has no score over levels, its task comes from a plugin, or the task's
+    installed version differs from the row's.
     """
     has_levels = row["status"] == "ok" and row["metric_name"].endswith(LADDER_SCORE)
     settings = (row["task"], row["task_version"], row["task_args"])
@@ -69,14 +70,14 @@ def rescored(rows: pd.DataFrame) -> pd.DataFrame:
 def metrics_beyond(trained: Sequence[Level], accuracies: Mapping[int, float | None]) -> dict[str, float | None]:
     """Return the results at lengths beyond the trained levels as metrics of a row.
 
-    ``x2.score`` is the accuracy at twice the longest trained length. ``x2.skill`` is 0 if this
-    accuracy equals ``x2.floor``: the level's shortcut baseline or, if this version has none, the task's floor.
-    ``x2.load`` is null if the task itself does not define the level.
+    ``x2.score`` is the accuracy at twice the longest trained length. ``x2.floor`` is the shortcut baseline of that
+    level (the accuracy of a simple rule) or, if this version has none, the task's floor. ``x2.skill`` is 0 if the
+    accuracy equals ``x2.floor``. ``x2.load`` is null if the task itself does not define the level.
 
     Args:
         trained: The levels of the run, easiest first.
-        accuracies: Accuracy at each multiple of the longest trained length, which is the key; None if the model cannot
-            read that many tokens.
+        accuracies: Accuracy at each tested length; None if the model cannot read that many tokens. The keys are
+            multiples of the longest trained length.
     """
     tests = _tests_beyond(tuple(trained)) if accuracies else {}
     metrics: dict[str, float | None] = {}

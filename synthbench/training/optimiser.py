@@ -50,7 +50,7 @@ class FlatParameters:
         self._initial_rates = self.rates.clone()
 
     def update(self, settings: TrainingSettings, corrections: Corrections) -> None:
-        """Decay the values, update both moments, and take the step that AdamW computes from them.
+        """Apply weight decay, update both moments, and take the step that AdamW computes from the moments.
 
         ``corrections`` are the bias corrections of the moments: 1 - beta1^t, and the square root of 1 - beta2^t, after
         t steps.
@@ -133,7 +133,8 @@ class RunAdamW:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Update every parameter that has a gradient; the other parameters and their moments stay unchanged."""
+        """Update every parameter that has a gradient; parameters without a gradient, and their moments, stay unchanged.
+        """
         for part in self.parts:
             part.update(self.settings, self._corrections)
 
@@ -158,10 +159,10 @@ class FusedAdamW(torch.optim.AdamW):
     """PyTorch's fused AdamW, for runs that share one learning rate."""
 
     def advance(self) -> None:
-        """Do nothing: no part of a fused step runs on the CPU."""
+        """Do nothing: the fused step itself counts the steps and computes the bias corrections."""
 
     def update(self) -> None:
-        """Take the step; all of it runs on the device."""
+        """Take one step, entirely on the device of the parameters."""
         self.step()
 
     def set_rates(self, share: float) -> None:
@@ -197,9 +198,9 @@ def make_optimiser(
     """Build AdamW for the trainable parameters, whose first axis is the run axis.
 
     ``learning_rates`` has one value per run. PyTorch's fused AdamW is used if all runs share one rate, no parameter is
-    complex, and no run may have to stop before the others. Runs may have to if there are several and the settings have
-    ``stop_at``. With ``is_capturable``, values that change between steps are kept in tensors, so that a CUDA graph can
-    replay a step.
+    complex, and no run may stop before the others. Runs may stop at different steps if there are several runs and the
+    settings have ``stop_at``. With ``is_capturable``, values that change between steps are kept in tensors, so that a
+    CUDA graph can replay a step.
     """
     parameters = [parameter for parameter in parameters if parameter.requires_grad]
     must_freeze = settings.stop_at is not None and len(learning_rates) > 1

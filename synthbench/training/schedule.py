@@ -18,7 +18,7 @@ class Schedule:
     """True if only numbers in tensors change from step to step, so that a step can be recorded and replayed."""
 
     def share(self, step: int) -> float:  # noqa: ARG002
-        """Return the fraction of its full rate that every run uses at a step; steps count from 0."""
+        """Return the fraction of the full rate that every run uses at a step; steps count from 0."""
         return 1.0
 
     def apply(self, step: int, optimiser: Optimiser, model: SequenceModel) -> float:  # noqa: ARG002
@@ -68,8 +68,8 @@ class WarmupStableDecay(Schedule):
 class CurriculumRates(Schedule):
     """The learning rates of :class:`GeometricCurriculum`, for comparison with models that always use all geometries.
 
-    Training has four phases of equal length. The rate is full in the first phase, and a tenth of it in the second and
-    third. In the fourth, it decreases linearly from a tenth to 0.
+    Training has four phases of equal length. The rate is the full rate in the first phase, and a tenth of the full rate
+    in the second and third. In the fourth phase, it decreases linearly from a tenth to 0.
     """
 
     PHASES = ((1.0, 1.0), (0.1, 0.1), (0.1, 0.1), (0.1, 0.0))
@@ -87,12 +87,13 @@ class CurriculumRates(Schedule):
 
 
 class GeometricCurriculum(CurriculumRates):
-    """Training in four equal phases: spherical geometry only, then Euclidean too, then hyperbolic too, then annealing.
+    """Training in four equal phases: with spherical geometry, with Euclidean added, with hyperbolic added, and
+    annealing.
 
-    Source: the REWA paper, algorithm 7. The paper specifies no lengths of phases. It lowers the learning rate to a
-    tenth for the second phase. Here the third phase keeps this rate, and the fourth phase, annealing, lowers it to 0.
-    The paper's Riemannian optimiser is not needed, since hyperbolic points are images of Euclidean parameters under the
-    exponential map.
+    Source: the REWA paper, algorithm 7. The paper does not specify how long the phases are. It lowers the learning rate
+    to a tenth for the second phase. Here the third phase keeps this rate, and the fourth phase, annealing, lowers it to
+    0. The paper's Riemannian optimiser is not needed, since hyperbolic points are images of Euclidean parameters under
+    the exponential map.
     """
 
     keeps_program = False

@@ -77,7 +77,10 @@ class KeptBlocks:
     def block(
         self, task: Task, length: int, split: Split, seed: int, index: int, *, num_steps: int, batch_size: int
     ) -> Batch:
-        """Return the block of :func:`data_block`, in the smallest integer types; draw it only if it is not cached."""
+        """Return the same block as :func:`data_block`, in the smallest integer types that hold its tokens.
+
+        The block is drawn only if it is not in the cache.
+        """
         name = json.dumps([task.name, task.version, arguments_of(task)], sort_keys=True)  # as the stream is named
         key = (type(task), name, length, split, seed, index, num_steps, batch_size)
         with self._lock:
@@ -106,7 +109,10 @@ _of_command: dict[str, KeptBlocks] = {}
 
 
 def blocks_of(command: str, device_type: str) -> KeptBlocks:
-    """Return this process's cache of data for one command (a call of synthbench) by its id; drop all other caches."""
+    """Return this process's cache of data for one command (a call of synthbench), which ``command`` identifies.
+
+    If the command has no cache yet, a new cache is made and the caches of other commands are dropped.
+    """
     blocks = _of_command.get(command)
     if blocks is None:
         forget_blocks()
@@ -132,7 +138,8 @@ def data_blocks(
     """Draw a stream in blocks of up to ``BLOCK_STEPS`` batches, each with arrays of shape [batches, batch, length].
 
     Block i depends only on the stream, on i and on the number of batches in the block. So a larger ``num_batches``
-    changes no full block. A block is drawn only when the iterator reaches it, and not if the cache ``kept`` has it.
+    changes no full block. A block is drawn when the iterator reaches it, unless the cache ``kept`` already has the
+    block.
     """
     draw = data_block if kept is None else kept.block
     for index in range(-(-num_batches // BLOCK_STEPS)):

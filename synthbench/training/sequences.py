@@ -41,7 +41,7 @@ class Sequences:
     def metadata(self) -> dict[str, Any]:
         """Facts about the task and the stream of sequences.
 
-        Floor and ceiling are accuracies in [0, 1] or, for some tasks, minus the bits per token.
+        Floor and ceiling are accuracies in [0, 1] or, for some tasks, negated bits per token.
         """
         floor, ceiling = self.task.floor(self.length), self.task.ceiling(self.length)
         return {
@@ -190,7 +190,7 @@ def write(sequences: Sequences, path: Path, *, is_forced: bool = False) -> None:
 
     Raises:
         UsageError: If ``path`` does not end in ``.npz``, or the file exists and ``is_forced`` is False.
-        StoreError: If the file cannot be written; no partial file is left then.
+        StoreError: If the file cannot be written; no partial file is left in that case.
     """
     if path.suffix != ".npz":
         raise UsageError(f"out is {str(path)!r}; allowed: the name of a file that ends in .npz")

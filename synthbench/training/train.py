@@ -91,7 +91,7 @@ class RunResult:
 
     @property
     def is_done(self) -> bool:
-        """True if training of the run has ended early: it diverged, or was stopped since its task was solved."""
+        """True if training of the run has ended early, because the run diverged or solved its task."""
         return self.diverged_at is not None or self.stopped_at is not None
 
 
@@ -194,7 +194,10 @@ class Trainer:
         factor: int = 1,
         is_beyond: bool = False,
     ) -> Iterator[DeviceBlock]:
-        """Yield the batches of a split one by one, for all runs unless ``runs`` selects some."""
+        """Yield the batches of a split one by one, for all runs unless ``runs`` selects some.
+
+        ``factor`` and ``is_beyond`` select the task and length, as in :func:`device_blocks`.
+        """
         blocks = device_blocks(
             self.runs if runs is None else runs,
             split,
@@ -210,7 +213,8 @@ class Trainer:
                 yield block._replace(inputs=inputs, targets=targets)
 
     def training_batches(self) -> Iterator[DeviceBlock]:
-        """Yield the batch of every step; on a ladder (the levels of a task), it is drawn from the step's level."""
+        """Yield the batch of every step; on a ladder (the levels of a task), the batch is drawn from the step's level.
+        """
         plan, training = self.runs[0].cell.ladder_schedule, self.suite.training
         if plan is None:
             yield from self.batches("train", training.steps, training.batch_size)
@@ -225,7 +229,10 @@ class Trainer:
             yield next(streams[level])
 
     def validation_batches(self) -> Iterator[DeviceBlock]:
-        """Yield the validation batch of every point of the learning curve; nothing on a ladder (levels of a task)."""
+        """Yield the validation batch of every point of the learning curve.
+
+        On a ladder (the levels of a task), where learning curves have no validation scores, yield nothing.
+        """
         training, evaluation = self.suite.training, self.suite.evaluation
         if evaluation.curve_sequences is None:
             return
@@ -233,7 +240,10 @@ class Trainer:
         yield from self.batches("validation", num_points, evaluation.curve_sequences)
 
     def stretched(self, runs: Sequence[Run], factor: int, shift: int = 0) -> SequenceModel:
-        """Rebuild the trained model of a cell's runs for a test at a larger length or load, or with later positions."""
+        """Rebuild the trained model of a cell's runs for a test at a larger length or load, or with later positions.
+
+        ``factor`` and ``shift`` are as in :meth:`Cell.model`.
+        """
         trained = self.model
         if len(runs) < len(self.runs):
             # First drop the tokens of other tasks: the task of a longer test may have more tokens of its own.
@@ -445,7 +455,7 @@ def _test_on_levels(trainer: Trainer, result: GroupResult) -> list[Score]:
 def on_levels(trainer: Trainer, split: Literal["validation", "test"]) -> list[tuple[Score, list[LevelScore]]]:
     """Score every run on all levels; return each run's total and its scores by level.
 
-    The accuracy in the total is the ladder score: the fraction of levels mastered, from 0 to 1.
+    The accuracy in the total is the ladder score, which measures the fraction of levels mastered, from 0 to 1.
     """
     evaluation = trainer.suite.evaluation
     num_sequences = evaluation.test_sequences if split == "test" else evaluation.validation_sequences or 0

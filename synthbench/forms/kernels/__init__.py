@@ -69,28 +69,32 @@ MAX_SHARED_BYTES = 217_088
 
 
 def load(name: str) -> Any:
-    """Import the module of a kernel, on first use only, since Triton may not be installed."""
+    """Import the module of a kernel. This happens on first use only, since Triton may not be installed."""
     return import_module(f"{__name__}.{name}")
 
 
 def of(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
-    """Return the kernel that a mechanism's class declares as ``own_kernel``; None if it has none for these tensors."""
+    """Return the kernel that a mechanism's class declares as ``own_kernel``, if it can process these tensors.
+
+    The result is None if the class declares no kernel, if the environment switches kernels off, or if the kernel does
+    not support the tensors or fails its self-test.
+    """
     own_kernel = own_form(unit, "own_kernel")
     form: Form | None = own_kernel(q.dtype) if own_kernel is not None and serves(q, k, v) else None
     return form if form is not None and self_test.passes(self_test.own_kernel_test(unit, q, v)) else None
 
 
 def saves_launches(q: Tensor) -> bool:
-    """Return True if a kernel needs fewer launches than the PyTorch code, or if kernels are to run at every length.
+    """Return whether to run a kernel at this length: it saves launches, or the environment says ``always``.
 
-    Up to ``GPU_GRAM_MAX_LENGTH`` tokens, the PyTorch code computes all scores at once, with about as few launches as a
-    kernel and equally fast products.
+    A kernel saves launches for more than ``GPU_GRAM_MAX_LENGTH`` tokens. Up to this length, the PyTorch code computes
+    all scores at once. It then needs about as few launches as a kernel, and its matrix products are equally fast.
     """
     return q.shape[-2] > GPU_GRAM_MAX_LENGTH or choice() == "always"
 
 
 def choice() -> str:
-    """Read the choice of kernels from the environment: ``auto``, ``off`` or ``always``.
+    """Read the environment variable ``SYNTHBENCH_KERNELS``: ``auto`` (the default), ``off`` or ``always``.
 
     Raises:
         UnknownName: If the variable has another value.
@@ -119,7 +123,10 @@ def serves(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 @lru_cache
 def runs_on(device: torch.device) -> bool:
-    """Return whether kernels fit the device and the assembler is good; warn once if only the assembler is bad."""
+    """Return whether the device can run the kernels and Triton's assembler (ptxas) is good.
+
+    A warning is issued once if only the assembler prevents kernels.
+    """
     if not fits(device):
         return False
     objection = load("_assembler").objection(torch.cuda.get_device_capability(device))
@@ -129,7 +136,7 @@ def runs_on(device: torch.device) -> bool:
 
 
 def fits(device: torch.device) -> bool:
-    """Return whether Triton is installed and every tile fits the device's shared memory."""
+    """Return whether Triton is installed and the CUDA device has enough shared memory for every kernel's tiles."""
     if device.type != "cuda" or torch.version.cuda is None or find_spec("triton") is None:
         return False
     properties = torch.cuda.get_device_properties(device)

@@ -29,7 +29,7 @@ _PROBLEMS = (AttributeError, OSError, RuntimeError)
 
 
 def objection(capability: tuple[int, int]) -> str | None:
-    """Explain, in one line, why kernels assembled for a compute capability may be wrong; None if no reason is known.
+    """Explain in one line why kernels for a compute capability may be wrong; return None if no reason is known.
 
     >>> objection((8, 0)) is None
     True
@@ -53,9 +53,10 @@ def objection(capability: tuple[int, int]) -> str | None:
 
 
 def substitute(capability: tuple[int, int]) -> dict[str, str]:
-    """Return the environment variable and the path that give Triton a good assembler; empty if none is needed or found.
+    """Return an environment variable and its value, which make Triton use a good assembler (ptxas).
 
-    The assembler is then used for all kernels of a process, so set the variable only for processes that you start.
+    The dictionary is empty if Triton's present assembler is good, or if no good assembler is found. The variable
+    changes the assembler of all kernels in a process, so set it only for processes that you start.
     """
     with suppress(*_PROBLEMS):
         tool, variable = _in_use(capability)
@@ -65,7 +66,7 @@ def substitute(capability: tuple[int, int]) -> dict[str, str]:
 
 
 def better() -> str | None:
-    """Find the path of an assembler on this machine that is new enough; None if there is none."""
+    """Find an assembler (ptxas) on this machine that is new enough; return its path, or None if there is none."""
     return next((path for path in _candidates() if _is_good(_tool(path))), None)
 
 

@@ -88,7 +88,10 @@ LARGEST = tl.constexpr(20 * math.log2(math.e))
 
 
 class Constants(NamedTuple):
-    """Tensors that define the features; their leading axes broadcast against the leading axes of the queries."""
+    """Tensors that define the feature map of ``slay``.
+
+    Their leading axes broadcast against the leading axes of the queries.
+    """
 
     anchors: Tensor
     """Anchors, [..., key_dim, num_anchors]."""
@@ -101,7 +104,10 @@ class Constants(NamedTuple):
 
 
 class MadeBy(NamedTuple):
-    """Constants as kernels read them: all sets along a first axis; ``which`` holds the index of each head's set."""
+    """Constants in the layout that kernels read: the first axis runs over sets of constants.
+
+    ``which`` holds, for each head, the index of its set.
+    """
 
     anchors: Tensor
     directions: Tensor
@@ -113,9 +119,9 @@ class MadeBy(NamedTuple):
 @triton.jit
 @no_type_check
 def exponential(x, roots, directions, shift, log_scale, precision: tl.constexpr):
-    """Compute positive random features of rows, with ``roots`` = 1 / norm of each row; padded features are 0.
+    """Compute positive random features of the rows of ``x``; padded features are 0.
 
-    Exponents are to base 2, since the processor computes powers of 2.
+    ``roots`` are the inverse norms of the rows. Exponents are to base 2, since the GPU has an instruction for 2^x.
     """
     products = product(x, directions, precision)
     if precision == "bf16":
@@ -132,7 +138,7 @@ def exponential(x, roots, directions, shift, log_scale, precision: tl.constexpr)
 @triton.jit
 @no_type_check
 def polynomial(x, roots, anchors, precision: tl.constexpr):
-    """Compute squared cosines of rows with all anchors; for a padded anchor, the result is 0."""
+    """Compute the squared cosines between rows and anchors; for a padded anchor, the result is 0."""
     cosines = product(x, anchors, precision) * roots[:, None]
     return cosines * cosines
 
@@ -156,7 +162,7 @@ def scaled(values, scales):
 @triton.jit
 @no_type_check
 def columns_of(tile, group, rows: tl.constexpr, columns: tl.constexpr, at_once: tl.constexpr):
-    """Return the ``at_once`` columns of a tile from column ``group * at_once`` on."""
+    """Return ``at_once`` neighbouring columns of a tile, beginning with column ``group * at_once``."""
     groups: tl.constexpr = columns // at_once
     is_group = tl.arange(0, groups)[None, :, None] == group
     return tl.sum(tl.where(is_group, tl.reshape(tile, (rows, groups, at_once)), 0.0), axis=1)
@@ -168,7 +174,10 @@ def load_exponential(
     directions_ptr, shift_ptr, log_scale_ptr, which, key_dim: tl.constexpr, num_features: tl.constexpr,
     dims: tl.constexpr, features: tl.constexpr,
 ):  # fmt: skip
-    """Load directions, shifts and log scales of constant set ``which``; the last two change from base e to 2."""
+    """Load the directions, shifts and log scales of the set of constants with index ``which``.
+
+    Shifts and log scales are converted from base e to base 2.
+    """
     feature = tl.arange(0, features)
     is_inside = feature < num_features
     shift = tl.load(shift_ptr + which * num_features + feature, mask=is_inside, other=0.0)
@@ -180,7 +189,7 @@ def load_exponential(
 @triton.jit
 @no_type_check
 def first_columns(tile, num_halvings: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr):
-    """Return the first columns of a tile, by halving the tile ``num_halvings`` times."""
+    """Halve a tile ``num_halvings`` times, and return its first ``columns / 2^num_halvings`` columns."""
     for halving in tl.static_range(num_halvings):
         halves = tl.reshape(tile, (rows, 2, columns >> (halving + 1)))
         tile, _ = tl.split(tl.permute(halves, (0, 2, 1)))
@@ -196,10 +205,11 @@ def state_kernel(
     num_halvings: tl.constexpr, is_after: tl.constexpr, rows: tl.constexpr, dims: tl.constexpr,
     columns: tl.constexpr, features: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """Sum b (a ⊗ values)ᵀ (states) and b (a weight)ᵀ (totals) over each segment except the last, for some anchors.
+    """Compute states Σ b (a ⊗ values)ᵀ and totals Σ b (a weight)ᵀ of each segment except the last, for some anchors.
 
-    With ``is_after``, all segments except the first are summed. A row beyond the length has a = 0. A state is
-    [features, anchors, value_dim], and a total is [features, anchors].
+    The sums run over the tokens of a segment, with squared cosines a and exponential features b. With ``is_after``, the
+    first segment is left out instead of the last. A row beyond the length has a = 0. A state is [features, anchors,
+    value_dim], and a total is [features, anchors].
     """
     head, index, group = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     which = tl.load(which_ptr + head)
@@ -258,7 +268,7 @@ def load_state(
     state_ptr, first_anchor, num_anchors: tl.constexpr, num_features: tl.constexpr, value_dim: tl.constexpr,
     features: tl.constexpr, columns: tl.constexpr, at_once: tl.constexpr = 1,
 ):  # fmt: skip
-    """Load the parts of a state for ``at_once`` anchors from ``first_anchor`` on, side by side."""
+    """Load, side by side, the parts of a state that belong to ``at_once`` anchors, beginning with ``first_anchor``."""
     feature, column = tl.arange(0, features), tl.arange(0, at_once * columns)
     anchor, value = column // columns, column % columns
     of_state = (first_anchor + anchor) * value_dim + value
@@ -276,7 +286,7 @@ def add_keys(
     rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
     is_diagonal: tl.constexpr,
 ):  # fmt: skip
-    """Add a tile of keys to the weighted values and the sums of weights of a tile of queries."""
+    """Add the contribution of a tile of keys to a tile of queries: to its sums of weighted values and of weights."""
     k = load_tile(k_ptr, start, length, key_dim, step, dims, may_end=is_diagonal)
     roots = 1 / norms_of(k)
     k_a = polynomial(k, roots, anchors, precision)
@@ -361,7 +371,10 @@ def add_gradients(
     is_key: tl.constexpr, rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr,
     precision: tl.constexpr, is_diagonal: tl.constexpr,
 ):  # fmt: skip
-    """Add the contribution of a tile of other tokens (keys for queries, or the reverse) to the gradients of a tile."""
+    """Add the contribution of a tile of other tokens to the gradients of a tile.
+
+    The other tokens are keys if the tile consists of queries, and queries if it consists of keys.
+    """
     other = load_tile(other_ptr, start, length, key_dim, step, dims)
     other_values = load_tile(other_values_ptr, start, length, value_dim, step, columns)
     other_weight = load_column(other_weight_ptr, start, length, step)
@@ -395,10 +408,12 @@ def gradient_kernel(
     is_key: tl.constexpr, rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr,
     features: tl.constexpr, anchor_columns: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """Compute gradients of a tile of queries from earlier keys, or of a tile of keys and values from later queries.
+    """Compute the gradients of a tile of queries, from all keys that the queries attend to.
 
-    Values and weight together are [v, 1] for a key, and for a query g, the gradient of its numerator and denominator.
-    The states are sums over the other tokens (keys for a query, queries for a key) in other segments.
+    With ``is_key``, compute instead the gradients of a tile of keys and their values, from all queries that attend to
+    the keys. For a key, ``values`` and ``weight`` together are [v, 1]. For a query, they are the gradient of the loss
+    with respect to the numerator and the denominator. The states are sums over tokens of other segments: keys for a
+    query, queries for a key.
     """
     head, first = head_and_row(length, rows, is_key)
     index = first // segment
@@ -480,8 +495,9 @@ def attend(
 ) -> ValueRows:
     """Attend as the mechanism ``slay`` does; q, k and v receive gradients of the first order only.
 
-    ``segment`` is the length of a segment, a multiple of the number of rows of a tile. If it is None, the length is
-    chosen by estimated cost. Sequences up to this length need no state.
+    A sequence is cut into segments of ``segment`` tokens, a multiple of the number of rows of a tile. A query uses
+    scores for keys of its own segment, and a state for all earlier segments. If ``segment`` is None, it is chosen by
+    estimated cost.
     """
     num_anchors, num_features = constants.anchors.shape[-1], constants.directions.shape[-1]
     segment = segment or segment_length(num_anchors * num_features, v.shape[-1], num_anchors + num_features)
@@ -563,7 +579,10 @@ def _states(
 
 
 def output_tiles(precision: str, dims: int) -> dict[str, int]:
-    """Return the tile sizes of the output kernel; in TF32, wide tiles from ptxas 12.8 gave wrong sums on an H100."""
+    """Return the tile sizes of the output kernel.
+
+    Tiles are small in TF32: wide tiles, assembled by ptxas 12.8, gave wrong sums on an H100.
+    """
     if precision == "bf16":
         return WIDEST_TILES
     return WIDE_TILES if precision != "tf32" and dims >= 32 else TILES

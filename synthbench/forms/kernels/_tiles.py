@@ -39,11 +39,11 @@ def load_tile(
     is_again: tl.constexpr = False,  # noqa: FBT002
     repeats: tl.constexpr = 1,
 ):  # fmt: skip
-    """Load a tile of a [length, width] matrix, from row ``first`` on; with ``may_end``, the matrix may end in the tile.
+    """Load a tile of a [length, width] matrix, from row ``first`` on; places beyond the matrix get 0.
 
-    Offsets are computed in 32 bits, which suffice for the matrix of one head, see ``MAX_LENGTH``. With ``is_again``,
-    rows are read from memory again, which saves registers. The tile holds ``repeats`` copies of the rows side by
-    side.
+    ``may_end`` must be True if the matrix can end within the tile. Offsets are computed in 32 bits, which suffice for
+    the matrix of one head, see ``MAX_LENGTH``. With ``is_again``, rows are read from memory again instead of kept in
+    registers. The tile holds ``repeats`` copies of the rows side by side.
     """
     rows, columns = tl.arange(0, num_rows), tl.arange(0, repeats * num_columns)
     if repeats > 1:
@@ -60,7 +60,7 @@ def load_tile(
 @triton.jit
 @no_type_check
 def power_of_two(x):
-    """Compute 2^x in one instruction; Triton's own function takes four, which keep denormal numbers exact."""
+    """Compute 2^x in one instruction. Triton's own function takes four, to keep denormal numbers exact."""
     if IS_INTERPRETED:  # noqa: SIM108 - Triton compiles both sides of an expression
         power = tl.exp2(x)
     else:
@@ -71,7 +71,7 @@ def power_of_two(x):
 @triton.jit
 @no_type_check
 def leading(x):
-    """Keep the first eight binary digits of a float32 number, which bfloat16 can hold."""
+    """Truncate a float32 number to its first eight significant binary digits, as many as bfloat16 holds."""
     return (x.to(tl.int32, bitcast=True) & -65536).to(tl.float32, bitcast=True)
 
 
@@ -85,7 +85,7 @@ def multiply_bfloat16(x, y, sums):
 @triton.jit
 @no_type_check
 def product(x, y, precision: tl.constexpr):
-    """Multiply x @ y, with sums in float32; :func:`precision` explains the rounding of x and y."""
+    """Compute x @ y, with sums in float32; :func:`precision` explains how x and y are rounded."""
     if precision == "bf16":
         out = tl.dot(x.to(tl.bfloat16), y.to(tl.bfloat16))
     elif precision == "bf16x6":
@@ -107,7 +107,7 @@ def product(x, y, precision: tl.constexpr):
 @triton.jit
 @no_type_check
 def store_tile(start_ptr, tile, first, length, width: tl.constexpr, num_rows: tl.constexpr, num_columns: tl.constexpr):
-    """Write a tile to where :func:`load_tile` would read it, rounded to the tensor's dtype."""
+    """Write a tile, rounded to the tensor's dtype, to the addresses from which :func:`load_tile` reads."""
     rows, columns = tl.arange(0, num_rows), tl.arange(0, num_columns)
     places = start_ptr + (first * width + (rows[:, None] * width + columns[None, :]))
     tl.store(places, tile, mask=(rows[:, None] < length - first) & (columns[None, :] < width))
@@ -116,7 +116,7 @@ def store_tile(start_ptr, tile, first, length, width: tl.constexpr, num_rows: tl
 @triton.jit
 @no_type_check
 def load_column(start_ptr, first, length, num_rows: tl.constexpr):
-    """Load one number per row, 0 beyond the length."""
+    """Load one number per row, from row ``first`` on; rows beyond the length get 0."""
     rows = tl.arange(0, num_rows)
     return tl.load(start_ptr + first + rows, mask=rows < length - first, other=0.0)
 
@@ -124,7 +124,7 @@ def load_column(start_ptr, first, length, num_rows: tl.constexpr):
 @triton.jit
 @no_type_check
 def store_column(start_ptr, column, first, length, num_rows: tl.constexpr):
-    """Write a column to where :func:`load_column` would read it."""
+    """Write a column to the addresses from which :func:`load_column` reads."""
     rows = tl.arange(0, num_rows)
     tl.store(start_ptr + first + rows, column, mask=rows < length - first)
 
@@ -132,7 +132,7 @@ def store_column(start_ptr, column, first, length, num_rows: tl.constexpr):
 @triton.jit
 @no_type_check
 def norms_of(tile):
-    """Compute the Euclidean norms of the rows, at least 1e-12."""
+    """Compute the Euclidean norm of each row of a tile; a norm below 1e-12 becomes 1e-12."""
     tile = tile.to(tl.float32)
     return tl.maximum(tl.sqrt(tl.sum(tile * tile, axis=1)), 1e-12)
 
@@ -168,7 +168,7 @@ def head_and_row(length, rows: tl.constexpr, is_key: tl.constexpr):
 @triton.jit
 @no_type_check
 def through_norm(d_unit, unit, norms):
-    """Compute the gradient with respect to vectors from the gradient with respect to their unit vectors ``unit``."""
+    """Compute the gradient with respect to vectors from ``d_unit``, the gradient with respect to their unit vectors."""
     along = tl.where(norms > 1e-12, tl.sum(d_unit * unit, axis=1), 0.0)
     return (d_unit - along[:, None] * unit) / norms[:, None]
 
@@ -176,14 +176,14 @@ def through_norm(d_unit, unit, norms):
 @triton.jit
 @no_type_check
 def guarded(totals, delta, is_clamped: tl.constexpr):
-    """Return the denominators by which :func:`synthbench.forms.linear.normalise` divides."""
+    """Keep denominators from 0: raise them to at least ``delta`` if ``is_clamped``, otherwise add ``delta``."""
     if is_clamped:
         return tl.maximum(totals, delta)
     return totals + delta
 
 
 def padded(width: int) -> int:
-    """Round a width up to a power of two, of at least 16, the least that a matrix instruction takes."""
+    """Round a width up to a power of two of at least 16, the smallest width that a matrix instruction takes."""
     return max(16, int(triton.next_power_of_2(width)))
 
 
@@ -197,9 +197,9 @@ def precision(dtype: torch.dtype) -> str:
 
     ``bf16`` is for bfloat16 inputs. ``tf32`` is for float16 inputs, since TF32 has as many digits and a larger range,
     and for float32 inputs if PyTorch may use TF32 too. ``bf16x6`` is for other float32 inputs. It splits each number
-    into three bfloat16 parts that together have all its digits, so that tensor cores can multiply them. Triton's
-    ``ieee`` does not use tensor cores, and ``tf32x3`` loses accuracy and takes more registers. In Triton's interpreter,
-    which cannot multiply bfloat16, ``ieee`` replaces ``bf16x6``.
+    into three bfloat16 parts that together have all its digits, so that tensor cores can multiply them. Triton's own
+    precisions for float32 are not used on a GPU: ``ieee`` does not use tensor cores, and ``tf32x3`` loses accuracy and
+    takes more registers. In Triton's interpreter, which cannot multiply bfloat16, ``ieee`` replaces ``bf16x6``.
     """
     if dtype == torch.bfloat16:
         return "bf16"
@@ -209,7 +209,7 @@ def precision(dtype: torch.dtype) -> str:
 
 
 def step(precision: str) -> int:
-    """Return the number of keys processed at once for a tile of queries, or of queries for a tile of keys."""
+    """Return the number of keys read at once by a tile of queries, or of queries read at once by a tile of keys."""
     return ROWS if precision == "bf16" else ROWS // 2
 
 
@@ -221,9 +221,9 @@ def by_head(x: Tensor) -> Tensor:
 def segment_length(features: int, value_dim: int, gram_width: int) -> int:
     """Estimate the length up to which scores are cheaper than a state, rounded to a multiple of ``SEGMENTS``.
 
-    ``features`` is the number of features, and ``gram_width`` the number of products per score. At length L, the causal
-    half of the scores takes L (gram_width + value_dim + 1) flops per token. Reading and updating a state [features,
-    value_dim + 1] takes 4 features (value_dim + 1) flops per token. The result is at least 2 ``SEGMENTS``.
+    ``features`` is the number of features, and ``gram_width`` the number of multiplications per score. At length L, the
+    causal half of the scores takes L (gram_width + value_dim + 1) flops per token. Reading and updating a state
+    [features, value_dim + 1] takes 4 features (value_dim + 1) flops per token. The result is at least 2 ``SEGMENTS``.
     """
     crossing = 4 * (value_dim + 1) * features / (gram_width + value_dim + 1)
     return SEGMENTS * max(2, math.ceil(crossing / SEGMENTS - 0.5))
@@ -232,7 +232,7 @@ def segment_length(features: int, value_dim: int, gram_width: int) -> int:
 @triton.jit
 @no_type_check
 def saturated_sum(x, y, z):
-    """Compute x y + z, clamped to between 0 and 1, in one instruction."""
+    """Compute x y + z, clamped to [0, 1], in one instruction."""
     if IS_INTERPRETED:
         bounded = tl.minimum(tl.maximum(x * y + z, 0.0), 1.0)
     else:
@@ -245,7 +245,10 @@ def saturated_sum(x, y, z):
 @triton.jit
 @no_type_check
 def hidden(x):
-    """Return a 32-bit integer unchanged but unknown to the compiler, so that values computed from it are recomputed."""
+    """Return a 32-bit integer unchanged, in a way that the compiler cannot see through.
+
+    So the compiler computes values that depend on the integer again, instead of keeping them in registers.
+    """
     if not IS_INTERPRETED:
         x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.int32, is_pure=False, pack=1)
     return x
@@ -256,7 +259,7 @@ def hidden(x):
 def running_kernel(
     sums_ptr, running_ptr, num_states, width, is_reversed: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr
 ):  # fmt: skip
-    """Compute running sums over a head's states [states, width] for some columns, forwards or backwards."""
+    """Compute the running sums of a head's states, [states, width], for some columns, forwards or backwards."""
     head = tl.program_id(0).to(tl.int64)
     row, column = tl.arange(0, rows), tl.program_id(1) * columns + tl.arange(0, columns)
     carried = tl.zeros((columns,), dtype=tl.float32)

@@ -41,21 +41,24 @@ from synthbench.forms.shapes import KeyRows, ValueRows
 @triton.jit
 @no_type_check
 def cosines_of(q, k, precision: tl.constexpr):
-    """Multiply unit vectors, never in bfloat16, whose rounding error is as large as the smallest value of C - 2x."""
+    """Compute the cosines x of unit vectors, never in bfloat16.
+
+    The rounding error of bfloat16 would be as large as the smallest value of C - 2x, the denominator of the kernel.
+    """
     return product(q, tl.trans(k), "tf32" if precision == "bf16" else precision)
 
 
 @triton.jit
 @no_type_check
 def roots_of(cosines, constant):
-    """Compute 1 / √max(C - 2x, 1e-6); without the limit, rounding could make C - 2x zero."""
+    """Compute 1 / √max(C - 2x, 1e-6) for cosines x; without the limit, rounding could make C - 2x zero."""
     return tl.rsqrt(tl.maximum(constant - 2 * cosines, 1e-6))
 
 
 @triton.jit
 @no_type_check
 def ratios_of(cosines, constant):
-    """Divide the cosine x by max(C - 2x, 1e-6)."""
+    """Compute x / max(C - 2x, 1e-6) for cosines x."""
     roots = roots_of(cosines, constant)
     return cosines * (roots * roots)
 
@@ -63,7 +66,10 @@ def ratios_of(cosines, constant):
 @triton.jit
 @no_type_check
 def slopes_of(cosines, ratios, constant):
-    """Compute the derivative dK/dx; where C - 2x is held at 1e-6, only the numerator of K depends on x."""
+    """Compute the derivative dK/dx of the kernel K = x² / max(C - 2x, 1e-6).
+
+    Where the denominator is held at 1e-6, only the numerator of K depends on x.
+    """
     return 2 * ratios + tl.where(constant - 2 * cosines >= 1e-6, 2 * ratios * ratios, 0.0)
 
 
@@ -74,7 +80,7 @@ def add_keys(
     rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
     is_diagonal: tl.constexpr,
 ):  # fmt: skip
-    """Add a tile of keys to the weighted values and the sums of weights of a tile of queries."""
+    """Add the contribution of a tile of keys to a tile of queries: to its sums of weighted values and of weights."""
     k = load_tile(k_ptr, start, length, key_dim, step, dims, may_end=is_diagonal)
     v = load_tile(v_ptr, start, length, value_dim, step, columns, may_end=is_diagonal)
     cosines = cosines_of(q, k, precision)
@@ -91,7 +97,7 @@ def output_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr, total_ptr, length, constant, delta, key_dim: tl.constexpr, value_dim: tl.constexpr,
     rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """Compute outputs and sums of weights of a tile of queries."""
+    """Compute the outputs of a tile of queries, and each query's sum of weights."""
     head, first = head_and_row(length, rows, is_key=False)
     k_ptr += head * length * key_dim
     v_ptr += head * length * value_dim

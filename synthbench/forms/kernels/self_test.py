@@ -31,7 +31,7 @@ Form = Callable[..., Tensor]
 
 
 class OwnKernel(NamedTuple):
-    """The test of a mechanism's ``own_kernel``, forward and backward."""
+    """The test of the Triton kernel that a mechanism declares as ``own_kernel``, forward and backward."""
 
     mechanism: Any
     options: tuple[tuple[str, Any], ...]
@@ -108,10 +108,11 @@ def _draw(widths: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> 
 
 
 def deviation(kernel: Form, by_torch: Form, exact: Form, inputs: tuple[Tensor, ...]) -> str | None:
-    """Describe a kernel's error against ``exact``, computed in float64; None if the error is allowed.
+    """Compare a kernel with ``exact``, computed in float64; describe an error above the limit, or return None.
 
-    The limit is the fraction ``ALLOWED`` of the largest value, or three times the error of the same computation by
-    PyTorch (``by_torch``), whichever is larger. PyTorch's error too is large where denominators are near 0.
+    The limit is the larger of two numbers. The first is a fraction (``ALLOWED``) of the largest exact value, or of 1 if
+    all values are smaller. The second is three times the error of ``by_torch``, which computes the same in PyTorch.
+    PyTorch's error too is large where denominators are near 0.
     """
     dtype = inputs[0].dtype
     is_tf32 = dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
