@@ -43,10 +43,11 @@ def measure(
     batch_size: int,
     dtype: str,
 ) -> Iterator[Row]:
-    """Find the longest sequence that a layer of each mechanism can process, to within a sixteenth.
+    """Find the longest sequence that a layer of each mechanism can process within a memory limit.
 
-    The length is found for the forward pass alone, and for the forward and backward pass together; each gives one row.
-    Rows that the table already has, for the same version of the mechanism, are not measured again.
+    The length is exact to within a sixteenth, unless the search ends because of ``longest`` or ``max_seconds``. One row
+    is for the forward pass alone, and one for the forward and backward pass together. Rows that the table already has,
+    for the same version of the mechanism, are not measured again.
 
     Args:
         mechanisms: Options of each mechanism, with the mechanisms' names as keys.

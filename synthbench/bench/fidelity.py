@@ -118,8 +118,8 @@ def measure(
 def sweep(seeds: Sequence[int], table: Table, *, num_repeats: int, bias: bool = True) -> Iterator[Row]:
     """Measure ``slay`` at the smallest budget (length and numbers of features), then with one option changed at a time.
 
-    The exact kernel and the running mean are measured beside it. Arguments and exceptions are the same as for
-    :func:`measure`.
+    For comparison, the exact kernel and the running mean of the values are also measured. Arguments and exceptions are
+    the same as for :func:`measure`.
     """
     base = BUDGETS["small"]
     budgets = [
@@ -162,7 +162,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Compute mean errors over seeds for every budget and estimator of attention, in the order of the rows.
 
     ``rel_l2`` is the relative L2 error and ``rel_l2_std`` its sample standard deviation over seeds; ``latency_ms`` is
-    the median over seeds.
+    the median latency over seeds.
     """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -218,7 +218,7 @@ def _rows(
 
 
 def errors(out: Float[Tensor, "*batch dim"], expected: Float[Tensor, "*batch dim"]) -> dict[str, float]:
-    """Compute relative L2 error of ``out``, mean cosine similarity to ``expected``, and mean squared error."""
+    """Compare ``out`` with ``expected``: relative L2 error, mean cosine similarity and mean squared error."""
     difference = out - expected
     return {
         "rel_l2": float(difference.norm() / expected.norm()),
@@ -230,7 +230,8 @@ def errors(out: Float[Tensor, "*batch dim"], expected: Float[Tensor, "*batch dim
 def estimators_of(budget: Budget, seed: int, device: torch.device) -> dict[str, Estimator]:
     """Build estimators of attention, with their names as keys.
 
-    They are the paper's other mechanisms, single approximations of the kernel, and limits of infinitely many features.
+    There are three kinds of estimators: the paper's other mechanisms, kernels with only some approximations of
+    ``slay``, and limits of infinitely many features.
     """
     slay = cast("Slay", _mechanism("slay", budget, seed).to(device))
 

@@ -76,9 +76,9 @@ _GLIBC_OPTIONS = {-3: "MALLOC_MMAP_THRESHOLD_", -1: "MALLOC_TRIM_THRESHOLD_"}
 
 
 def interleaved(calls: Mapping[str, Call], num_repeats: int, device: torch.device) -> dict[str, list[float]]:
-    """Time several calls in turn, so that a slow minute slows all of them equally.
+    """Time several calls in turn, so that a slow minute of the machine slows all of them equally.
 
-    Return the seconds of each repeat, with the names of the calls as keys.
+    Return the seconds of each call's repeats, with the names of the calls as keys.
     """
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(num_repeats):
@@ -88,10 +88,10 @@ def interleaved(calls: Mapping[str, Call], num_repeats: int, device: torch.devic
 
 
 def seconds(call: Call, device: torch.device) -> float:
-    """Measure the seconds of one call: by a GPU's own clock, or as the CPU time of this process.
+    """Measure the seconds of one call: on a GPU by its own clock, otherwise as CPU time of this process.
 
-    On a GPU, a short call is queued several times while the GPU is made to wait, so that launches by the host are not
-    timed. A call that itself waits for the GPU cannot be queued, so its time includes this waiting.
+    On a GPU, a short call is queued several times while the GPU is made to wait, so that the time of launches by the
+    host is not included. A call that itself waits for the GPU cannot be queued, so its time includes this waiting.
 
     Python's garbage collector is off during the call, since its work grows with the number of objects in use.
     """
@@ -136,7 +136,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def peak_bytes(call: Call, device: torch.device) -> int:
-    """Measure the peak memory of a call: the bytes of all tensors at the peak, less the bytes before the call."""
+    """Measure the peak memory of a call: the bytes of all tensors at the peak, minus the bytes before the call."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
@@ -178,7 +178,7 @@ class _Untracked(ModuleTracker):
 
 
 def unless_out_of_memory(call: Callable[[], T]) -> T | None:
-    """Return the call's value, or None if the call runs out of memory."""
+    """Return the result of the call, or None if the call runs out of memory."""
     try:
         return call()
     except (torch.OutOfMemoryError, MemoryError):
@@ -202,7 +202,7 @@ class Roof:
 def roof_of(device: torch.device, dtype: torch.dtype) -> Roof:
     """Measure the rates of arithmetic and memory access that a device reaches, as medians of five repeats.
 
-    The operations are a large matrix product and a large copy.
+    A large matrix product gives the rate of arithmetic, and a large copy the rate of memory access.
     """
     side, count = SQUARE[device.type], COPIED[device.type]
     square = torch.randn(side, side).to(device, dtype)

@@ -21,10 +21,11 @@ CHUNK = 128
 
 
 def publish(model: nn.Module) -> bool:
-    """Make a model compute attention as in its authors' code; return whether any layer has such a published form.
+    """Make a model compute attention by the published form; return whether any layer has a published form.
 
-    For softmax attention, the published form is a full matrix of scores. For attention by features (linear attention),
-    it is prefix sums, or a loop over quadrature nodes in the case of SLAY.
+    The published form is the algorithm in the code of a mechanism's authors. For softmax attention, it computes a full
+    matrix of scores. For attention by features (linear attention), it computes prefix sums or, in the case of SLAY,
+    loops over quadrature nodes.
     """
     has_published = False
     for module in model.modules():

@@ -26,7 +26,7 @@ SAVE_EVERY_S = 2.0
 
 
 class Table:
-    """A table of measurements; a new row replaces the row of the same device with the same identity columns.
+    """A table of measurements; a new row replaces a row of the same device with equal values in the identity columns.
 
     Each row also records the device and the software of its measurement. A table with a file reads the file's rows at
     the start, and saves new rows at the latest when the ``with`` block ends.
@@ -56,7 +56,7 @@ class Table:
         return [row for row in self._rows.values() if row["device_name"] == here]
 
     def find(self, row: Row) -> Row | None:
-        """Find the row of this device that agrees with ``row`` in the identity columns and the mechanism's version.
+        """Find the row of this device that has the identity columns and the mechanism's version of ``row``.
 
         Return None if there is no such row.
         """

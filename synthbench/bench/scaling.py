@@ -89,11 +89,12 @@ def measure(
 ) -> Iterator[Row]:
     """Measure every mechanism, form, direction and length, except for rows that the table already has.
 
-    A form is one way to compute a mechanism; a direction is the forward pass alone or with the backward pass. All rows
-    of one mechanism and direction are yielded together, since forms and lengths are timed in turn.
+    A form is one way to compute a mechanism; a direction is the forward pass, either alone or with the backward pass.
+    All rows of one mechanism and direction are yielded together, since forms and lengths are timed in turn.
 
-    The cost of a form is expected to quadruple from one length to the next. If it would exceed a limit, the form gets a
-    row that says so, and no rows at longer lengths. A row of an older version of a mechanism is measured again.
+    The cost of a form is expected to quadruple from one length to the next. If the expected cost exceeds a limit, the
+    form gets a row that says so, and no rows at longer lengths. A row is measured again if it belongs to an older
+    version of the mechanism.
 
     Args:
         mechanisms: Options of each mechanism, with the mechanisms' names as keys.
@@ -180,8 +181,8 @@ def against_naive(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Compute the speed-up over the naive form at each length, and the memory as a fraction of the naive form's memory.
 
     A form is a way to compute a mechanism. The naive form is ``published`` or ``dense``. The form ``attend`` is
-    compared with it, and also ``tiled`` if the mechanism has this form. Memory is compared at the longest length at
-    which both forms were measured. All rows must have the same device, batch size and number type.
+    compared with the naive form; so is ``tiled``, if the mechanism has this form. Memory is compared at the longest
+    length at which both forms were measured. All rows must have the same device, batch size and number type.
     """
     measured = sorted((row for row in rows if row["status"] == "ok"), key=lambda row: row["length"])
     by_form = {(row["mechanism"], row["direction"], row["length"], row["form"]): row for row in measured}
@@ -229,7 +230,7 @@ class _Course:
     def has(self, row: Row) -> bool:
         """Return whether the table has a usable row of the same measurement; if so, note it as the form's latest row.
 
-        A row that was over earlier limits is not usable if it may be within the present ones.
+        A row that says that earlier limits were exceeded is not usable if the form may be within the present limits.
         """
         known = self.table.find(row)
         # A row that was over earlier limits may be within the present ones.
@@ -269,7 +270,7 @@ class _Trial:
     """Seconds of each timed call."""
 
     def row(self, roof: Roof) -> dict[str, Any]:
-        """Return the row of measurements, with the lower bound of the time and the bound's ratio to the median time."""
+        """Return the row of measurements, with a lower bound of the time and its ratio to the median time."""
         names = ("median_ms", "spread", "tokens_per_s", "peak_bytes", "flops", "floor_ms", "roofline_share")
         if self.cost is None:
             return {**self.about, **dict.fromkeys(names)}

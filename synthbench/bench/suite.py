@@ -170,7 +170,7 @@ def _published_rate(programs: Sequence["Program"], num_repeats: int) -> float | 
 
 
 class Program:
-    """A trainer of one or more runs, with the batches on which it is timed."""
+    """A trainer of one or more runs, with the batches on which its training steps are timed."""
 
     def __init__(self, runs: Sequence[Run], num_steps: int, device: torch.device, *, is_captured: bool = False) -> None:
         self.trainer = Trainer(runs, device, is_captured=is_captured)

@@ -38,7 +38,7 @@ def side_by_side(function: Callable[[Argument], Result], arguments: Sequence[Arg
 
 
 def wait_for_all() -> None:
-    """Wait until all processes of :func:`side_by_side` have called this function; in other processes, do not wait."""
+    """Wait until all processes of :func:`side_by_side` have called this function; elsewhere, return at once."""
     if _barrier is not None:
         _barrier.wait()
 

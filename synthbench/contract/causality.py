@@ -26,7 +26,7 @@ BLOCKS = (64, 128, 16)
 
 
 class Shape(NamedTuple):
-    """The shape of a batch, and the model sizes for which the mechanism is built."""
+    """The shape of a batch, and the model sizes for which a check builds the mechanism."""
 
     batch_size: int
     length: int
@@ -41,7 +41,8 @@ class Shape(NamedTuple):
 def shapes_of_main_suite() -> tuple[Shape, ...]:
     """List the distinct shapes of the main suite's batches, shortest first.
 
-    A batch that is too large for one call counts as the pieces into which training cuts it.
+    A batch that is too large for one call is cut into pieces, as in training; the list then contains the shapes of the
+    pieces.
     """
     suite = load_suite(MAIN_SUITE)
     rng = np.random.Generator(np.random.Philox(key=0))
@@ -80,8 +81,8 @@ def describe_leak(
         tolerance: Largest change, relative to the largest output, that counts as rounding.
 
     Returns:
-        The text that follows the mechanism's name, such as ``is not causal: changing ...``. None if all outputs that
-        ``is_known`` marks stayed the same, up to rounding.
+        The text that follows the mechanism's name, such as ``is not causal: changing ...``. None if all outputs at
+        positions that ``is_known`` marks stayed the same, up to rounding.
     """
     size = before.nan_to_num(0, 0, 0).abs().max().clamp(min=torch.finfo(before.dtype).tiny)
     # An output that was not finite before is a fault of another kind; one that is not finite after is a change.

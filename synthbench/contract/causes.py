@@ -55,7 +55,7 @@ def cause_of_leak(mechanism: Mechanism, setting: Setting = DOUBLE) -> str | None
 
 @contextmanager
 def draws_noted() -> Iterator[set[str]]:
-    """Collect the names of the global random generators that the ``with`` block uses; they are known when it ends."""
+    """Collect the names of the global random generators that the ``with`` block uses; the set is filled at its end."""
     noted: set[str] = set()
     before = _states()
     try:
@@ -67,7 +67,7 @@ def draws_noted() -> Iterator[set[str]]:
 def cause_of_difference(drawn: set[str], dropouts: Sequence[str] = ()) -> str:
     """Explain why two equal calls give different results; the text is empty if no cause is known.
 
-    The text ends with a semicolon and a blank, so that an error message can continue after it.
+    The text ends with a semicolon and a space, so that an error message can continue after it.
 
     Args:
         drawn: Names of the global random generators from which the calls drew.

@@ -51,7 +51,7 @@ def require_all(checks: Iterable[Check]) -> None:
 def make_all(checks: Iterable[Check]) -> Iterator[CheckResult]:
     """Run one check after the other, even after a failure, and yield their results.
 
-    If a check fails that the later ones need (``is_needed``), the later ones are not run; their state is ``not tried``.
+    If a check with ``is_needed`` fails, the later checks are not run; their state is ``not tried``.
     """
     is_pointless = False
     for check in checks:
@@ -64,7 +64,7 @@ def make_all(checks: Iterable[Check]) -> Iterator[CheckResult]:
 
 
 def first_failure(results: Iterable[CheckResult]) -> str | None:
-    """Return the message of the first failed check; None if none failed."""
+    """Return the message of the first failed check; return None if no check failed."""
     return next((result.detail for result in results if result.state == "FAILED"), None)
 
 

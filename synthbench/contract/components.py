@@ -90,7 +90,7 @@ def check_foreign(
         components: Components that are not built in.
         isolated: Separate process that runs the checks. Components defined in a notebook or script are checked in this
             process instead.
-        cache: Folder with earlier results, which is only read; None if there is none.
+        cache: Folder with earlier results; nothing is written to it. None if there is no folder.
         devices: Devices in order of preference; a mechanism is checked on the first device on which it runs.
     """
     return {component: _check_foreign(component, isolated, cache, devices) for component in components}
@@ -99,7 +99,7 @@ def check_foreign(
 def record(checks: Mapping[Component, list[CheckResult]], cache: Path, devices: Devices = ("cpu",)) -> None:
     """Save the results of checks in the folder ``cache``, one file per component.
 
-    Later, :func:`check_foreign` reads a file if it is called with the same devices and the component is unchanged.
+    A later call of :func:`check_foreign` with the same devices reads the file of each component that is unchanged.
     """
     cache.mkdir(parents=True, exist_ok=True)
     for component, results in checks.items():

@@ -82,7 +82,7 @@ class IsolatedProcess:
 
         Raises:
             UsageError: If the process could not import the running script.
-            SynthbenchError: If the function raises such an error.
+            SynthbenchError: If the function raises a :class:`SynthbenchError`.
             ContractError: If the call takes too long, its process dies, or the function raises anything else.
         """
         return self._call(what, self.plugins, function, *arguments)

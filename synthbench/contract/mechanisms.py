@@ -94,6 +94,8 @@ class Probe:
     def build(self, seed: int = 0, **around: Any) -> Mechanism:
         """Build the mechanism, with parameters moved away from special values such as 0.
 
+        ``around`` replaces default sizes of the model, such as ``model_dim``.
+
         Raises:
             ContractError: If the mechanism cannot be built, copied or trained in float32.
         """
@@ -121,7 +123,7 @@ class Probe:
         return self.setting.noise(self.mechanism, *shape, seed=seed)
 
     def single(self, **around: Any) -> Mechanism:
-        """Build the mechanism in float32, the precision of training."""
+        """Build the mechanism in float32, the precision of training; ``around`` is as in :meth:`build`."""
         return in_precision(self.build(**around), torch.float32)
 
     def forward(self, x: Tensor, mechanism: Mechanism | None = None) -> Tensor:
@@ -155,7 +157,7 @@ class Probe:
             ) from problem
 
     def lengths(self, lengths: Iterable[int]) -> list[int]:
-        """Sort the given lengths and drop duplicates; the mechanism's ``max_length`` replaces longer ones."""
+        """Sort the given lengths and drop duplicates; the mechanism's ``max_length`` replaces any longer length."""
         return sorted({min(length, self.mechanism.max_length) for length in lengths})
 
     def input(self) -> Tensor:
@@ -204,8 +206,9 @@ def lazy_probe(
 ) -> Callable[[], Probe]:
     """Make a function that returns a :class:`Probe` on the first device and in the first precision that work.
 
-    These are found at the function's first call. On each device, float64 is tried before float32. A mechanism that
-    fails at the small default sizes, for example because it needs wider heads, is checked at those of the main suite.
+    Device and precision are found at the function's first call. On each device, float64 is tried before float32. A
+    mechanism that fails at the small default sizes, for example because it needs wider heads, is checked at the sizes
+    of the main suite.
 
     Args:
         unit: The mechanism's class, registered or not.

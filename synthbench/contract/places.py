@@ -40,9 +40,9 @@ class Moved(Rotation):
 def change_when_moved(
     unit: type[Mechanism], arguments: Mapping[str, Any], positions: str | None = None
 ) -> tuple[float, float]:
-    """Measure the largest change of any output when all tokens stand 7 positions later, and when 100 later.
+    """Measure the largest change of any output if all tokens stand 7 positions later, and if they stand 100 later.
 
-    Both changes are computed in float64, relative to the largest output. They are mere rounding errors if the mechanism
+    Both changes are computed in float64, relative to the largest output. They are only rounding errors if the mechanism
     sees only distances between tokens.
 
     Args:
@@ -73,7 +73,7 @@ def sees_places(unit: type[Mechanism], options: Mapping[str, Any], positions: st
     Args:
         unit: The mechanism's class, registered or not.
         options: The mechanism's options that differ from the defaults.
-        positions: The position encoding, as in :func:`change_when_moved`.
+        positions: Name of a position encoding, as in :func:`change_when_moved`.
     """
     return max(change_when_moved(unit, options, positions)) > SMALLEST_CHANGE
 

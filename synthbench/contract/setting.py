@@ -10,7 +10,10 @@ from synthbench.mechanisms import Mechanism
 
 
 class Setting(NamedTuple):
-    """The device and the precision of a check: float64 unless the mechanism does not run in float64."""
+    """The device and the precision of a check.
+
+    The precision is float64 unless the mechanism does not run in float64.
+    """
 
     device: str = "cpu"
     dtype: torch.dtype = torch.float64
@@ -29,12 +32,18 @@ class Setting(NamedTuple):
 
     @property
     def last_bits(self) -> float:
-        """Largest relative difference allowed between equal calls; memory addresses can change last bits of sums."""
+        """Largest relative difference allowed between two equal calls.
+
+        Equal calls may differ in the last bits of sums, which can depend on memory addresses.
+        """
         return 1e-12 if self.dtype == torch.float64 else max(1e-5, torch.finfo(self.inside).eps)
 
     @property
     def scales(self) -> tuple[float, ...]:
-        """Standard deviations of the noise that replaces later inputs; smaller in float32, which rounds coarsely."""
+        """Standard deviations of the noise that replaces later inputs.
+
+        In float32, which rounds more coarsely, the largest of them is left out.
+        """
         return (1.0, 10.0, 1e3) if self.dtype == torch.float64 else (1.0, 10.0)
 
     def noise(self, mechanism: Mechanism, *shape: int, seed: int) -> Tensor:

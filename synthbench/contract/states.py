@@ -32,7 +32,7 @@ AGREEMENT = 1e-9
 
 
 def numbers_carried(mechanism: Mechanism, past: int, most: int, setting: Setting = DOUBLE) -> int:
-    """Count, from derivatives, the numbers that a mechanism keeps of past inputs; the count ends at ``most``.
+    """Count how many numbers a mechanism keeps of past inputs, by means of derivatives; the count is at most ``most``.
 
     If a mechanism keeps n numbers of the past inputs, later outputs depend on these inputs only through the n numbers.
     The derivatives of later outputs with respect to the past inputs then span at most n dimensions. These
@@ -81,11 +81,11 @@ def streamed(mechanism: Mechanism, x: Tensor) -> tuple[Tensor, list[int] | None]
 
 @torch.no_grad()
 def check_stream(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
-    """Check that, token by token, a mechanism gives the outputs of ``forward`` and keeps as many numbers as stated.
+    """Check that a mechanism, token by token, gives the outputs of ``forward`` and keeps as many numbers as it states.
 
     Raises:
-        ContractError: If an output differs from that of ``forward``, or more or fewer numbers are kept than
-            ``state_elements`` states.
+        ContractError: If an output differs from that of ``forward``, or if the number of values kept differs from
+            ``state_elements``.
     """
     length = min(STREAMED, mechanism.max_length)
     x = setting.noise(mechanism, 2, length, seed=length)

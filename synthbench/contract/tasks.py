@@ -41,8 +41,8 @@ def checks_of(task: Task, length: int | None = None) -> list[Check]:
     """List the checks of a task at one length, in order.
 
     Args:
-        task: Task with the options to check; only the check of options tries other values too.
-        length: Tokens in a sequence; the task's published length if None.
+        task: Task with the options to check. Only the check of options also tries other values.
+        length: Number of tokens in a sequence; if None, the task's published length.
 
     Raises:
         UsageError: If the task has no sequence of this length.
@@ -75,8 +75,8 @@ def check_task(task: Task, length: int | None = None) -> None:
     """Run all checks of a task at one length.
 
     Args:
-        task: Task with the options to check; only the check of options tries other values too.
-        length: Tokens in a sequence; the task's published length if None.
+        task: Task with the options to check. Only the check of options also tries other values.
+        length: Number of tokens in a sequence; if None, the task's published length.
 
     Raises:
         ContractError: If a check fails; the message says what is wrong, where and by how much.

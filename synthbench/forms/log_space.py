@@ -31,7 +31,7 @@ this width, 154 is 8 standard deviations above the mean of ‖ω‖²."""
 
 
 def may_overflow(k: Tensor) -> bool:
-    """Return whether exponential features of these keys may overflow, judged by width and dtype."""
+    """Return whether exponential features of these keys may overflow, judged by the width and dtype of the keys."""
     return k.shape[-1] > WIDEST_HEAD or k.dtype == torch.float16
 
 

@@ -80,7 +80,7 @@ def delta(
 
     Let S be the state before a chunk, and let the rows of K and V be the keys and values of the chunk. The chunk adds
     K^T N to S, where N = U - W S. U and W solve the triangular system (I + tril(diag(beta) K K^T, -1)) [U, W] =
-    diag(beta) [V, K]. This is the WY form of the product of the chunk's steps.
+    diag(beta) [V, K]. This computation is the WY form of the product of the chunk's steps.
 
     Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule.
     """
@@ -103,9 +103,9 @@ def corrected(
 ) -> Float[Tensor, "... queries value_dim"]:
     """Compute the outputs of a delta rule with decay, chunk by chunk, with one or more steps before each query.
 
-    All inputs except the queries have one row per step. With n steps per query, each query follows the last of its n
-    steps. Between two queries, the state is thus multiplied by n decays and by n matrices I - w rᵀ, with write keys w
-    and read keys r.
+    All inputs except the queries have one row per step. If there are n steps per query, each query follows the last of
+    its n steps. Between two queries, the state is thus multiplied by n decays and by n matrices I - w rᵀ, with write
+    keys w and read keys r.
 
     Let S be the state before a chunk. The rows of V are the chunk's values. The rows of W are its write keys, each
     decayed from its step until the end of the chunk. Without ``key``, the chunk decays S and adds W^T N, where N = B -

@@ -118,8 +118,7 @@ class Cell:
 
     @property
     def is_in_bits(self) -> bool:
-        """True if the score is the negated bits per token; always False on a ladder, where right answers are counted.
-        """
+        """True if the score is the negated bits per token; always False on a ladder, which counts right answers."""
         return self.ladder_schedule is None and self.task.measure == "bits"
 
     @property
@@ -136,7 +135,7 @@ class Cell:
 
     @cached_property
     def code(self) -> dict[str, str]:
-        """Hash of the source code of each component (such as task or block), computed where the cell was made.
+        """Hash of the source code of each component (such as task or block), from the process that made the cell.
 
         It is pickled with the cell, so that another process can compare it with its own :meth:`code_here`.
         """
@@ -258,8 +257,7 @@ class Cell:
 
     @property
     def note(self) -> str | None:
-        """A warning if the position encoding uses rotations, which have no meaning for this mechanism; otherwise None.
-        """
+        """A warning if the position encoding rotates, but rotations mean nothing to this mechanism; otherwise None."""
         positions, reason = self.positions[0], getattr(self.mechanism, "rotation_note", "")
         return (
             f"positions {positions.name!r} mean nothing to {self.mechanism.name}: {reason}"

@@ -125,7 +125,8 @@ def streams(model: SequenceModel, inputs: RunIds) -> bool:
 def decoded_scores(model: SequenceModel, block: DeviceBlock) -> list[Decoded | None]:
     """Decode the first :data:`SEQUENCES` sequences of a batch with the model of every run, and score the answers.
 
-    The score is None for a run without inputs that :func:`own_tokens` marks, as with answers of single tokens.
+    The score is None for a run in which :func:`own_tokens` marks no input, for example because all answers are single
+    tokens.
     """
     inputs = block.inputs[0, :, :SEQUENCES]
     targets = torch.full_like(inputs, IGNORE)

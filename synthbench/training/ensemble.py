@@ -125,8 +125,9 @@ class SequenceModel(nn.Module):
         return cast("list[Block]", list(self.blocks))
 
     def size(self, length: int) -> ModelSize:
-        """Count the parameters of the model, and the numbers in a layer's state after ``length`` tokens (mean over
-        layers).
+        """Count the parameters of the model, and the numbers in a layer's state after ``length`` tokens.
+
+        The numbers in the state are averaged over layers.
         """
         mixing = [
             part
@@ -198,8 +199,7 @@ def _num_unused(mechanism: Mechanism, length: int) -> int:
 
 
 class BottleneckHead(nn.Module):
-    """A two-layer head that computes the logits at position t from a learned vector for t and the last position's
-    output.
+    """A two-layer head; logits at position t are computed from a learned vector for t and the last position's output.
 
     Source: Poli et al. (2024), appendix B.1, the compression task. The hidden layer has twice the model's width.
     """

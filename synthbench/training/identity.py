@@ -62,8 +62,7 @@ def of_protocol(suite: Suite, *, device_type: str, match: str | None) -> dict[st
 
 
 def of_run(suite: Suite, seed: int, learning_rate: float | None, *, is_tuning: bool = False) -> dict[str, Any]:
-    """Collect the settings of a run, in addition to the settings of its cell (mechanism and task), that decide the
-    result.
+    """Collect the settings that decide a run's result, except the settings of its cell (the mechanism on the task).
 
     If separate tuning runs choose the learning rate, a reported run is identified by its seed, the candidate rates and
     the tuning seeds, not by the chosen rate.

@@ -133,8 +133,7 @@ class RunAdamW:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Update every parameter that has a gradient; parameters without a gradient, and their moments, stay unchanged.
-        """
+        """Update every parameter that has a gradient; all other parameters and their moments stay unchanged."""
         for part in self.parts:
             part.update(self.settings, self._corrections)
 

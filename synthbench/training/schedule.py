@@ -87,8 +87,7 @@ class CurriculumRates(Schedule):
 
 
 class GeometricCurriculum(CurriculumRates):
-    """Training in four equal phases: with spherical geometry, with Euclidean added, with hyperbolic added, and
-    annealing.
+    """Training in four equal phases: spherical geometry alone, Euclidean added, hyperbolic added, and then annealing.
 
     Source: the REWA paper, algorithm 7. The paper does not specify how long the phases are. It lowers the learning rate
     to a tenth for the second phase. Here the third phase keeps this rate, and the fourth phase, annealing, lowers it to

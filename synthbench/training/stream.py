@@ -57,8 +57,8 @@ def device_blocks(
     On a GPU, the next block is drawn while the device works on the current block. ``factor`` selects the task and
     length: it is a key of :attr:`Cell.tests` or, with ``is_beyond``, of :attr:`Cell.beyond`. The length must be the
     same for all runs. A block in the cache ``kept`` is not drawn again. On a ladder (levels of increasing difficulty),
-    the targets of a level before its position ``first_new`` are as easy as easier levels. These targets are kept in the
-    training split, but left out in the other splits.
+    the targets of a level before its position ``first_new`` are as easy as the targets of easier levels. These targets
+    are kept in the training split, but left out in the other splits.
     """
 
     def test_of(cell: Cell) -> tuple[Task, int]:

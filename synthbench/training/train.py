@@ -213,7 +213,9 @@ class Trainer:
                 yield block._replace(inputs=inputs, targets=targets)
 
     def training_batches(self) -> Iterator[DeviceBlock]:
-        """Yield the batch of every step; on a ladder (the levels of a task), the batch is drawn from the step's level.
+        """Yield the batch of every step.
+
+        On a ladder (the levels of a task), the batch is drawn from the step's level.
         """
         plan, training = self.runs[0].cell.ladder_schedule, self.suite.training
         if plan is None:
