@@ -122,7 +122,8 @@ def corrected(
         log_decay: Logarithms of the decays, at most 0: one per channel, or one for all channels.
         key: Keys at which the values are added; None means ``write``.
         fastest: Upper limit of ``-log_decay``. A small limit allows a faster method for decays per channel.
-        state: State before the steps of a single query; the steps update it. None if the inputs are a whole sequence.
+        state: State before the steps of a single query, which update this state. None if the inputs are a whole
+            sequence.
 
     Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule, and Yang et al. (2025), Gated
     delta networks, for the version with a decay.

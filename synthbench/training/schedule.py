@@ -31,7 +31,7 @@ class Schedule:
 class WarmupCosine(Schedule):
     """A linear increase to the run's full rate, then a decrease to 0 along half a cosine.
 
-    The first step uses the full rate divided by ``warmup_steps``; the step after the last one would use 0.
+    The first step uses the full rate divided by ``warmup_steps``; one step after the last, the rate would be 0.
 
     Source: Loshchilov & Hutter (2017), eq. 5, without restarts; warm-up as in Goyal et al. (2017), section 2.2.
     """
@@ -51,7 +51,7 @@ class WarmupCosine(Schedule):
 class WarmupStableDecay(Schedule):
     """A linear increase to the run's full rate, a constant rate for most steps, then a linear decrease to 0.
 
-    The first step uses the full rate divided by ``warmup_steps``; the step after the last one would use 0.
+    The first step uses the full rate divided by ``warmup_steps``; one step after the last, the rate would be 0.
 
     Source: Hu et al. (2024), MiniCPM, section 4.
     """

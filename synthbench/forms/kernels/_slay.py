@@ -598,7 +598,9 @@ def gradient_tiles(precision: str) -> dict[str, int]:
 
 
 def anchors_read(num_anchors: int, columns: int, precision: str) -> int:
-    """Return the number of anchors whose states the output kernel reads at once; 1 unless operands are bfloat16.
+    """Return the number of anchors whose states the output kernel reads at once.
+
+    The number is 1 unless the operands of matrix products are bfloat16.
 
     If float32 operands are split into three bfloat16 parts, the state of one anchor fills the registers.
     """
