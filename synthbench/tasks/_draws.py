@@ -5,7 +5,7 @@ from jaxtyping import Int
 
 
 def previous(symbols: Int[np.ndarray, "batch items"]) -> Int[np.ndarray, "batch items"]:
-    """Find, at each position, the latest earlier position in the row that holds an equal symbol; -1 if none does."""
+    """Find, for each position, the latest earlier position in its row with an equal symbol; -1 if there is none."""
     order = np.argsort(symbols, axis=1, kind="stable")
     in_order = np.take_along_axis(symbols, order, axis=1)
     copies = np.full_like(order, -1)
@@ -16,7 +16,7 @@ def previous(symbols: Int[np.ndarray, "batch items"]) -> Int[np.ndarray, "batch 
 def distinct(
     rng: np.random.Generator, batch_size: int, num_draws: int, num_symbols: int
 ) -> Int[np.ndarray, "batch draws"]:
-    """Draw, for each row of the batch, ``num_draws`` distinct symbols of 0..num_symbols-1 in random order.
+    """Draw, for each row of the batch, ``num_draws`` distinct symbols from 0..num_symbols-1 in random order.
 
     The memory needed does not grow with ``num_symbols``.
 

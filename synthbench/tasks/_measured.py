@@ -34,7 +34,7 @@ def measured_local_ceiling(task: Task, length: int) -> Bound:
 
 
 def measured_shortcuts(task: Task, length: int) -> dict[str, Bound]:
-    """Measure the accuracy of each shortcut (a simple rule of the task), with the shortcuts' names as keys."""
+    """Measure the accuracy of each rule of ``task.shortcuts``; keys are the names of the rules."""
     inputs, targets = _sample(task, length, 0)
     return {name: accuracy(predictions, targets) for name, predictions in task.shortcuts(inputs).items()}
 
@@ -43,10 +43,13 @@ def measured_bases(level: Level) -> dict[str, float]:
     """Measure the accuracy of simple rules, called baselines, on the targets that a level scores.
 
     Keys are the baselines' names. ``floor`` answers with one constant per position. ``local`` is the best rule that
-    sees only the current token and position. ``place`` copies one token read: for each position, from the place that
-    most often has the answer. ``seen`` guesses among the tokens read that are an answer anywhere in the sample.
-    ``unasked`` guesses among those of them that were not yet asked for. Further baselines are the task's own rules, and
-    the best generic rule of each family of :mod:`synthbench.tasks._rules`.
+    sees only the current token and position. ``place`` copies a token read so far: for each position, the token at the
+    place that most often holds the answer. ``seen`` guesses among the different tokens read so far that are an answer
+    anywhere in the sample. ``unasked`` does the same, but leaves out tokens that were an answer earlier in the
+    sequence.
+
+    The task's own rules are further baselines. If sequences have at most ``MOST_SEARCHED`` tokens, so is the best
+    generic rule of each family of :mod:`synthbench.tasks._rules`.
     """
     fit, fresh = (
         Batch(inputs, level.new_targets(targets))
@@ -68,7 +71,7 @@ def measured_bases(level: Level) -> dict[str, float]:
 
 
 def answers_per_sequence(task: Task, length: int) -> float:
-    """Compute the mean number of scored positions in a sequence, over a sample that is the same at each call."""
+    """Compute the mean number of scored positions in a sequence, over a fixed sample."""
     return float((_sample(task, length, 0).targets != IGNORE).sum(axis=1).mean())
 
 
@@ -94,10 +97,10 @@ def _best_places(batch: Batch) -> Int[np.ndarray, " length"]:
 
 
 def guesses(batch: Batch, vocab_size: int) -> dict[str, float]:
-    """Compute the accuracies of two rules that guess uniformly among the tokens read that can be an answer.
+    """Compute the accuracies of two rules that guess uniformly among those tokens read so far that can be an answer.
 
     The rule ``seen`` guesses among all tokens read that are a target anywhere in the batch. The rule ``unasked`` leaves
-    out those that were a target at an earlier position of the sequence.
+    out tokens that were a target at an earlier position of the sequence.
     """
     inputs, targets = batch
     (num_rows, length), never = inputs.shape, inputs.shape[1] + 1
@@ -137,7 +140,7 @@ def _sample(task: Task, length: int, seed: int, num_sequences: int | None = None
 
 
 def large_sample(task: Task, length: int, seed: int) -> Batch:
-    """Draw enough sequences that they have at least about ``NUM_ANSWERS`` targets."""
+    """Draw enough sequences to have about ``NUM_ANSWERS`` scored targets, or more."""
     batch = _sample(task, length, seed)
     num_targets = int((batch.targets != IGNORE).sum())
     if num_targets >= NUM_ANSWERS:
@@ -149,7 +152,7 @@ def accuracy(predictions: Tokens, targets: Tokens) -> Bound:
     """Compute the accuracy of predictions at the scored positions, with its standard error.
 
     The result is a :class:`Bound` of the kind ``bound``. Positions of a sequence are not independent, so the standard
-    error is that of a ratio of two sums over sequences.
+    error treats whole sequences as the independent samples.
     """
     is_scored = targets != IGNORE
     is_right = (predictions == targets) & is_scored

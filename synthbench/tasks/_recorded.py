@@ -22,7 +22,7 @@ Entry = Mapping[str, Any]
 
 
 def key_of(task: Task, length: int) -> str:
-    """Build the key under which ``bounds.json`` holds the values of a task with its options, at a length in tokens."""
+    """Build the key that a task with its options, at a length in tokens, has in ``bounds.json``."""
     options = {"length": length, **arguments_of(task)}
     return f"{task.name} {task.version} " + ",".join(f"{name}={options[name]}" for name in sorted(options))
 
@@ -31,7 +31,8 @@ def measured(task: Task, length: int, *, is_stretched: bool = False) -> dict[str
     """Compute the values that ``bounds.json`` holds for a task at a length in tokens.
 
     These are the floor, the ceiling, the scores of reference predictors, the local ceiling and the accuracies of
-    shortcuts. With ``is_stretched``, for tests beyond the training range, the last two are left out.
+    shortcuts. The local ceiling and the shortcuts are left out for tasks scored in bits. With ``is_stretched`` (for
+    tests beyond the training range), they are left out, too.
     """
     entry: dict[str, Any] = {"floor": task.floor(length), "ceiling": task.ceiling(length)}
     if found := task.references(length):
@@ -72,10 +73,11 @@ def floor_and_ceiling(task: Task, length: int) -> tuple[Bound, Bound]:
 def local_ceiling(task: Task, length: int) -> Bound:
     """Return the local ceiling: the accuracy of the best rule that sees only the current token and its position.
 
-    Accuracies up to this ceiling need no information from other positions. The rule answers each pair of position and
-    token with the pair's most frequent target. It is learned from one fixed sample and scored on another one. The
-    result is at least the floor, and equals the floor for tasks whose answers are all read from the last position. With
-    many pairs, the true ceiling may be slightly higher than the result. Tasks scored in bits have no local ceiling.
+    Accuracies up to this ceiling need no information from other positions. For each pair of position and token, the
+    rule answers with the most frequent target of this pair. The rule is learned from one fixed sample and scored on
+    another. The result is at least the floor, and equals the floor for tasks whose answers are all read from the last
+    position. With many pairs, the true ceiling may be slightly higher than the result. Tasks scored in bits have no
+    local ceiling.
     """
     found = _recorded(task, length).get("local_ceiling")
     return measured_local_ceiling(task, length) if found is None else Bound(*found)
@@ -83,20 +85,23 @@ def local_ceiling(task: Task, length: int) -> Bound:
 
 @lru_cache(maxsize=4096)
 def shortcut_accuracies(task: Task, length: int) -> dict[str, Bound]:
-    """Return the accuracies of the shortcuts of ``task.shortcuts`` on a fixed sample, with their names as keys."""
+    """Return the accuracies of the rules of ``task.shortcuts`` on a fixed sample; keys are the names of the rules."""
     found = _recorded(task, length).get("shortcuts")
     return measured_shortcuts(task, length) if found is None else {rule: Bound(*of) for rule, of in found.items()}
 
 
 @lru_cache(maxsize=64)
 def references(task: Task, length: int) -> dict[str, float]:
-    """Look up ``task.references(length)``, scores of simple predictors, in ``bounds.json``; if missing, compute it."""
+    """Return ``task.references(length)``, the scores of simple predictors; compute it if ``bounds.json`` lacks it."""
     found: dict[str, float] | None = _recorded(task, length).get("references")
     return task.references(length) if found is None else found
 
 
 class LevelBounds(NamedTuple):
-    """The shortcut baseline and the ceiling of a level, as accuracies in [0, 1], and its number of answers."""
+    """The range of accuracies on a level, from the shortcut baseline to the ceiling, and the mean number of answers.
+
+    The shortcut baseline is the highest accuracy of a simple rule. All accuracies are in [0, 1].
+    """
 
     base: float
     """The shortcut baseline: the highest accuracy of a shortcut."""
@@ -108,7 +113,7 @@ class LevelBounds(NamedTuple):
 
 
 def level_key(level: Level) -> str:
-    """Build the key under which ``bounds.json`` holds the values of a level."""
+    """Build the key that a level has in ``bounds.json``."""
     return f"{key_of(level.task, level.length)} from {level.first_new}"
 
 
@@ -123,7 +128,7 @@ def measured_level(level: Level) -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)
 def level_bounds(level: Level) -> LevelBounds:
-    """Return a level's shortcut baseline, ceiling and number of answers, from ``bounds.json`` or measured now."""
+    """Return a level's shortcut baseline, ceiling and number of answers; measure them if not in ``bounds.json``."""
     return committed_bounds(level) or _bounds_in(measured_level(level))
 
 

@@ -76,7 +76,10 @@ class View:
 
     @classmethod
     def of(cls, batch: Batch, vocab_size: int, most: int) -> "View":
-        """Take the scored positions of a batch; if there are more than ``most``, take a random ``most`` of them."""
+        """Build a view of the scored positions of a batch.
+
+        If there are more than ``most`` scored positions, the view has a random sample of ``most`` positions.
+        """
         inputs, targets = batch
         is_scored = targets != IGNORE
         rows, places = np.nonzero(is_scored)
@@ -105,7 +108,10 @@ class View:
         )
 
     def part(self, most: int) -> "View":
-        """Take a random ``most`` of the scored positions, but at least one, or all if there are fewer."""
+        """Return a view of a random sample of ``most`` scored positions.
+
+        The sample has at least one position, and all positions if there are fewer than ``most``.
+        """
         kept = np.sort(np.random.Generator(np.random.Philox(1)).permutation(len(self.places))[: max(most, 1)])
         by_position = ("tokens", "places", "answers", "starts", "copies", "asked")
         return replace(self, **{name: getattr(self, name)[kept] for name in by_position})
@@ -123,7 +129,7 @@ class View:
 
     @cached_property
     def is_right(self) -> Mask:
-        """Mask of the tokens, read or not, that equal the answer of the scored position."""
+        """Mask of the tokens, read or not, that equal the answer at the scored position."""
         is_right: Mask = self.tokens == self.answers[:, None]
         return is_right
 
@@ -135,7 +141,7 @@ class View:
 
     @cached_property
     def is_latest(self) -> Mask:
-        """Mask of the tokens read that no later token read equals."""
+        """Mask of the latest occurrence of each token id among the tokens read."""
         is_latest = self.is_read.copy()
         row, place = np.nonzero((self.copies >= 0) & self.is_read)
         is_latest[row, self.copies[row, place]] = False
@@ -175,27 +181,31 @@ class View:
 
     @cached_property
     def bins(self) -> Int[np.ndarray, "scored length"]:
-        """Number of the bin in which each token is counted; each pair of scored position and token id has a bin."""
+        """Index of the bin in which each token is counted; every pair of scored position and token id has a bin."""
         bins: Int[np.ndarray, "scored length"] = (
             self.tokens + len(self.is_candidate) * np.arange(len(self.tokens))[:, None]
         )
         return bins
 
     def counts(self, mask: Mask) -> Int[np.ndarray, "scored ids"]:
-        """Count, for each scored position, the tokens of each id among the tokens where ``mask`` is True."""
+        """Count, for each scored position, how often each token id occurs among the tokens where ``mask`` is True."""
         num_ids = len(self.is_candidate)
         bins = np.bincount(self.bins[mask], minlength=len(mask) * num_ids)
         return bins.reshape(len(mask), num_ids)
 
     def with_counts(self, is_kept: Callable[[Int[np.ndarray, "scored ids"]], Any]) -> Mask:
-        """Count each id among the tokens read, and mark the tokens for whose id's count ``is_kept`` returns True."""
+        """Mark the tokens whose id was read a number of times for which ``is_kept`` returns True."""
         kept: Mask = np.take_along_axis(is_kept(self.counts(self.is_read)), self.tokens, axis=1)
         return kept
 
 
 @dataclass(frozen=True)
 class Window:
-    """The last or the first part of the tokens read, as a fraction of them; all of them if ``share`` is 1."""
+    """The last tokens read (if ``is_later``) or the first tokens read.
+
+    ``share`` is the size of the window as a fraction of all tokens read. With ``of_context``, only tokens up to the
+    first scored position of the sequence count as read.
+    """
 
     share: Fraction
     is_later: bool
@@ -204,7 +214,7 @@ class Window:
 
     @property
     def name(self) -> str:
-        """Name of the window in messages, such as ``later half of the context``."""
+        """Name of the window in names of rules, such as ``later half of the context``."""
         if self.share == 1:
             return "tokens read"
         side = "later" if self.is_later else "earlier"
@@ -212,7 +222,7 @@ class Window:
         return f"{side} {part}" + (" of the context" if self.of_context else "")
 
     def bounds(self, view: View) -> tuple[Int[np.ndarray, "scored 1"], Int[np.ndarray, "scored 1"]]:
-        """Return, for each scored position, the window's first position and the position right after its last."""
+        """Return, for each scored position, the window's first position and its end (its last position plus 1)."""
         end = (view.starts if self.of_context else view.places + 1)[:, None]
         size = -(-end * self.share.numerator // self.share.denominator)
         return (end - size, end) if self.is_later else (np.zeros_like(end), size)
@@ -229,10 +239,9 @@ ALL = Window(Fraction(1), is_later=True)
 
 
 def windows(shares: tuple[Fraction, ...] = SHARES, *, with_context: bool = False) -> list[Window]:
-    """List windows: the last and the first parts of the tokens read and, if ``with_context``, of the context.
+    """List windows on the tokens read: for each of ``shares``, a fraction, the last tokens and the first tokens.
 
-    Each of ``shares`` is the size of a part, as a fraction. The context is everything up to the sequence's first scored
-    position.
+    With ``with_context``, also list windows on the context: all tokens up to the first scored position of the sequence.
     """
     return [
         Window(share, is_later, of_context)
@@ -264,10 +273,10 @@ def token_back(view: View, steps: int) -> Chances:
 
 
 def answer_back(view: View, steps: int, *, is_from_start: bool = False, is_distinct: bool = False) -> Chances:
-    """Apply the rule that names the n-th latest answer read, where n is ``steps``, from 1 on.
+    """Apply the rule that names the n-th latest of the answers read, where n is ``steps``, from 1 on.
 
-    An answer read is a token read that is a target anywhere in the batch. With ``is_from_start``, the rule names the
-    n-th earliest one. With ``is_distinct``, each id counts only once.
+    An answer read is a token read so far whose id is a target anywhere in the batch. With ``is_from_start``, the rule
+    names the n-th earliest answer read. With ``is_distinct``, each id counts only once.
     """
     is_counted = view.is_answer
     if is_distinct:
@@ -281,8 +290,8 @@ def answer_back(view: View, steps: int, *, is_from_start: bool = False, is_disti
 def guess(view: View, window: Window, *, is_distinct: bool = True, without: str = "") -> Chances:
     """Apply the rule that guesses uniformly among the tokens in a window that are a target anywhere in the batch.
 
-    Each id counts once if ``is_distinct``, else once per occurrence. Tokens that ``EXCLUSIONS[without]`` marks are left
-    out.
+    Each id counts once if ``is_distinct``, else once per occurrence. If ``without`` is given, tokens that
+    ``EXCLUSIONS[without]`` marks are left out.
     """
     candidates = view.packed((window, is_distinct), lambda: _answers_in(view, window, is_distinct=is_distinct))
     if without:
@@ -346,8 +355,8 @@ EXCLUSIONS: Mapping[str, Callable[[View], Mask]] = MappingProxyType(
 def frequent(view: View, window: Window, *, place: int = 0, is_rarest: bool = False) -> Chances:
     """Apply the rule that names the most frequent possible answer among the tokens read in a window.
 
-    A possible answer is a target anywhere in the batch. If ``place`` is 1, the rule names the second most frequent one.
-    If ``is_rarest``, it names the rarest one that occurs.
+    A possible answer is a target anywhere in the batch. If ``place`` is 1, the rule names the second most frequent
+    possible answer. If ``is_rarest``, it names the rarest possible answer that occurs.
     """
     counts = view.counts(window.mask(view) & view.is_read)
     if is_rarest:
@@ -359,10 +368,10 @@ def frequent(view: View, window: Window, *, place: int = 0, is_rarest: bool = Fa
 
 
 def frequent_beside(view: View) -> Chances:
-    """Apply the rule that names, among ids that followed earlier copies of the present token, the most frequent.
+    """Apply the rule that names the most frequent of the ids that followed earlier copies of the present token.
 
-    Frequency counts all tokens read. The present token is the one at the scored position. If nothing has followed it,
-    the rule guesses.
+    The present token is the token at the scored position. Frequencies are counts over all tokens read. Only ids that
+    are a target anywhere in the batch can be named. If no such id has followed a copy, the rule guesses.
     """
     after = np.zeros_like(view.is_equal)
     after[:, 1:] = view.is_equal[:, :-1]
@@ -373,11 +382,12 @@ def frequent_beside(view: View) -> Chances:
 
 
 def count(view: View, share: Fraction, *, is_later: bool = True, slack: int = 0) -> Chances:
-    """Apply the rule that counts the token at the scored position in a part of the text, scaled up to the whole.
+    """Apply the rule that counts the token at the scored position in part of the text, and scales the count up.
 
-    With ``slack`` above 0, the rule guesses uniformly among the counts that differ from it by at most ``slack``. The
-    text is everything before the scored position, without final tokens that are the same in all sequences, such as a
-    question mark.
+    The part is the last ``share`` of the text if ``is_later``, else the first ``share``; the scaled count is for the
+    whole text. With ``slack`` above 0, the rule guesses uniformly among the numbers that differ from the scaled count
+    by at most ``slack``. The text is everything before the scored position, without final tokens that are the same in
+    all sequences, such as a question mark.
     """
     end, before = view.places, view.places - 1
     while (before >= 0).all() and len(np.unique(view.tokens[np.arange(len(before)), before])) == 1:
@@ -428,8 +438,9 @@ WHICH = ("the latest", "the first", "the most frequent", "a random")
 def beside_copy(view: View, which: str, context: int = 1, *, is_backwards: bool = False) -> Chances:
     """Apply the rule that names the token after an earlier copy of the last ``context`` tokens read.
 
-    If ``is_backwards``, the rule names the token before a copy in reversed order. If there is no copy, it looks for a
-    copy of fewer tokens. ``which`` selects one of several copies.
+    If ``is_backwards``, the rule looks for a copy in reversed order, and names the token before it. If there is no
+    copy, the rule looks for a copy of fewer tokens. If several tokens are found, ``which`` says which token is named:
+    ``the latest``, ``the first``, ``the most frequent`` or ``a random`` token.
     """
     matched = _longest_matches(view, context, is_backwards=is_backwards)
     return _pick(view, matched, which, -1 if is_backwards else 1)
@@ -438,7 +449,8 @@ def beside_copy(view: View, which: str, context: int = 1, *, is_backwards: bool 
 def beside_copy_in(view: View, window: Window, which: str = "a random") -> Chances:
     """Apply the rule that names the token after a copy, in a window, of the token at the scored position.
 
-    If the window has no copy, any earlier copy will do. ``which`` selects one of several copies in the window.
+    If the window has no copy, the rule takes a random earlier copy outside the window. If several tokens are found in
+    the window, ``which`` says which token is named, as in :func:`beside_copy`.
     """
     inside = view.is_equal & window.mask(view)
     has_copy = inside.any(axis=1)
@@ -476,11 +488,11 @@ def _pick(view: View, matched: Mask, which: str, step: int) -> Chances:
 
 
 def families(length: int, *, is_wide: bool = False) -> dict[str, dict[str, Rule]]:
-    """Build the rules that need no learning: a map from names of families to maps from names to rules.
+    """Build the rules that need no learning, as a nested dictionary: family name, then rule name, then rule.
 
     Args:
         length: Number of tokens of a sequence.
-        is_wide: Include rules that no baseline uses: other windows, longer contexts, more steps back.
+        is_wide: Include additional rules that no baseline uses: other windows, longer contexts, more steps back.
     """
     back = range(1, min(WIDE_BACK if is_wide else MOST_BACK, length) + 1)
     parts = windows((*SHARES, *WIDE_SHARES) if is_wide else SHARES, with_context=True)
@@ -550,11 +562,11 @@ VOTES = ("distance", "place")
 
 
 def reached_by_votes(fit: View, fresh: View) -> dict[str, float]:
-    """Learn two rules in which tokens vote, on ``fit``; return their accuracies on ``fresh``, by their names.
+    """Learn two rules in which tokens vote, on ``fit``; return the accuracy of each rule on ``fresh`` under its name.
 
-    Every token read that is a target anywhere in the sample votes for its own id. A vote's weight is the log-odds that
-    a token there is the answer. In one rule, "there" means the distance to the scored position, in the other the
-    position in the sequence.
+    Every token read that is a target anywhere in the sample votes for its own id. The weight of a vote depends on the
+    place of the token: it is the log-odds, relative to a random guess, that a token at this place is the answer. In one
+    rule, the place is the distance to the scored position. In the other rule, it is the position in the sequence.
     """
     reached = {}
     for kind in VOTES:
@@ -603,7 +615,7 @@ class Scored(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch) -> "Scored":
-        """Take the first scored positions of a batch, up to a limit, which is higher for short sequences."""
+        """Take the first scored positions of a batch, up to a limit; the limit is higher for short sequences."""
         rows, places = np.nonzero(batch.targets != IGNORE)
         most = NUM_IN_TABLES * (2 if batch.inputs.shape[1] <= SHORT else 1)
         kept = slice(most)  # sequences are independent: the first are as good as any
@@ -611,7 +623,7 @@ class Scored(NamedTuple):
         return cls(batch.inputs, rows, places, batch.targets[rows, places])
 
     def back(self, steps: int) -> Int[np.ndarray, " scored"]:
-        """Return the token ``steps`` positions before each scored position; -1 if the sequence begins later."""
+        """Return the token ``steps`` positions before each scored position; -1 before the start of the sequence."""
         at = self.places - steps
         return np.where(at >= 0, self.inputs[self.rows, at.clip(0)], -1)
 
@@ -619,7 +631,7 @@ class Scored(NamedTuple):
 class Halves(NamedTuple):
     """Accuracies of a lookup table on each half of a sample.
 
-    One half chooses the best of several tables, and the other half scores the chosen table.
+    The best of several tables is chosen on one half, and scored on the other half.
     """
 
     earlier: float
@@ -638,11 +650,12 @@ TABLES = (
 
 
 def reached_by_tables(fit: Batch, fresh: Batch, most_tokens: int = MOST_TOKENS) -> dict[str, Halves]:
-    """Learn lookup tables on ``fit``; return their accuracies on both halves of ``fresh``, with their names as keys.
+    """Learn lookup tables on ``fit``; return the accuracies of each table on the halves of ``fresh`` under its name.
 
-    A table maps its keys to the answer that was most frequent with these keys. Keys are the last few tokens and, in
-    some tables, also the position, a count or the first token. For keys that ``fit`` lacks, a table with fewer keys
-    answers. Only tables that see, on average, at most half of the tokens read are included.
+    A table looks at a few features: the last few tokens and, in some tables, others such as the position or the first
+    token. It names the answer that was most frequent with these features on ``fit``. If ``fit`` lacks this combination
+    of features, a table with fewer features answers. Only tables that see, on average, at most half of the tokens read
+    are included.
     """
     learned, scored = Scored.of(fit), Scored.of(fresh)
     skipped = 0
@@ -736,7 +749,7 @@ def _with_table(
 
 
 class Reached(NamedTuple):
-    """The best rule of a family of rules, and its accuracy on a sample that was not used to choose it."""
+    """The best rule of a family of rules, and its accuracy on a sample that was not used to choose the rule."""
 
     rule: str
     accuracy: float
@@ -751,15 +764,15 @@ def search(
     scale: float = 1.0,
     is_wide: bool = False,
 ) -> dict[str, Reached]:
-    """Find the best rule of each family, and its accuracy; return them with the families' names as keys.
+    """Find the best rule of each family, and its accuracy; keys of the result are the names of the families.
 
     Args:
         fit: The sample on which rules are chosen and tables are learned.
         fresh: The sample on which the chosen rules are scored.
         vocab_size: Number of token ids.
-        left_out: Rules to leave out: patterns of their names, with wildcards as in file names.
-        scale: Number of scored positions to examine, as a multiple of the usual number.
-        is_wide: Include rules that no baseline uses.
+        left_out: Patterns of the names of rules to leave out, with wildcards as in file names.
+        scale: Factor on the number of scored positions to examine; shortcut baselines use 1.
+        is_wide: Include additional rules that no baseline uses.
     """
     patterns = tuple(left_out)
     length = fit.inputs.shape[1]

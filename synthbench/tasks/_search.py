@@ -35,7 +35,7 @@ TREES, LEAF, NUM_LEARNED, NUM_TESTED = 60, 5, 2**14, 2**13
 
 @dataclass(frozen=True)
 class Found:
-    """The result of a search on one level: the best rule found, and the level's shortcut baseline."""
+    """Result of the search for simple rules on one level: the best rule found, and the level's shortcut baseline."""
 
     task: str
     version: int
@@ -55,18 +55,18 @@ class Found:
 
     @property
     def is_beaten(self) -> bool:
-        """True if the skill of the best rule is above ``MOST_SKILL``, so that the baseline should include the rule."""
+        """True if the skill of the best rule is above ``MOST_SKILL``; the rule should then join the baseline."""
         return self.skill > MOST_SKILL
 
     def facts(self) -> dict[str, Any]:
-        """Return all fields, ``skill`` and ``is_beaten``, as a dictionary; fractions are rounded as in the CSV file."""
+        """Return all fields, ``skill`` and ``is_beaten`` as a dictionary, with floats rounded as in the CSV file."""
         rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(self).items()}
         return {**rounded, "skill": round(self.skill, 3), "is_beaten": self.is_beaten}
 
 
 @cache
 def digest_of(unit: type[Task], *, has_forest: bool = False) -> str:
-    """Hash everything that determines the result of a search for a task.
+    """Hash everything that determines the result of the search for simple rules on a task.
 
     The hash covers the task's version, levels, code and ``no_shortcuts`` (names of rules to leave out). It also covers
     the code of all generic rules, the seeds, and whether a random forest is tried. Comments and docstrings do not
@@ -87,7 +87,7 @@ def _source_of(unit: type[Task]) -> str:
 
 
 def search_level(level: Level, *, scale: float = 1.0, has_forest: bool = False) -> Found:
-    """Find the rule with the highest accuracy on one level, among more rules than its shortcut baseline includes.
+    """Find the most accurate rule on one level, among more rules than the level's shortcut baseline includes.
 
     Args:
         level: The level to search.
@@ -173,12 +173,12 @@ def _kinds() -> dict[str, Any]:
 
 
 def features(batch: Batch, vocab_size: int, most: int) -> tuple[Int[np.ndarray, "scored features"], Any]:
-    """Compute features, for a random forest, of at most ``most`` scored positions; return them with the answers.
+    """Compute features of at most ``most`` scored positions for a random forest; return the features and the answers.
 
     The features of a position are its index, the number of tokens up to the sequence's first scored position, the last
     10 tokens read, and the first 3 tokens. Further features are the distances back to the 3 latest copies of the
     current token, and the tokens on either side of each copy. If there are at most 64 token ids, the count of each id
-    is a feature, too.
+    among the tokens read is a feature, too.
     """
     view = _rules.View.of(batch, vocab_size, most)
     scored, length = np.arange(len(view.places)), batch.inputs.shape[1]

@@ -19,8 +19,8 @@ def string_levels(first_length: int, tokens_per_symbol: int = 2, **shared: Value
     {'load': 383, 'length': 768, 'shortest': 256, 'num_symbols': 8}
 
     Args:
-        first_length: Sequence length of the first level, in tokens, one of :data:`LENGTHS`. On each level, strings are
-            too long for a sequence of the next smaller length.
+        first_length: Sequence length of the first level, in tokens: an entry of :data:`LENGTHS`. On each level, all
+            strings are too long for a sequence of the next smaller length.
         tokens_per_symbol: Tokens that a sequence needs for each symbol of its string.
         shared: Options of the task with the same value on all levels.
     """
@@ -38,10 +38,10 @@ def string_levels(first_length: int, tokens_per_symbol: int = 2, **shared: Value
 
 @dataclass(frozen=True)
 class Transduction(Task):
-    """Base class of tasks with a string, a separator, slots in which to write an answer, and padding.
+    """Base class of tasks with a string, a separator, blanks at which the model writes an answer, and padding.
 
-    String lengths are uniformly random. In the slots, the model reads a blank and names a token of the answer. The last
-    three ids are the separator, the blank and the padding, in this order.
+    String lengths are uniformly random. At each blank, the model names one token of the answer. The last three token
+    ids are the separator, the blank and the padding, in this order.
     """
 
     tokens_per_symbol: ClassVar[int] = 2
@@ -50,7 +50,7 @@ class Transduction(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the shortest string, the separator and the shortest string's answer."""
+        """Number of tokens of the shortest sequence: the shortest string, the separator and the string's answer."""
         return self.tokens_per_symbol * self.shortest + 1
 
     @property
@@ -63,9 +63,9 @@ class Transduction(Task):
         return (length - 1) // self.tokens_per_symbol
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Return a task with longer strings, and the length in tokens that its longest strings need.
+        """Return a task with longer strings, and the sequence length in tokens that the longest of these strings needs.
 
-        Strings have more than ``factor / 2`` and up to ``factor`` times as many symbols as the longest strings in
+        Strings are more than ``factor / 2`` times and up to ``factor`` times as long as the longest strings in
         training.
         """
         longest = factor * self.longest(length)
@@ -83,11 +83,11 @@ class Transduction(Task):
         answer_lengths: Int[np.ndarray, "batch 1"],
         length: int,
     ) -> Batch:
-        """Build inputs and targets from strings and answers, of which only the first symbols are used.
+        """Build inputs and targets from the first symbols of each string and the first symbols of each answer.
 
-        ``string_lengths`` and ``answer_lengths`` say how many symbols. Inputs are the string, the separator, a blank
-        for each token of the answer, and padding. Targets are the answer at the blanks, and ``IGNORE`` (not scored)
-        elsewhere.
+        ``string_lengths`` and ``answer_lengths`` are the numbers of symbols to use. Inputs are the string, the
+        separator, a blank for each token of the answer, and padding. Targets are the answer at the blanks, and
+        ``IGNORE`` (not scored) elsewhere.
         """
         slots = np.arange(length) - string_lengths - 1
         is_slot = (slots >= 0) & (slots < answer_lengths)

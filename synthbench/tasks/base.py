@@ -43,19 +43,23 @@ Readout = Literal["position", "bottleneck"]
 
 
 class Batch(NamedTuple):
-    """Input tokens and the target at each position, where a causal model has read the inputs up to that position."""
+    """Input tokens and, for each position, the target to predict from the inputs up to and including this position.
+
+    Positions with the target ``IGNORE`` are neither trained nor scored.
+    """
 
     inputs: Tokens
     targets: Tokens
 
 
 class Bound(NamedTuple):
-    """A limit of a task's score, its floor or its ceiling, as a number with its kind and standard error.
+    """The floor or the ceiling of a task's score: a number with its kind and its standard error.
 
-    A floor is the score of the best predictor that ignores the input, a ceiling that of the best causal predictor. The
-    score is an accuracy in [0, 1] or, for a task scored in bits, minus the mean bits per token (at most 0). A value of
-    the kind ``exact`` is correct up to rounding, or up to ``standard_error`` if it averages exact probabilities over
-    sampled inputs. A value of the kind ``bound`` is one-sided: the true floor may be higher, or the true ceiling lower.
+    A floor is the score of the best predictor that ignores the input. A ceiling is the score of the best causal
+    predictor. The score is an accuracy in [0, 1] or, for a task scored in bits, the negative mean number of bits per
+    token (at most 0). A value of the kind ``exact`` is correct up to rounding. If it averages exact probabilities over
+    sampled inputs, it is correct up to ``standard_error``. A value of the kind ``bound`` is one-sided: the true floor
+    may be higher, or the true ceiling lower.
     """
 
     value: float
@@ -78,7 +82,7 @@ class Level(NamedTuple):
     """First scored position. Earlier targets are easier, so they are trained on but not scored."""
 
     def new_targets(self, targets: Integer[np.ndarray, "*leading length"]) -> Int[np.ndarray, "*leading length"]:
-        """Return a copy of ``targets`` with ``IGNORE`` (not scored) at positions that only easier levels score."""
+        """Return a copy of ``targets`` with ``IGNORE`` (not scored) before ``first_new``, where easier levels score."""
         kept: Int[np.ndarray, "*leading length"] = targets.astype(np.int64)
         kept[..., : self.first_new] = IGNORE
         return kept
@@ -144,7 +148,7 @@ class Task(ABC):
 
     @classmethod
     def category(cls) -> str:
-        """Return the task's category: the folder of a built-in task's file; ``plugin``, by default, for other tasks."""
+        """Return the category: for built-in tasks, the name of their folder; for other tasks, ``plugin`` by default."""
         package, _, _ = cls.__module__.rpartition(".")
         return package.rpartition(".")[2] if package.startswith("synthbench.tasks.") else "plugin"
 
@@ -161,7 +165,7 @@ class Task(ABC):
         return size
 
     def coordinates(self, length: int) -> Float[np.ndarray, "length axes"]:
-        """Return the coordinates of the tokens for position encodings: by default 0, 1, ... on one axis."""
+        """Return the coordinates that position encodings use for the tokens: by default 0, 1, ... on one axis."""
         return np.arange(length, dtype=np.float64)[:, None]
 
     @property
@@ -179,47 +183,49 @@ class Task(ABC):
 
     @abstractmethod
     def floor(self, length: int) -> Bound:
-        """Return the expected score of the best predictor that ignores the input: it has one answer per position.
+        """Return the expected score of the best predictor that ignores the input and has one fixed answer per position.
 
-        For a task scored in bits, that predictor is one distribution over tokens for all positions, learned from the
-        training split.
+        For a task scored in bits, the predictor instead has one distribution over tokens for all positions, learned
+        from the training split.
         """
 
     def ceiling(self, length: int) -> Bound:
         """Return the expected score of the best causal predictor, which at position t knows the inputs 0..t.
 
-        By default, the ceiling is 1, as for tasks where the tokens read always determine the answer.
+        The default is 1, which is right if the tokens read always determine the answer.
         """
         self.check_length(length)
         return Bound(1.0)
 
     def of_split(self, split: Split) -> "Task":
-        """Return the task that draws sequences of one split of the data, such as ``test``; by default, the task itself.
+        """Return a task that draws from one split of the data, such as ``test``; by default, return the task itself.
 
-        Only a task with finite data needs splits. It returns a copy whose :meth:`sample` draws from the split, with the
-        same options, token ids and coordinates. A task that was not made by :meth:`of_split` draws training sequences.
+        Only tasks with finite data need splits. They return a copy whose :meth:`sample` draws from the split. The copy
+        has the same options, token ids and coordinates. A task that was not made by :meth:`of_split` draws training
+        sequences.
         """
         return self
 
     def references(self, length: int) -> dict[str, float]:
         """Return the scores of simple predictors on the test split, with the predictors' names as keys.
 
-        The predictors learn from the training split. Scores are accuracies or, for a task scored in bits, mean bits per
-        token, of which fewer are better.
+        The predictors learn from the training split. Scores are accuracies or, for a task scored in bits, mean numbers
+        of bits per token (lower is better).
         """
         return {}
 
     def kinds(self, inputs: Tokens) -> dict[str, Bool[np.ndarray, "batch length"]]:
         """Divide positions into kinds; return a mask of the positions of each kind, with the kinds' names as keys.
 
-        Rows of results report the loss on each kind. A task chooses its kinds, such as positions whose last tokens
-        occurred before. The inputs up to a position must determine to which kinds the position belongs.
+        Rows of results report the loss on each kind. Each task defines its own kinds; for example, positions where the
+        last few tokens have occurred before. The inputs up to a position must determine to which kinds the position
+        belongs.
         """
         return {}
 
     @classmethod
     def arguments_of_level(cls, number: object) -> dict[str, Value]:
-        """Return the length and the options of a level, with their names as keys; levels are numbered from 1.
+        """Return the length and the options of a level as a dictionary; levels are numbered from 1.
 
         Raises:
             UsageError: If the task has no such level.
@@ -239,7 +245,7 @@ class Task(ABC):
 
         Args:
             longest: Limit on the length of sequences, in tokens.
-            is_extended: Use :attr:`extended_levels`, the task's second ladder, if it has one.
+            is_extended: Use the task's second ladder, :attr:`extended_levels`, unless it is empty.
         """
         found: list[Level] = []
         for arguments in (cls.extended_levels if is_extended else ()) or cls.levels:
@@ -252,8 +258,8 @@ class Task(ABC):
     def stretched(self, length: int, factor: int) -> "tuple[Task, int]":
         """Return a task and a length in tokens for tests beyond the training range.
 
-        By default, the task stays and the length is ``factor`` times the trained length. A subclass may instead
-        multiply the load, which is the difficulty in the task's own unit. Token ids keep their meaning.
+        By default, the task stays the same, and the length is ``factor`` times the trained length. A subclass may
+        instead multiply the load, which is the difficulty in the task's own unit. Token ids keep their meaning.
 
         Args:
             length: The length that was trained on, in tokens.
@@ -265,17 +271,17 @@ class Task(ABC):
         """Return the predictions of shortcuts (rules that avoid what the task tests), with their names as keys.
 
         At each position, a rule may use all tokens up to the position, but must not do what the task asks for. For
-        example, it may make fewer hops than asked, or name the latest value whatever its key. Predictions at unscored
-        positions are arbitrary.
+        example, the rule may make fewer hops than asked, or name the latest value without regard to its key.
+        Predictions at unscored positions are arbitrary.
         """
         return {}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the predictions of the task's rules for a level's shortcut baseline, with the rules' names as keys.
+        """Return the predictions of the task's own rules in a level's shortcut baseline, with the rules' names as keys.
 
-        The shortcut baseline is the highest accuracy of a simple rule, among these rules and generic ones. By default,
-        these rules are those of :meth:`shortcuts`. Add a newly found rule here. In :meth:`shortcuts`, it would require
-        a new version of the task, because rows of results store the accuracies of :meth:`shortcuts`.
+        The shortcut baseline is the highest accuracy among these rules and the generic rules. By default, a task's own
+        rules are the rules of :meth:`shortcuts`. Add a newly found rule here, not to :meth:`shortcuts`. There, it would
+        require a new version of the task, because rows of results store the accuracies of :meth:`shortcuts`.
         """
         return self.shortcuts(inputs)
 
@@ -307,14 +313,14 @@ TASKS: Registry[Task] = Registry("task", room="synthbench.tasks")
 
 
 def running_levels(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...]:
-    """Build a ladder (list of levels) of growing length, for a task whose long sequences begin like short ones.
+    """Build a ladder (list of levels) of growing length, for a task whose long sequences begin like short sequences.
 
     >>> running_levels(768, num_inputs=4)[0]
     {'load': 768, 'length': 768, 'first_new': 512, 'num_inputs': 4}
 
     Args:
-        shortest: Length of the sequences of the first level, in tokens, one of :data:`LENGTHS`. Each level scores only
-            the positions beyond the next smaller length of :data:`LENGTHS`.
+        shortest: Length of the sequences of the first level, in tokens: an entry of :data:`LENGTHS`. Each level scores
+            only the positions beyond the next smaller length of :data:`LENGTHS`.
         shared: Options of the task with the same value on all levels.
     """
     return tuple(
@@ -331,7 +337,7 @@ def task(unit: type[T]) -> type[T]:
 
 
 class Sized(NamedTuple):
-    """The length in tokens and the options of a task, as the user gave them or a level sets them."""
+    """The length in tokens and the options of a task, as given by the user or set by a level."""
 
     length: int
     options: dict[str, Value]
@@ -340,12 +346,12 @@ class Sized(NamedTuple):
 def sized(name: str, arguments: Mapping[str, object]) -> Sized:
     """Convert a task's arguments, as the user gave them, into a length and options.
 
-    The argument ``level`` sets the length and the options of that level. A length or option that is given, too,
-    overrides the level's value.
+    The argument ``level`` sets the length and the options of that level. A length or an option given in addition to
+    ``level`` overrides the level's value.
 
     Args:
         name: The task's registered name.
-        arguments: Values of ``level``, ``length`` and options, with their names as keys. A value may be a text, which
+        arguments: Values of ``level``, ``length`` and options, with their names as keys. A value may be a string, which
             is converted to the option's type. ``rung`` is the former name of ``level``.
 
     Raises:

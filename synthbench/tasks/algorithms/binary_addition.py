@@ -31,8 +31,8 @@ class BinaryAddition(Transduction):
 
     Source: Delétang et al. (2023), one of their context-sensitive tasks; the separator is our addition. They divide the
     digits uniformly between the numbers, so one number is often much longer. They also drop zeros at the end of the
-    sum. Here, each number has at least a third of the digits. The lowest digits of the two numbers are equal, so half
-    of the higher places of both numbers receive a carry.
+    sum. Here, each number has at least a third of the digits. The lowest digits of the two numbers are equal, so a
+    carry reaches half of the higher places that both numbers have.
     """
 
     name: ClassVar = "binary_addition"
@@ -56,7 +56,7 @@ class BinaryAddition(Transduction):
         return 7
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw two numbers, whose digits above the lowest place differ with probability ``1 - 1 / chain``."""
+        """Draw two numbers; at each place above the lowest, their digits differ with probability ``1 - 1 / chain``."""
         string_lengths = self.draw_lengths(rng, batch_size, length)
         first_lengths = rng.integers(*_splits(string_lengths), endpoint=True)
         second_lengths = string_lengths - 1 - first_lengths
@@ -80,7 +80,7 @@ class BinaryAddition(Transduction):
         return Bound(_floor(self.shortest, self.longest(length)))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of two rules: add without carries, or with only the carries that begin one place lower."""
+        """Return the answers of two rules: ignore all carries, or let every carry reach only the next higher place."""
         first, second = self._digits(inputs)
         one_place = first ^ second
         one_place[:, 1:] ^= first[:, :-1] & second[:, :-1]

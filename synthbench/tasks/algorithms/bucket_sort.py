@@ -61,9 +61,9 @@ class BucketSort(Transduction):
         return Bound(_floor(self.shortest, self.longest(length), self.num_symbols))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of one rule: the likeliest symbol at each place of the answer, whatever the string.
+        """Return the guesses of one rule: name the likeliest symbol at each place of the answer.
 
-        Only the string's length is taken into account.
+        The rule knows the string's length, but not its symbols.
         """
         string_lengths = self.string_lengths(inputs)
         slots = np.arange(inputs.shape[1]) - string_lengths - 1

@@ -14,7 +14,7 @@ from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 @task
 @dataclass(frozen=True)
 class GridNeighbours(Task):
-    """Read a grid row by row, then questions of a direction and a token; name that token's neighbour in the grid.
+    """Read a grid row by row, then pairs of a direction and a token; name the token's neighbour in this direction.
 
     The tokens asked about, called anchors, are unique in the grid. The grid's last row may be incomplete. Token ids
     are, in this order, the symbols, the anchors, and the directions up, down, left and right. Here the anchors are 5
@@ -23,7 +23,7 @@ class GridNeighbours(Task):
         inputs    3 1 4 1 0 5 2 3 2 6 4 1 0 1 7 6 10 5
         targets   . . . . . . . . . . . . . .  . 5  . 2
 
-    Tests two dimensions within one sequence: the neighbours to the left and right are adjacent to the anchor, the
+    Tests two dimensions within one sequence: the neighbours to the left and right are adjacent to the anchor, and the
     neighbours above and below are ``width`` tokens away. With position encodings that have an axis for rows and one for
     columns, all neighbours are one step away.
 
@@ -75,9 +75,9 @@ class GridNeighbours(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of all queries and of the smallest grid with enough places for the tokens asked about.
+        """Number of tokens of the smallest possible grid and all queries.
 
-        Such a place has neighbours on all four sides.
+        In the smallest grid, there are just enough places with neighbours on all four sides for the tokens asked about.
         """
         full_rows, rest = divmod(self.num_queries - 1, self.width - 2)
         latest = self.width * (full_rows + 1) + 1 + rest
@@ -86,7 +86,8 @@ class GridNeighbours(Task):
     def coordinates(self, length: int) -> Float[np.ndarray, "length axes"]:
         """Return the row and the column of each token, as coordinates for position encodings.
 
-        Each query is a row of its own below the grid; with ``wraps_queries``, the queries continue the grid's rows.
+        By default, each query is a row of its own below the grid. With ``wraps_queries``, the queries continue the
+        grid's rows.
         """
         if self.wraps_queries:
             return np.stack(np.divmod(np.arange(length), self.width), axis=1).astype(np.float64)
@@ -123,7 +124,7 @@ class GridNeighbours(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of two rules: take up as left and down as right, or take every direction as right."""
+        """Return the answers of two rules: treat up as left and down as right, or treat every direction as right."""
         num_cells = inputs.shape[1] - 2 * self.num_queries
         grid, directions, anchors = inputs[:, :num_cells], inputs[:, num_cells::2], inputs[:, num_cells + 1 :: 2]
         places = (grid[:, None] == anchors[:, :, None]).argmax(axis=2)

@@ -70,7 +70,7 @@ class PeriodicPattern(Task):
         return 2 * self.longest_period * self.num_streams
 
     def check_length(self, length: int) -> None:
-        """Refuse a length below ``min_length``; also refuse more streams than there are prime periods.
+        """Refuse a length below ``min_length``; also refuse more streams than there are primes to use as periods.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -105,7 +105,7 @@ class PeriodicPattern(Task):
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Return the guesses of a rule that assumes one period for all streams together.
 
-        The period is the distance at which most tokens before the first question are equal.
+        This period is the distance at which the tokens before the first question agree most often.
         """
         unasked = inputs[:, : self.min_length]
         distances = np.arange(1, self.num_streams * self.longest_period + 1)

@@ -17,7 +17,7 @@ LENGTH_BY_COUNT = {4: 16, 8: 32, 12: 48, 16: 64, 24: 96, 32: 128, 48: 192, 64: 2
 @task
 @dataclass(frozen=True)
 class PlantedCounting(Task):
-    """Read symbols, a separator and one more symbol; count that symbol before the separator.
+    """Read symbols, a separator and one more symbol; name the number of copies of that symbol before the separator.
 
     With ``num_symbols=4`` and ``max_count=4``, the separator is 4::
 
@@ -55,7 +55,7 @@ class PlantedCounting(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The larger of the separator's id and ``max_count``, plus 1: ids of tokens and counts begin at 0."""
+        """Number of ids, which tokens and counts share: the larger of the separator's id and ``max_count``, plus 1."""
         return max(self._separator, self.max_count) + 1
 
     @property
@@ -80,7 +80,7 @@ class PlantedCounting(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a symbol, a count, and as many places for the symbol; fill all other places with other symbols."""
+        """Draw a symbol and a count; put that many copies at random places, and other symbols everywhere else."""
         asked = rng.integers(self.num_symbols, size=(batch_size, 1))
         counts = rng.integers(self.min_count, self.max_count, size=(batch_size, 1), endpoint=True)
         is_asked = rng.permuted(np.arange(length - 2) < counts, axis=1)
@@ -95,7 +95,7 @@ class PlantedCounting(Task):
         return Bound(1 / (self.max_count - self.min_count + 1))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of two rules: twice the symbol's count in the later half, or another symbol's count."""
+        """Return the answers of two rules: double the symbol's count in the later half, or count another symbol."""
         text, length = inputs[:, :-2], inputs.shape[1]
         num_late = 2 * (text[:, (length - 2) // 2 :] == inputs[:, -1:]).sum(axis=1)
         num_other = (text == (inputs[:, -1:] + 1) % self.num_symbols).sum(axis=1)

@@ -15,7 +15,7 @@ from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 @task
 @dataclass(frozen=True)
 class PlantedMajority(Task):
-    """At the end, name the most frequent symbol, which leads the second by exactly ``margin`` copies.
+    """At the end, name the most frequent symbol, which leads the second most frequent by exactly ``margin`` copies.
 
     With ``num_symbols=4`` and ``margin=2``, the symbol 1 occurs four times and the symbol 3 twice::
 
@@ -57,7 +57,7 @@ class PlantedMajority(Task):
         return self.margin + 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw the count of the most frequent symbol, which is ``margin`` above the count of the second.
+        """Draw the count of the most frequent symbol, which is ``margin`` above that of the second most frequent.
 
         The remaining tokens are divided among all other symbols as equally as possible.
         """
@@ -78,7 +78,7 @@ class PlantedMajority(Task):
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of two rules: the latest symbol, or the most frequent symbol of the last quarter."""
+        """Return the answers of two rules: name the latest symbol, or the most frequent symbol of the last quarter."""
         length = inputs.shape[1]
         latest = count_symbols(inputs[:, -(-3 * length // 4) :], self.num_symbols).argmax(axis=1)
         return {"latest symbol": inputs, "last quarter": score_last(latest, length)}

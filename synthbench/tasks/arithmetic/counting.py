@@ -14,7 +14,7 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class Counting(Task):
-    """At the end, name the number of tokens that were 0, but at most ``largest_count``.
+    """At the end, name the number of tokens equal to 0, capped at ``largest_count``.
 
     With ``num_symbols=3``::
 
@@ -34,7 +34,7 @@ class Counting(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of possible answers, from 0 on, or number of symbols, if that is larger."""
+        """The larger of two numbers: possible answers (0 to ``largest_count``) and symbols."""
         return max(self.largest_count + 1, self.num_symbols)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

@@ -43,8 +43,8 @@ class Sort(Task):
     def floor(self, length: int) -> Bound:
         """Return the accuracy of naming the likeliest answer at each position, without the input.
 
-        With positions counted from 0, the answer at position t is at most v exactly if at least t + 1 of all tokens
-        are.
+        With positions counted from 0, the answer at position t is at most v exactly if at least t + 1 tokens are at
+        most v.
         """
         at_most = at_least(length, self.vocabulary)[:, 1:]
         return Bound(float(np.diff(at_most, axis=0, prepend=0).max(axis=0).mean()))

@@ -60,7 +60,7 @@ class Rearrangement(Transduction):
         return self.num_symbols + 3
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw strings of uniform length and uniform symbols; the answer has the symbols in the task's order."""
+        """Draw strings with uniformly random lengths and symbols; the answer lists the symbols in the task's order."""
         longest = self.longest(length)
         string_lengths = self.draw_lengths(rng, batch_size, length)
         strings = rng.integers(self.num_symbols, size=(batch_size, longest))

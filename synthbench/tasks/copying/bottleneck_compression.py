@@ -20,8 +20,8 @@ class BottleneckCompression(Task):
         targets   3 1 4 1 5 .
 
     Tests how much of a sequence one vector can hold. Every answer is computed from only the output vector at the last
-    position and an encoding of the position asked. So attention has no advantage over a recurrence, which always keeps
-    its past in a state.
+    position and an encoding of the position asked about. So attention has no advantage over a recurrence, which always
+    keeps its past in a state.
 
     Source: Poli et al. (2024), their compression task. They also score the answer at the summary token itself.
     """

@@ -98,8 +98,8 @@ class MissingDuplicate(Transduction):
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Return the answers of two rules: name the symbol before the mask, or look that symbol up.
 
-        The look-up finds the symbol's latest copy that is followed by a symbol, and names the follower. If the mask is
-        the first token, the symbol after the mask takes the place of the symbol before it.
+        The look-up finds the symbol's latest copy that is followed by a symbol, and names the symbol that follows. If
+        the mask is the first token, the symbol after the mask takes the place of the symbol before it.
         """
         masks = (inputs == self.num_symbols).argmax(axis=1, keepdims=True)
         neighbours = np.take_along_axis(inputs, np.where(masks > 0, masks - 1, 1), axis=1)
@@ -112,8 +112,8 @@ class MissingDuplicate(Transduction):
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Extend :meth:`shortcuts` by three kinds of rules.
 
-        The rules name a symbol with an odd count, the most frequent symbol, or the winner of a vote. The winner is the
-        most frequent symbol at the places where the most neighbours equal those of the mask.
+        The rules name a symbol with an odd count, the most frequent symbol, or the symbol that is most frequent at the
+        best places. The best places are the places whose neighbours agree most with the neighbours of the mask.
         """
         counts = count_symbols(inputs, self.vocab_size)[:, : self.num_symbols]
         votes = {

@@ -24,8 +24,8 @@ class NgramLookup(Task):
 
     Tests lookup by several tokens in a row. The n-gram has the same follower (next symbol) everywhere in the string. A
     decoy is a copy of the n-gram with a changed first token and another follower. So looking up only the last tokens
-    also matches at ``num_decoys`` other places. An induction head that matches one token fails; matching n tokens takes
-    depth or a convolution.
+    also matches at ``num_decoys`` other places. An induction head that matches one token fails; matching n tokens needs
+    several layers or a convolution.
 
     There are also ``num_openings`` openings: copies with a changed last token, so the first token alone is ambiguous as
     well. With ``shares_follower``, all decoys and openings have the same follower. With different followers, each token
@@ -80,7 +80,11 @@ class NgramLookup(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the n-gram and its changed copies, with their next symbols, separator and question."""
+        """Number of tokens of the shortest sequence.
+
+        It consists of the n-gram and its changed copies, each with its next symbol, then the separator and the
+        question.
+        """
         return self._num_plants * (self.order + 1) + 1 + self.order
 
     @property
@@ -139,7 +143,7 @@ class NgramLookup(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of rules that look up only some tokens of the n-gram: the last or the first 1, 2, ...
+        """Return the answers of rules that look up only the last or the first 1, 2, ... tokens of the n-gram.
 
         Of several matches, the latest counts. First tokens are looked up only if there are openings (copies with a
         changed last token).
@@ -158,8 +162,8 @@ class NgramLookup(Task):
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Extend :meth:`shortcuts` by rules in which all copies of single tokens of the n-gram vote.
 
-        A copy of token j, counted from 1, votes for the symbol ``order + 1 - j`` places later. The rules count the
-        votes from copies of the last token, of the first token, or of all tokens of the n-gram.
+        A copy of the j-th token (from 1) of the n-gram votes for the symbol ``order + 1 - j`` places later. The rules
+        count the votes from copies of the last token, of the first token, or of all tokens of the n-gram.
         """
         strings, length = inputs[:, : -self.order - 1], inputs.shape[1]
         votes = np.zeros((self.order, len(inputs), self.num_symbols))

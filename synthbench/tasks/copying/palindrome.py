@@ -25,11 +25,11 @@ class Palindrome(Transduction):
         targets   . . . . 1 4 1 3 . .
 
     Tests reading backwards from a moving place. In the string, the answer stands right before a copy of the symbol just
-    read. But there are several copies, and only the number of answers so far tells which one is meant. The task
+    read. But there are several copies, and only the number of answers so far tells which copy is meant. The task
     ``reverse_string`` asks for the same string without showing the answers.
 
     With ``block=8`` the string consists of blocks of eight symbols, and any two blocks differ in at most one symbol.
-    Only the symbols that may differ are asked, so mostly the same tokens stand before each question.
+    Only the symbols that may differ are asked, so the tokens before each question are mostly the same.
 
     Source: after the Kimi Team (2025), which tests Kimi Delta Attention this way. Here, string lengths vary.
     """
@@ -103,7 +103,8 @@ class Palindrome(Transduction):
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Extend :meth:`shortcuts` by look-ups of the last n tokens read.
 
-        For strings of blocks of k symbols, n is 4, 5, k, k + 1, 2k and 2k + 1.
+        In strings of blocks of k symbols, n is 4, 5, k, k + 1, 2k and 2k + 1. Left out are values up to 2, and values
+        with more combinations of n tokens than 64-bit integers can number.
         """
         string_lengths = self.string_lengths(inputs)
         found = self.shortcuts(inputs)

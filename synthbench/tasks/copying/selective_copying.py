@@ -69,7 +69,7 @@ class SelectiveCopying(Task):
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of a rule: for the n-th symbol, the token at the n-th symbol's average place."""
+        """Return the guesses of a rule that names, as the n-th symbol, the token at the n-th symbol's average place."""
         num_places = inputs.shape[1] - self.num_tokens - 1
         places = np.arange(1, self.num_tokens + 1) * (num_places + 1) // (self.num_tokens + 1) - 1
         predictions = np.zeros_like(inputs)
@@ -77,7 +77,7 @@ class SelectiveCopying(Task):
         return {"average places": predictions}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend :meth:`shortcuts` by a rule: for the n-th symbol, the symbol nearest to its average place.
+        """Extend :meth:`shortcuts` by a rule that names the nearest symbol, not the token at the average place itself.
 
         Of two equally near symbols, the rule names the earlier one.
         """

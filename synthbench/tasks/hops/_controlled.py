@@ -57,7 +57,8 @@ TRIGGER_LEVELS: Sequence[Mapping[str, Value]] = tuple(
 class ControlledInduction(Task):
     """Base class of tasks with repeated tokens, called triggers, among background symbols.
 
-    At a trigger at the end, the model must name one of the tokens that followed its earlier copies, such as the latest.
+    At a trigger at the end, the model must name one of the tokens that followed earlier copies of this trigger, for
+    example the latest.
 
     All triggers occur equally often. The tokens after them, called successors, are drawn from the background symbols.
     In the vocabulary, background symbols have the lowest ids, and triggers the next ones.
@@ -115,7 +116,7 @@ class ControlledInduction(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of all triggers, each with the token that follows it, and of the triggers at the end."""
+        """Number of tokens of all copies of triggers, each with the token after it, and of the triggers at the end."""
         return 2 * self.num_triggers * self.repeats + self.num_asked
 
     def draw_successors(self, rng: np.random.Generator, num_sets: int) -> Int[np.ndarray, "sets repeats"]:
@@ -154,10 +155,10 @@ class ControlledInduction(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Return the answers of rules that pick a wrong successor, which is a token that followed a trigger.
+        """Return the answers of rules that name a wrong successor (a token that followed a trigger).
 
-        The rules pick the first, the latest or the most frequent one, whichever two the task does not ask for. With
-        several questions, one more rule takes all triggers as one.
+        Three rules name the first, the latest or the most frequent successor of the trigger asked about; the rule that
+        the task asks for is left out. With several questions, a further rule treats all triggers as the same token.
         """
         successors = self._successors(inputs)
         found = {name: policy(successors) for name, policy in POLICIES.items() if name != self.policy}

@@ -33,10 +33,10 @@ class Ancestors(Task):
 
     Tests search with memory. Ancestors are the nodes from which edges lead to the node asked about, directly or through
     other nodes. If several ancestors could come next, the one that appears first in the list of edges is right, so the
-    answer is unique. The model reads each token of the answer at the next position.
+    answer is unique. Each token of the answer is also the input at the next position.
 
-    A graph is drawn node by node. Each node but the first has one or two parents among the ``reach`` nodes drawn before
-    it. The question is about one of the last quarter of the nodes drawn.
+    A graph is drawn node by node. Each node but the first has one or two parents among the ``reach`` nodes drawn right
+    before it. The question is about a random node in the last quarter of the nodes drawn.
 
     Source: after the task Brevo of Allen-Zhu (2025), which asks for the ancestors of a node in topological order. In
     Brevo, any topological order is right, the number of edges varies, and graphs have several roots. Also, a node has
@@ -103,7 +103,7 @@ class Ancestors(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the edges (two each), the query, its node, and the longest answer that is read."""
+        """Number of tokens of the edges (two each), the query, the node asked about, and the most ancestors possible."""
         return 2 * self._num_edges + 1 + self.num_nodes
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -151,7 +151,7 @@ class Ancestors(Task):
         return np.take_along_axis(names, edges, axis=1), names[np.arange(batch_size), asked]
 
     def floor(self, length: int) -> Bound:
-        """Estimate, on sampled graphs, the accuracy of the best constant at each position, a node or the end token."""
+        """Estimate, on sampled graphs, the accuracy of the best constant at each position: a node or the end token."""
         return _floor(self)
 
     def ceiling(self, length: int) -> Bound:
@@ -169,8 +169,9 @@ class Ancestors(Task):
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """Return the answers of three rules, each of which chooses among the nodes not yet named.
 
-        The first rule names the next node of the whole graph whose parents are all named. The second rule names any
-        ancestor, and the third a child of the node named last.
+        The first rule names a node of the whole graph whose parents are all named. The second rule names any ancestor.
+        The third rule names a child of the node read last. If several nodes qualify, a rule takes the node that appears
+        first in the list of edges. If no node qualifies, the rule names the end token.
         """
         return {name: answers for name, answers in self._guesses(inputs).items() if name in PLAIN}
 

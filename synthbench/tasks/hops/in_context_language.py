@@ -17,10 +17,10 @@ NUM_AUTOMATA = 2**14
 
 
 class Automata(NamedTuple):
-    """Finite automata, one per sequence: states with edges to other states, each of which writes a symbol.
+    """Finite automata, one per sequence: each edge leads from one state to another and writes a symbol.
 
-    State 0 is the start. All states have arrays of equal size for their edges, of which only the first ``num_edges``
-    are valid.
+    State 0 is the start. The arrays of edges have equal size for all states; only the first ``num_edges`` edges of a
+    state are valid.
     """
 
     num_edges: Int[np.ndarray, "batch states"]
@@ -101,7 +101,7 @@ class InContextLanguage(Task):
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """Return the guesses of three rules: the symbol that most often followed the last 0, 1 or 2 tokens so far.
 
-        In a tie, or if these tokens are new in combination, fewer tokens decide.
+        In a tie, or if these tokens have not occurred in this order before, the rule with fewer tokens decides.
         """
         (batch_size, length), vocab = inputs.shape, self.vocab_size
         rows = np.arange(batch_size)

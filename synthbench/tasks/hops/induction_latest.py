@@ -18,7 +18,7 @@ class InductionLatest(ControlledInduction):
         inputs    8 3 1 9 0 5 8 6 9 3 2 8
         targets   . . . . . . . . . . . 6
 
-    Tests induction where the context contradicts itself: a trigger's successor, the token after it, differs each time.
+    Tests induction where the context contradicts itself: a trigger's successor (the token after it) differs each time.
     Mechanisms with decay prefer recent tokens, so this task should be easier for them than the task
     ``induction_first``. A plain sum over the past mixes all successors. Longer test sequences have more background
     symbols, so distances grow.

@@ -72,7 +72,8 @@ class InductionMajority(ControlledInduction):
     def draw_successors(self, rng: np.random.Generator, num_sets: int) -> Int[np.ndarray, "sets repeats"]:
         """Draw two symbols for each of ``num_sets`` triggers; return the tokens that follow the trigger, in order.
 
-        Just over half of these tokens are the first symbol, and the others are the second.
+        The first ``repeats // 2 + 1`` of these tokens are the first symbol, and the others are the second. With
+        ``is_shared``, each two consecutive triggers have the same two symbols in opposite order.
         """
         candidates = distinct(rng, num_sets, 2, self.num_symbols)
         if self.is_shared:

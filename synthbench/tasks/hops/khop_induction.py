@@ -78,7 +78,7 @@ class KhopInduction(Task):
         return self.num_hops if self.is_marked else 0
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw tokens uniformly among those that differ from the previous token."""
+        """Draw each token uniformly among the symbols that differ from the previous token."""
         steps = rng.integers(1, self.num_symbols, size=(batch_size, length - self._num_marks))
         steps[:, 0] = rng.integers(self.num_symbols, size=batch_size)
         symbols = steps.cumsum(axis=1) % self.num_symbols

@@ -28,16 +28,16 @@ class PermutationHops(Task):
         targets   . . . . . . . . . . . . . . 1 2
 
     Tests composition: each hop looks up the node found by the previous hop, matching all tokens of its name. All hops
-    must be made before the first token of the answer. The model reads this token before it names the second one, which
-    is easy, because few nodes begin with the first token.
+    must be made before the first token of the answer. The model reads this token before it names the second token. The
+    second token is easy, because few nodes begin with the first token.
 
     The cycle is longer than the chain of hops, so no smaller number of hops gives the answer. Questions start from
     distinct nodes. In tests beyond the trained lengths, the cycle grows.
 
-    Source: after the task Depo of Allen-Zhu (2025), which also asks for k hops on a permutation with shuffled edges.
-    Like here, Depo has a token for each number of hops, and several tokens per node. But in Depo the names of nodes
-    vary in length and have an end token, cycles vary in length, and one sequence asks for 1 to K hops. On each of our
-    levels, all questions ask for the same number of hops.
+    Source: after the task Depo of Allen-Zhu (2025), which also asks for k hops on a permutation with shuffled edges. As
+    here, Depo has a token for each number of hops, and several tokens per node. But in Depo the names of nodes vary in
+    length and have an end token, cycles vary in length, and one sequence asks for 1 to K hops. On each of our levels,
+    all questions ask for the same number of hops.
     """
 
     name: ClassVar = "permutation_hops"
@@ -115,7 +115,7 @@ class PermutationHops(Task):
     def min_length(self) -> int:
         """Number of tokens of the shortest cycle and all questions.
 
-        The cycle has ``longest_chain`` + 1 edges, or one edge per question if there are more questions.
+        The cycle has ``longest_chain`` + 1 edges, or one edge per question if that is more.
         """
         return self._num_tokens(self._fewest_nodes)
 
@@ -144,7 +144,7 @@ class PermutationHops(Task):
         return length // (2 * self.tokens_per_node) - self.num_questions
 
     def check_length(self, length: int) -> None:
-        """Refuse a length with room for a cycle of more nodes than there are names for nodes.
+        """Refuse a length whose cycle would have more nodes than there are names for nodes.
 
         In a sequence of an allowed length, positions that no edge or question needs become padding at the front.
 
@@ -196,9 +196,9 @@ class PermutationHops(Task):
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """Return the guesses of two rules that make the wrong number of hops: only one hop, or one hop too few.
 
-        The rules name the first token of the node found. If ``longest_chain`` is 1, only the second rule is used. For
-        later tokens of the answer, both rules find the latest listed node that begins with the tokens shown so far, and
-        name its next token.
+        Each rule names the first token of the node that it finds. For later tokens of the answer, both rules search the
+        list of edges for the latest node that begins with the tokens shown so far. They name this node's next token. If
+        ``longest_chain`` is 1, only the second rule is used.
         """
         length, num_nodes, width = inputs.shape[1], self._num_nodes(inputs.shape[1]), self.tokens_per_node
         num_asked = 2 * width * self.num_questions
@@ -227,9 +227,9 @@ class PermutationHops(Task):
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """Extend :meth:`shortcuts` by rules that guess among nodes that are not near the start node.
 
-        There are such rules only if nodes have two tokens and all questions ask for the same number of hops. The rules
-        name the most frequent first token of the remaining nodes. Once the first token is shown, they name the largest
-        second token among the remaining nodes that begin with it.
+        These rules exist only if nodes have two tokens and all questions ask for the same number of hops. The rules
+        leave out nodes near the start node, and name the most frequent first token of the remaining nodes. Once the
+        first token is shown, they name the largest second token among the remaining nodes that begin with it.
         """
         found = self.shortcuts(inputs)
         if self.tokens_per_node != 2 or self.longest_chain != self.shortest_chain:

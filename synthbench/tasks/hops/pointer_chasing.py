@@ -34,7 +34,7 @@ class PointerChasing(Task):
     With ``num_starts`` above 1, several start nodes follow the marks, and the same number of hops is asked from each.
 
     Source: Peng, Narayanan & Papadimitriou (2024), iterated function composition; the layout of sequences is new. The
-    number of hops is shown by as many marks. If each number had its own token, tokens for longer chains than in
+    number of hops is shown by one mark per hop. If each number had its own token, tokens for longer chains than in
     training would be untrained.
     """
 
@@ -97,7 +97,7 @@ class PointerChasing(Task):
     def min_length(self) -> int:
         """Number of tokens of the shortest cycle and the question about it.
 
-        The cycle has ``longest_chain`` + 1 edges, or one edge per start node if there are more start nodes.
+        The cycle has ``longest_chain`` + 1 edges, or one edge per start node if that is more.
         """
         return self._num_tokens(max(self.longest_chain + 1, self.num_starts))
 
@@ -114,7 +114,7 @@ class PointerChasing(Task):
     def check_length(self, length: int) -> None:
         """Refuse a length with room for more edges than there are nodes.
 
-        With a single start node, also refuse a length that leaves one token over after the last edge.
+        With a single start node, also refuse a length that is one token too long for a whole number of edges.
 
         Raises:
             UsageError: If the task has no sequence of this length.

@@ -40,5 +40,5 @@ class DistantMatch(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of a uniform guess among all tokens but 0, which is never scored."""
+        """Return the accuracy of a uniform guess among all tokens but 0, which is never an answer."""
         return Bound(1 / (self.vocabulary - 1))

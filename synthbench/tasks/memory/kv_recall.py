@@ -14,7 +14,7 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class KvRecall(Task):
-    """Read pairs of a key and a value, then one of the keys; name its value.
+    """Read pairs of a key and a value, then one of the keys; name the value of this key.
 
     With ``vocabulary=8``, the separator is 7::
 

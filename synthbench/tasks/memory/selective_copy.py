@@ -20,7 +20,8 @@ class SelectiveCopy(Task):
         targets   0 0 0 0 0 0 1 6 5 0 0 0
 
     A marker may overwrite the token that another marker marks, as the third marker here overwrote a 6. The model can
-    only guess the overwritten token, which is still the answer. A marker at the end of the first half has the answer 0.
+    only guess the overwritten token, which is still the answer. If a marker is the last token of the first half, its
+    answer is 0.
 
     Tests recall of marked tokens in order. The zeros before and after the answers are scored as well.
 
@@ -56,12 +57,15 @@ class SelectiveCopy(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of always answering 0: right where no token is asked for, and where the token is 0."""
+        """Return the accuracy of always answering 0.
+
+        This answer is right where no marked token is asked for, and where the answer to a marker is 0.
+        """
         guess = 1 / (self.vocabulary - 1)
         at_end = self.num_marks / (length // 2)
         return Bound((length - self.num_marks + (self.num_marks - 1) * guess + at_end + (1 - at_end) * guess) / length)
 
     def ceiling(self, length: int) -> Bound:
-        """Return the accuracy of knowing all answers but those that a marker overwrote, which are guessed."""
+        """Return the accuracy of knowing all answers except for tokens that a marker overwrote, which are guessed."""
         num_hidden = self.num_marks * (self.num_marks - 1) / (length // 2)
         return Bound(1 - num_hidden * (1 - 1 / (self.vocabulary - 1)) / length)

@@ -23,7 +23,7 @@ class Bigram(Task):
         inputs     3  1  4  1  0
         targets    0 15  3 15 12
 
-    Tests that a fixed map from tokens to answers is learned. The answer depends only on the current token.
+    Tests whether a model learns a fixed map from tokens to answers. The answer depends only on the current token.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code. That code seeded the
     global generator on each call, so all its batches were the same. Here, inputs are new in each batch.

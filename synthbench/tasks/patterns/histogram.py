@@ -37,12 +37,12 @@ class Histogram(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids: ``largest_count + 1``, or ``num_symbols`` if larger."""
+        """Number of token ids: ``largest_count + 1`` or ``num_symbols``, whichever is larger."""
         return max(self.largest_count + 1, self.num_symbols)
 
     @property
     def min_length(self) -> int:
-        """Number of tokens at which a count is asked: one per symbol."""
+        """Number of positions at which a count is asked: one per symbol."""
         return self.num_symbols
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -58,7 +58,7 @@ class Histogram(Task):
         return Bound(float((length - self.num_symbols + self.num_symbols * count) / length))
 
     def ceiling(self, length: int) -> Bound:
-        """Return the accuracy of naming the count among the tokens read plus the likeliest count among the others."""
+        """Return the accuracy of naming the count so far plus the likeliest count among the tokens still to be read."""
         accuracy = float(length - self.num_symbols)
         for position in range(self.num_symbols):
             unseen = binomial(length - 1 - position, 1 / self.num_symbols)

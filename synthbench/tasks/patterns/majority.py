@@ -25,8 +25,8 @@ class Majority(Task):
         inputs    3 1 2 1 2 0
         targets   . . . . . 1
 
-    Tests counting all symbols at once and comparing the counts. Tokens are drawn uniformly, so the most frequent one
-    varies by chance, and ties are frequent.
+    Tests counting all symbols at once and comparing the counts. Tokens are drawn uniformly, so chance decides which
+    token is the most frequent, and ties are common.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """

@@ -32,14 +32,14 @@ _ALLOWED = "allowed: a file of UTF-8 text, or a folder of such files"
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """The bytes of each split of a text (training, validation and test), and a hash of its documents as its name."""
+    """Bytes of the training, validation and test splits of a text; the name is a hash of the text's documents."""
 
     name: str
     splits: Mapping[Split, UInt8[np.ndarray, " bytes"]]
 
 
 def corpus_at(path: str) -> Corpus:
-    """Read a corpus from a file or a folder of texts or, for an empty path, the packaged corpus.
+    """Read a corpus from a file or a folder of texts; if the path is empty, load the packaged corpus.
 
     The corpus is cached until a file changes.
 
@@ -78,7 +78,7 @@ def frozen() -> Corpus:
 
 
 def corpus_of(documents: Mapping[str, bytes]) -> Corpus:
-    """Build a corpus from documents, with their names as keys: hash them and divide them into splits."""
+    """Build a corpus from a map of names to documents: hash the documents and divide them into splits."""
     parts = split(documents)
     texts = {
         name: np.frombuffer(END.join(parts[name][key] for key in sorted(parts[name])), np.uint8) for name in SPLITS
@@ -87,7 +87,7 @@ def corpus_of(documents: Mapping[str, bytes]) -> Corpus:
 
 
 def hash_of(documents: Mapping[str, bytes]) -> str:
-    """Compute a hash of the names and contents of documents; rows of results record it in place of the text."""
+    """Compute a hash of the names and contents of documents; rows of results record this hash in place of the text."""
     digest = hashlib.sha256()
     for name in sorted(documents):
         for part in (name.encode(), documents[name]):
@@ -96,12 +96,12 @@ def hash_of(documents: Mapping[str, bytes]) -> str:
 
 
 def split(documents: Mapping[str, bytes]) -> dict[Split, dict[str, bytes]]:
-    """Divide documents, with their names as keys, among training, validation and test; keep them whole if possible.
+    """Divide documents among training, validation and test; keep documents whole if possible.
 
-    The test split and the validation split have room for a tenth of all bytes each, and training for any number. In the
-    order of the hashes of their names, each document goes to the first of test, validation and training that has room.
-    If test or validation then remains less than half full, every document is cut into contiguous pieces, and the pieces
-    are divided instead.
+    Test and validation each have room for a tenth of all bytes; training has no limit. Documents are taken in the order
+    of the hashes of their names. Each document goes to test if there is room, else to validation if there is room, else
+    to training. If test or validation then remains less than half full, every document is cut into contiguous pieces,
+    and the pieces are divided instead.
 
     >>> parts = split({name: b"text " * 9 for name in "abcdefghijklmnopqrstuvwxyz"})
     >>> {name: len(documents) for name, documents in parts.items()}

@@ -16,13 +16,13 @@ _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6 | lzma.PRESET_EXTREME}]
 
 
 def reference_lines(corpus: Corpus) -> dict[str, float]:
-    """Return the bits per byte of simple predictors on the test split, with their names as keys.
+    """Return the bits per byte of simple predictors on the test split, with the predictors' names as keys.
 
     The predictors learn from the training split.
 
-    ``unigram`` predicts from the frequencies of bytes, and ``bigram`` from those of pairs of bytes, smoothed by
-    ``unigram``. ``lzma`` is a compressor: its score is how much larger the compressed end of the training text becomes
-    if the test text follows.
+    ``unigram`` predicts from the frequencies of bytes. ``bigram`` predicts from the frequencies of pairs of bytes,
+    smoothed by ``unigram``. ``lzma`` compresses the end of the training text with and without the test text after it.
+    Its score is the difference in compressed bits, per byte of test text.
     """
     train, test = corpus.splits["train"], corpus.splits["test"][:MOST_SCORED]
     alone, paired = unigram(train), bigram(train)
@@ -41,9 +41,10 @@ def unigram(text: UInt8[np.ndarray, " bytes"]) -> Float[np.ndarray, "256"]:
 
 
 def bigram(text: UInt8[np.ndarray, " bytes"]) -> Float[np.ndarray, "256 256"]:
-    """Compute the probability of each byte value given the byte before; row: the byte before.
+    """Compute the probability of each byte value (column) given the byte before it (row).
 
-    It is proportional to the count of the pair plus the byte's probability in :func:`unigram`.
+    The probability is proportional to the count of the pair of bytes plus the second byte's probability in
+    :func:`unigram`.
     """
     pairs = text[:-1].astype(np.int64) * 256 + text[1:]
     counts = np.bincount(pairs, minlength=256 * 256).reshape(256, 256) + unigram(text)

@@ -28,9 +28,9 @@ class Text(Task):
         targets    h  e     c  a  t     a  n  d     t  h  e     c  a
 
     Sequences are windows at random positions of one split (training, validation or test) of a text. Whole files are
-    divided among the splits, so the test text is not trained on. If there are too few files, or too large ones,
-    contiguous parts of them are divided instead. A zero byte separates files or parts. The default text consists of the
-    help topics of Python 3.11 and the docstrings of the standard library's modules that are written in Python. The
+    divided among the splits, so the test text is not trained on. If there are too few files, or files are too large,
+    contiguous parts of files are divided instead. A zero byte separates files or parts. The default text consists of
+    the help topics of Python 3.11 and the docstrings of the standard library's modules that are written in Python. The
     option ``text:path=notes`` takes your own file or folder instead. Each row of results records only the hash of the
     text.
 
@@ -106,7 +106,7 @@ class Text(Task):
         return Batch(windows[:, :-1].copy(), windows[:, 1:].copy())
 
     def floor(self, length: int) -> Bound:
-        """Return minus the bits per byte of ``unigram``, the predictor that knows only the frequencies of bytes."""
+        """Return the negative bits per byte of ``unigram``, the predictor that knows only the frequencies of bytes."""
         return Bound(-self.references(length)["unigram"], "bound")
 
     def ceiling(self, length: int) -> Bound:
@@ -124,7 +124,7 @@ class Text(Task):
 
 
 def repeats(inputs: Tokens, context: int) -> Bool[np.ndarray, "batch length"]:
-    """Mark positions where the last ``context`` bytes read also stand earlier in the sequence; at most 7 bytes.
+    """Mark positions where the last ``context`` bytes read (at most 7) have occurred earlier in the sequence.
 
     >>> repeats(np.frombuffer(b"abcabc", np.uint8)[None].astype(np.int64), 2).astype(int).tolist()
     [[0, 0, 0, 0, 1, 1]]

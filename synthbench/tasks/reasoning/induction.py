@@ -37,7 +37,7 @@ class Induction(Task):
     vocabulary: int = option(64, "number of tokens", low=2, high=65536)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform tokens; the last but one becomes a copy of a random token of the first half, not its first."""
+        """Draw uniform tokens; replace the second-last by a random token of the first half, position 0 excluded."""
         rows = np.arange(batch_size)
         inputs = rng.integers(self.vocabulary, size=(batch_size, length))
         trigger = rng.integers(1, length // 2, size=batch_size)
@@ -49,7 +49,7 @@ class Induction(Task):
         return Bound(1 / self.vocabulary)
 
     def ceiling(self, length: int) -> Bound:
-        """Return the accuracy of naming the token that most often follows the trigger in the first half."""
+        """Return the accuracy of naming the token that most often follows the repeated token in the first half."""
         return Bound(_ceiling(length // 2 - 1, self.vocabulary))
 
 

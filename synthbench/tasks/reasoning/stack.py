@@ -58,7 +58,7 @@ class Stack(Task):
         return Batch(inputs.T.copy(), targets.T.copy())
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of guessing 0 everywhere, which is right except at a POP of another value."""
+        """Return the accuracy of guessing 0 everywhere, which is right except at a POP of a value other than 0."""
         return Bound(self._accuracy(length))
 
     def ceiling(self, length: int) -> Bound:

@@ -17,7 +17,7 @@ NEGLIGIBLE = 1e-20
 @task
 @dataclass(frozen=True)
 class Compression(Task):
-    """At position t, name the token of the t-th run of equal neighbours, counted from 0, or 0 if there is no such run.
+    """At position t, name the token of the t-th run of equal tokens (counted from 0), or 0 if there is no t-th run.
 
     With ``vocabulary=8``::
 
@@ -59,7 +59,7 @@ class Compression(Task):
         return Bound(_bounds(length, self.vocabulary, self.longest_run)[0])
 
     def ceiling(self, length: int) -> Bound:
-        """Return the accuracy of naming, given the runs so far, the likeliest token: 0, the current one or another."""
+        """Return the accuracy of naming the likeliest token, given the runs so far: 0, the current or another token."""
         return Bound(_bounds(length, self.vocabulary, self.longest_run)[1])
 
 

@@ -34,7 +34,7 @@ class NoisyCopy(Task):
     noise_rate: float = option(0.3, "probability that noise covers a token of the second half", low=0, high=1)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform tokens and cover some of the second half with noise."""
+        """Draw uniform tokens, and replace some tokens of the second half by noise."""
         half, noise = length // 2, self.vocabulary - 1
         inputs = rng.integers(noise, size=(batch_size, length))
         targets = inputs.copy()
