@@ -59,7 +59,10 @@ NAMES: Mapping[Fraction, str] = MappingProxyType({Fraction(1, 2): "half", Fracti
 
 @dataclass(frozen=True)
 class View:
-    """Scored positions of a batch, each with its whole sequence: the data from which a rule guesses."""
+    """Scored positions of a batch, each with its whole sequence: the data from which a rule guesses.
+
+    A rule returns, for each scored position, the probability that it names the answer.
+    """
 
     tokens: Int[np.ndarray, "scored length"]
     places: Int[np.ndarray, " scored"]

@@ -103,7 +103,7 @@ class Ancestors(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the edges (two each), the query, the node asked about, and the most ancestors possible."""
+        """Number of tokens: two per edge, the query, the node asked about, and the largest number of ancestors."""
         return 2 * self._num_edges + 1 + self.num_nodes
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
