@@ -56,6 +56,14 @@ def signs(values: np.ndarray) -> np.ndarray:
     return compared
 
 
+@cache
+def draws(number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw orders of ``number`` mechanisms and their counts in bootstrap samples, each [draws, mechanisms]."""
+    rng = np.random.default_rng(0)
+    orders = rng.permuted(np.tile(np.arange(number), (DRAWS, 1)), axis=1)
+    return orders, rng.multinomial(number, np.full(number, 1 / number), size=DRAWS).astype(float)
+
+
 def statistics_of(tables: pd.DataFrame, scores: pd.Series) -> dict[str, float]:
     """Compare the order of scores with tables, by pairs whose values differ; mechanisms without a score are left out.
 
@@ -67,12 +75,14 @@ def statistics_of(tables: pd.DataFrame, scores: pd.Series) -> dict[str, float]:
     wins = wins[wins.any(axis=(1, 2))]
     if not len(wins):
         return dict.fromkeys(("concordant", "pairs", "tau", "p", "low", "high"), 0.0)
-    pairs, hits, rng = wins.sum(axis=0), wins * (1 + signs(x)) / 2, np.random.default_rng(0)
+    pairs, hits = wins.sum(axis=0), wins * (1 + signs(x)) / 2
+    orders, drawn = draws(len(x))
     concordant, tau = hits.sum(), (2 * hits.sum(axis=(1, 2)) / wins.sum(axis=(1, 2)) - 1).mean()
-    permuted = rng.permuted(np.tile(x, (DRAWS, 1)), axis=1)
-    p = (1 + ((pairs * (1 + signs(permuted)) / 2).sum(axis=(1, 2)) >= concordant).sum()) / (1 + DRAWS)
-    drawn = rng.multinomial(len(x), np.full(len(x), 1 / len(x)), size=DRAWS).astype(float)
-    right, all_ = (np.einsum("da,ab,db->d", drawn, weights, drawn) for weights in (hits.sum(axis=0), pairs))
+    ahead = np.triu(pairs - pairs.T)  # sums of halves are exact in any order, so only pairs that weigh are compared
+    first, second = np.nonzero(ahead)
+    signed = signs(x)[orders[:, first], orders[:, second]] @ ahead[first, second]
+    p = (1 + ((pairs.sum() + signed) / 2 >= concordant).sum()) / (1 + DRAWS)
+    right, all_ = ((drawn @ weights * drawn).sum(axis=1) for weights in (hits.sum(axis=0), pairs))
     low, high = np.quantile(right[all_ > 0] / all_[all_ > 0], [0.025, 0.975])
     return {"concordant": concordant, "pairs": pairs.sum(), "tau": tau, "p": p, "low": low, "high": high}
 
