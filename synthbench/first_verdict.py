@@ -75,11 +75,12 @@ Decision = Literal["keep", "discard", "undecided"]
 
 
 def p_better(differences: PerTask, categories: Sequence[str]) -> float:
-    """Return the one-sided p value of a mechanism being better than a reference; tasks count as a random sample.
+    """Return the one-sided p value of a mechanism being better than a reference, with tasks as a random sample.
 
     The test is a t test of the mean difference, in which all categories have equal weight. The variance of a difference
     is a weighted average of the measured variance and the square of ``NOISE``. ``NOISE`` is the standard deviation of
-    the difference between two runs of one mechanism. Unlike in a sign-flip test on few tasks, p has no lower limit.
+    the difference between two runs of one mechanism. A sign-flip test on few tasks would have a smallest possible p
+    value; this test has none.
 
     Args:
         differences: Score of the mechanism minus score of the reference, one per task; scores are in [0, 1].
@@ -99,18 +100,18 @@ def p_better(differences: PerTask, categories: Sequence[str]) -> float:
 
 
 def level_of(query: int, num_kept: int) -> float:
-    """Return the largest p value at which a comparison (query) keeps its mechanism, by the LOND procedure.
+    """Return the largest p value at which a comparison (query) accepts its mechanism, by the LOND procedure.
 
-    LOND tests a growing sequence of hypotheses and bounds the false discovery rate by ``SIGNIFICANCE``. This rate
-    is the expected fraction of kept mechanisms that are no better than their reference. The bound holds for positively
+    LOND tests a growing sequence of hypotheses and bounds the false discovery rate by ``SIGNIFICANCE``. This rate is
+    the expected fraction of accepted mechanisms that are no better than their reference. The bound holds for positively
     dependent p values, such as the p values of comparisons with the same reference.
 
     Args:
         query: Number of the query in the ledger (the file of all queries), from 1.
-        num_kept: Number of mechanisms kept before this query.
+        num_kept: Number of mechanisms accepted before this query, with decision ``keep``.
 
-    Source: Javanmard & Montanari (2018) for LOND and the weights of its queries, which sum to 1; Zrnic et al. (2021)
-    for dependent p values.
+    Source: Javanmard & Montanari (2018) for LOND and for the weights that it gives to queries, which sum to 1; Zrnic et
+    al. (2021) for dependent p values.
 
     >>> round(level_of(1, 0), 5), round(level_of(200, 10), 6)
     (0.00268, 0.000113)
@@ -120,11 +121,14 @@ def level_of(query: int, num_kept: int) -> float:
 
 
 def decide(better: float, worse: float, level: float) -> Decision:
-    """Decide on a mechanism from two p values: ``better`` and ``worse`` than the reference.
+    """Decide on a mechanism from two p values: of being better and of being worse than the reference.
 
-    The result is ``keep`` if ``better`` is at most ``level``; the mechanism must then also win on a fresh seed. For
-    each mechanism, the probability of a false discard, after the first tasks or after all tasks, is at most
-    ``SIGNIFICANCE``. There is no correction for many mechanisms, since each false discard loses only one mechanism.
+    The result is ``keep`` if ``better`` is at most ``level``. The caller must confirm this decision on a fresh seed.
+    Otherwise, the result is ``discard`` if ``worse`` is at most ``SIGNIFICANCE - HOPELESS``, or else ``undecided``.
+
+    A mechanism can be discarded after the first tasks or after all tasks. The total probability of a false discard is
+    at most ``SIGNIFICANCE`` for each mechanism. There is no correction for the number of mechanisms, since a false
+    discard loses only one mechanism.
     """
     if better <= level:
         return "keep"
@@ -140,7 +144,7 @@ class Prediction(NamedTuple):
     dof: int
 
     def rank_among(self, full: Float[np.ndarray, " mechanisms"]) -> Rank:
-        """Return the rank among mechanisms with the mean scores ``full``, and its 90 % interval; 1 is the best rank."""
+        """Return the predicted rank, with a 90 % interval, among mechanisms with mean scores ``full``; 1 is best."""
         if math.isnan(self.error):
             return Rank(1 + int((full > self.value).sum()), 1, 1 + len(full))
         reach = float(stdtrit(self.dof, (1 + RANK_CONFIDENCE) / 2)) * self.error + TOLERANCE
@@ -151,12 +155,14 @@ class Prediction(NamedTuple):
 def predict(
     score: float, quick: Float[np.ndarray, " mechanisms"], full: Float[np.ndarray, " mechanisms"], families: list[str]
 ) -> Prediction:
-    """Predict a mechanism's mean score in the full suite from ``score``, its mean on some tasks with one seed.
+    """Predict a mechanism's mean score in the full suite from ``score``, its mean score on some tasks with one seed.
 
     For known mechanisms, ``quick`` holds the mean scores on these tasks, and ``full`` the mean scores in the full
-    suite. The average change from ``quick`` to ``full`` is added to ``score``. The ``error`` is the root mean
-    square error when the change of each known mechanism is predicted from the mechanisms of other families.
-    ``families`` names the family of each known mechanism.
+    suite. ``families`` names the family of each known mechanism. The average change from ``quick`` to ``full`` is added
+    to ``score``.
+
+    The ``error`` of the prediction is a root mean square error over the known mechanisms. For this, the change of each
+    mechanism is predicted by the mean change of the mechanisms of other families.
 
     >>> expected = predict(0.5, np.array([0.2, 0.4, 0.6]), np.array([0.22, 0.4, 0.61]), ["a", "b", "c"])
     >>> round(expected.value, 3), round(expected.error, 3), expected.dof
@@ -178,7 +184,7 @@ Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 class Entry(BaseModel):
-    """A query, one comparison of a mechanism with a reference, as a ledger records it."""
+    """A query (one comparison of a mechanism with a reference) as it is stored in a ledger."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -199,7 +205,7 @@ class Entry(BaseModel):
 
     @property
     def is_candidate(self) -> bool:
-        """True if the mechanism is kept as soon as a fresh seed confirms that it is better."""
+        """True if the p value suffices for the decision ``keep``, but must still be confirmed on a fresh seed."""
         return self.p_better <= self.level and self.p_fresh is None and self.decision == "undecided"
 
     @property
@@ -210,16 +216,16 @@ class Entry(BaseModel):
 
 @dataclass(frozen=True)
 class Ledger:
-    """File with the queries (comparisons of a mechanism with a reference) of one search, a JSON object per line.
+    """File that records the queries (comparisons of a mechanism with a reference) of one search, as JSON lines.
 
-    Several commands may use one file at the same time. If a query has several lines, only the last one is used.
+    Several commands may use one file at the same time. If a query has several lines, only its last line is used.
     """
 
     path: Path
     """The file, which need not exist yet."""
 
     def entries(self) -> list[Entry]:
-        """Read the queries in order.
+        """Read the queries from the file, in order.
 
         Raises:
             StoreError: If the file cannot be read.
@@ -248,11 +254,12 @@ class Ledger:
         p_values: tuple[float, float],
         is_hopeless: bool,
     ) -> Entry:
-        """Decide a new query (a comparison) and add it to the file.
+        """Decide on the mechanism of a new query (a comparison), and add the query to the file.
 
-        The p values are of the mechanism being better than the reference, and worse. ``is_hopeless`` makes the decision
-        ``discard``. The decision ``keep`` is written as ``undecided`` until it is confirmed. If the file already has a
-        query with the same hash ``asked``, that query is returned unchanged.
+        ``p_values`` are two one-sided p values: of the mechanism being better than the reference, and of it being
+        worse. If ``is_hopeless`` is True, the decision is ``discard``. The decision ``keep`` is written as
+        ``undecided`` until it is confirmed on a fresh seed. If the file already has a query with the same hash
+        ``asked``, nothing is added and that query is returned.
         """
         with self._appending() as append:
             known = self.entries()
@@ -277,10 +284,10 @@ class Ledger:
         return entry
 
     def confirm(self, entry: Entry, p_fresh: float | None) -> Entry:
-        """Record the confirmation of a query: keep the mechanism if ``p_fresh`` is at most ``SIGNIFICANCE``.
+        """Record the confirmation of a query: the decision is ``keep`` if ``p_fresh`` is at most ``SIGNIFICANCE``.
 
-        ``p_fresh`` is the p value of being better on a fresh seed. If it is None, the mechanism needs no confirmation
-        and is kept.
+        Otherwise, the decision stays ``undecided``. ``p_fresh`` is the p value of the mechanism being better than the
+        reference on a fresh seed. None means that no confirmation is needed, so the decision is ``keep``.
         """
         is_kept = p_fresh is None or p_fresh <= SIGNIFICANCE
         confirmed = entry.model_copy(update={"p_fresh": p_fresh, "decision": "keep" if is_kept else "undecided"})
@@ -318,12 +325,12 @@ def runs_of(request: Request, stores: Sequence[Path]) -> pd.DataFrame:
 
     Args:
         request: Names the components, seeds, learning rates and the device of the runs.
-        stores: Folders of stores; if several stores have a run, the row of the first such store is used.
+        stores: Folders of stores; if several stores have the same run, the row of the first of these stores is used.
 
     Returns:
         One row per run: ``mech``, ``task``, ``seed``, ``rate``, ``device``, ``score`` (0 for a failed run),
-        ``has_fixed_state``, and the columns of the store that this module needs. Column ``choice`` decides
-        between learning rates: the highest number wins.
+        ``has_fixed_state``, and the columns of the store that this module needs. Column ``choice`` is for choosing
+        between learning rates: the rate with the highest number is the best.
     """
     own = device_of(request)
     runs: dict[str, Run] = {}
@@ -350,7 +357,7 @@ def runs_of(request: Request, stores: Sequence[Path]) -> pd.DataFrame:
 
 
 class Baselines:
-    """Scores of mechanisms whose runs are stored, with which a new mechanism is compared and ranked."""
+    """Scores of mechanisms whose runs are stored; a new mechanism is compared with them and ranked among them."""
 
     def __init__(self, runs: pd.DataFrame, suite: Suite, tasks: Sequence[str], rate: float) -> None:
         """Average the scores of runs.
@@ -384,15 +391,16 @@ class Baselines:
         self._first = first[ranked]
 
     def best_of_class(self, state: int, *, is_fixed: bool) -> str | None:
-        """Return the best ranked mechanism with the same kind of state as a new mechanism; None if none is ranked.
+        """Return the reference for a new mechanism: the best ranked mechanism of its class; None if none is ranked.
 
         The ranked mechanisms are the suite's mechanisms that have all runs needed here, without controls (mechanisms
-        that do not learn to mix tokens).
+        that do not learn to mix tokens). If the new mechanism has a state of fixed size, its class is the mechanisms
+        with a fixed state of at most that size. If there are none, it is the mechanisms with the smallest fixed state.
+        In all other cases, the class is all ranked mechanisms.
 
         Args:
             state: Size of the new mechanism's state: how many numbers a layer keeps for the longest sequence.
-            is_fixed: True if this size is the same at every length. The result then has, if possible, a fixed state of
-                at most this size, or else the smallest fixed state. If False, the result is the best of all.
+            is_fixed: True if this size is the same at every sequence length.
         """
         facts = self.facts.reindex(self.full.index)
         if is_fixed and facts["is_fixed"].any():
@@ -401,7 +409,7 @@ class Baselines:
         return str(self.full[facts.index].idxmax()) if len(facts) else None
 
     def p_values(self, mine: "pd.Series[float]", others: "pd.Series[float]") -> tuple[float, float]:
-        """Return two one-sided p values: of ``mine`` (scores by task) being better than ``others``, and worse."""
+        """Return one-sided p values of ``mine`` (scores by task) being better than ``others``, and of being worse."""
         differences, categories = (mine - others[mine.index]).to_numpy(), self._categories_of(mine)
         return p_better(differences, categories), p_better(-differences, categories)
 
@@ -412,14 +420,14 @@ class Baselines:
         return predict(self._mean_of(scores), quick.to_numpy(), self.full.to_numpy(), families)
 
     def task_scores(self, scores: "pd.Series[float]", reference: str | None) -> Iterator["TaskScore"]:
-        """Yield, for each task, the score, its standard error over seeds, and the reference's mean score."""
+        """Yield the mechanism's score on each task, the standard error over seeds, and the reference's mean score."""
         for task in map(str, scores.index):
             beside = None if reference is None else float(self.means[reference][task])
             error = self._errors.get(task, self._usual_error)
             yield TaskScore(task, self._categories[task], float(scores[task]), error, beside)
 
     def profile(self, scores: "pd.Series[float]", reference: str | None) -> Iterator["Part"]:
-        """Yield mean scores of the mechanism, its reference and the best mechanism, by category, then over all."""
+        """Yield mean scores of the mechanism, its reference and the best mechanism: by category, then overall."""
         categories = self._categories_of(scores)
         for name in [*dict.fromkeys(categories), "mean"]:
             of_part = scores[[name in (category, "mean") for category in categories]]
@@ -447,7 +455,10 @@ def _pivot(runs: pd.DataFrame, tasks: Sequence[str]) -> pd.DataFrame:
 
 
 def has_fixed_state(cell: Cell) -> bool:
-    """Tell whether a mechanism's state has the same size at every length; its time then grows linearly with length."""
+    """Return whether a mechanism's state has the same size at every sequence length.
+
+    The time of such a mechanism grows linearly with length.
+    """
     model = cell.model(torch.Generator())
     half, whole = (model.size(length).state_elements for length in (cell.longest // 2, cell.longest))
     return half == whole
@@ -458,7 +469,7 @@ def has_fixed_state(cell: Cell) -> bool:
 
 @dataclass(frozen=True)
 class TaskScore:
-    """The score of one run on a task, 0 to 1, and the mean score of the reference mechanism over its seeds."""
+    """The score of one run on a task (0 to 1), and the reference mechanism's mean score over the reference's seeds."""
 
     task: str
     category: str
@@ -483,7 +494,7 @@ class Part:
 
 @dataclass(frozen=True)
 class FirstVerdict:
-    """The verdict on a mechanism from runs of some tasks with one seed; a field is None if it is unknown."""
+    """The verdict on a mechanism from runs of some tasks with one seed; unknown fields are None."""
 
     mechanism: str
     """Name of the mechanism as requested, with options: ``slay:R=3``."""
@@ -550,9 +561,9 @@ def request_of(mechanism: str, suite: str, **how: Any) -> Request:
     """Build the request for a first verdict: the ``quick`` tasks of a suite, with its first seed and learning rate.
 
     Args:
-        mechanism: One mechanism, with options as in ``slay:R=3,P=8``.
-        suite: A suite with a ladder, in which each task is trained on several levels of difficulty. If it lists no
-            ``quick`` tasks, the request has all its tasks.
+        mechanism: Name of a single mechanism, with or without options: ``slay:R=3,P=8``.
+        suite: Name of a suite with a ladder, in which each task is trained on several levels of difficulty. If the
+            suite lists no ``quick`` tasks, the request has all tasks of the suite.
         how: Further fields of the request, such as ``device``.
 
     Raises:
@@ -590,8 +601,8 @@ def quick(
 
     Args:
         mechanism: Name with options, or a plugin file that registers one mechanism.
-        against: Mechanism to use as the reference. None: see :meth:`Baselines.best_of_class`.
-        suite: A suite with a ladder, in which each task is trained on several levels of difficulty.
+        against: Name of the reference mechanism. None: :meth:`Baselines.best_of_class` chooses the reference.
+        suite: Name of a suite with a ladder, in which each task is trained on several levels of difficulty.
         results: Folder of the store of results.
         ledger: File that records the comparisons. None: ``quick.jsonl`` in ``results``.
         minutes: Approximate limit on training time, in minutes; fewer tasks are run if all tasks would take longer.
@@ -780,9 +791,9 @@ class _Query:
 
 
 def has_packaged_rows(request: Request) -> bool:
-    """Tell whether the rows of all runs of a request come with synthbench, so that nothing needs training.
+    """Return whether the results of all runs of a request come with synthbench, so that nothing needs training.
 
-    Packaged runs were made on a CPU; they are used for device ``auto`` too.
+    These packaged runs were made on a CPU. They are used if the requested device is ``cpu`` or ``auto``.
     """
     term = registered(request.mechanisms[0], MECHANISMS.resolve)
     if request.device not in ("auto", "cpu") or not MECHANISMS.is_built_in(parse_term(term)[0]):
@@ -793,7 +804,7 @@ def has_packaged_rows(request: Request) -> bool:
 
 
 def require_checks(request: Request) -> None:
-    """Check the mechanisms and other components that do not come with synthbench, before any training.
+    """Check all components that do not come with synthbench, such as the mechanism of a plugin, before any training.
 
     Raises:
         ContractError: If a plugin cannot be loaded, or a component fails a check.

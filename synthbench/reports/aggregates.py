@@ -68,7 +68,10 @@ def balanced(categories: Sequence[str]) -> PerTask:
 
 
 def by_category(categories: Sequence[str]) -> dict[str, Bool[np.ndarray, " tasks"]]:
-    """Map each category to a mask of tasks, True for its own; categories are in the order of their first tasks."""
+    """Map each category to a mask of tasks, which is True for the tasks of that category.
+
+    The categories are in the order of their first tasks.
+    """
     return {name: np.array([category == name for category in categories]) for name in dict.fromkeys(categories)}
 
 
@@ -108,12 +111,13 @@ def over_runs(
 
 
 def over_seeds(skills: Skills, weights: PerTask, prior: Prior | None = None, *, low: float = 0.0) -> list[Interval]:
-    """Return the weighted mean skill of every mechanism, with an interval over seeds (tasks are fixed).
+    """Return the weighted mean skill of every mechanism, with a 95 % interval over seeds; tasks are fixed.
 
     The squared standard error is the sum over tasks of weight² · variance of one run / number of runs. If a mechanism
     has a single run of a task, the variance is estimated from mechanisms with several runs of that task. If no
-    mechanism has several, the variance of ``prior`` is used; without ``prior``, the ends of the interval are NaN.
-    ``weights`` has one weight per task, with sum 1, and ``low`` is the lowest possible mean.
+    mechanism has several runs of the task, the variance of ``prior`` is used. Without ``prior``, the ends of the
+    interval are NaN in this case. ``weights`` has one weight per task, with sum 1, and ``low`` is the lowest possible
+    mean.
     """
     errors, of_errors = _over_seeds(skills, weights, prior)
     return [
@@ -123,20 +127,21 @@ def over_seeds(skills: Skills, weights: PerTask, prior: Prior | None = None, *, 
 
 
 def possibly_best(skills: Skills, weights: PerTask, prior: Prior | None = None) -> Bool[np.ndarray, " mechanisms"]:
-    """Return a flag per mechanism: True if it may have the highest weighted mean skill.
+    """Return a flag for each mechanism: True if the mechanism may have the highest weighted mean skill.
 
-    With 95 % confidence, the best mechanism is among those marked True. A mechanism is marked False if another one has
-    a significantly higher mean. The test is one-sided, at 5 % divided by the number of other mechanisms. It treats
-    tasks as fixed and seeds as random.
+    With 95 % confidence, the best mechanism is among those marked True. A mechanism is marked False if some other
+    mechanism has a significantly higher mean. The test is one-sided, at 5 % divided by the number of other mechanisms.
+    It treats tasks as fixed and seeds as random.
 
     Args:
         skills: Skills of the mechanisms to compare.
         weights: Weight of each task.
-        prior: Variance of skill over seeds, for tasks where no mechanism has two runs. If there is such a task and
+        prior: Variance of skill over seeds, used for tasks where no mechanism has two runs. If such tasks exist and
             ``prior`` is None, every mechanism is marked True.
 
-    Source: Hsu (1981), multiple comparisons with the best. Unlike there, Bonferroni's bound corrects for several
-    comparisons. A comparison has the smaller degrees of freedom of its two mechanisms.
+    Source: Hsu (1981), multiple comparisons with the best. Unlike in that paper, Bonferroni's bound corrects for
+    several comparisons. The degrees of freedom of a comparison are the smaller of the two mechanisms' degrees of
+    freedom.
     """
     errors, dof = map(np.array, _over_seeds(skills, weights, prior))
     means = np.nanmean(skills, axis=2) @ weights
@@ -151,10 +156,10 @@ def possibly_best(skills: Skills, weights: PerTask, prior: Prior | None = None) 
 def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask) -> float:
     """Test if the weighted mean of ``differences`` is 0, and return the p value; tasks are fixed, and seeds are random.
 
-    ``differences`` has the difference of skill between two mechanisms, by task and seed. The two-sided t test matches
-    the interval of :func:`over_seeds`. If no task's difference varies between seeds, a t test would give p = 0. Then p
-    is ``2 ** (1 - num_seeds)``, the smallest p value of a test that flips signs of the seeds' differences. The result
-    is 1 if the mean difference is 0, and NaN with fewer than two seeds.
+    ``differences`` holds the difference of skill between two mechanisms for each task and seed. The two-sided t test
+    matches the interval of :func:`over_seeds`. If no task's difference varies between seeds, a t test would give p = 0.
+    In this case, p is ``2 ** (1 - num_seeds)``, the smallest p value of a sign-flip test over seeds. The result is 1 if
+    the mean difference is 0, and NaN with fewer than two seeds.
     """
     num_seeds = differences.shape[1]
     if num_seeds < 2:
@@ -179,12 +184,12 @@ def over_tasks(values: PerTask, categories: Sequence[str]) -> Interval:
 
 
 def interquartile_means(skills: Skills, weights: PerTask, prior: Prior | None = None) -> list[Interval]:
-    """Return the weighted interquartile mean of every mechanism's runs, with an interval over seeds (tasks are fixed).
+    """Return the weighted interquartile mean of every mechanism's runs, with a 95 % interval over seeds.
 
-    The interquartile mean averages only the middle half of the runs. So its standard error is twice that of the mean
-    over all runs, with skills clipped to the quartiles. If a mechanism has a single run of a task, the variance is
-    estimated from other mechanisms' runs of the task. If every mechanism has a single run of the task, the variance of
-    ``prior`` is used.
+    Tasks are fixed. The interquartile mean averages only the middle half of the runs. So its standard error is twice
+    the standard error of the mean over all runs, after their skills are clipped to the quartiles. If a mechanism has a
+    single run of a task, the variance is estimated from other mechanisms' runs of the task. If every mechanism has a
+    single run of the task, the variance of ``prior`` is used.
 
     Source: Agarwal et al. (2021), section 4.3; Tukey & McLaughlin (1963) for the error of a trimmed mean.
     """
@@ -219,13 +224,13 @@ def reached(
 def solved_rates(is_solved: Skills, weights: PerTask) -> list[Interval]:
     """Return each mechanism's weighted share of runs that solved their task, with an interval over seeds.
 
-    The interval is computed by :func:`over_seeds`. It is widened to include Wilson's interval of a proportion if the
-    variance over seeds is unreliable. It is unreliable if fewer than five runs solved their task, fewer than five did
-    not solve it, or all runs of each task had the same outcome.
+    The interval is computed by :func:`over_seeds`. If the variance over seeds is unreliable, the interval is widened to
+    include Wilson's interval of a proportion. The variance is unreliable if fewer than five runs solved their task, or
+    fewer than five runs did not. It is also unreliable if all runs of each task had the same outcome.
 
     Args:
-        is_solved: 1 for a run that solved its task, 0 for any other and NaN for a missing run, as returned by
-            :func:`reached`.
+        is_solved: 1 for a run that solved its task, 0 for any other run, and NaN for a missing run; :func:`reached`
+            returns this.
         weights: Weight of each task.
     """
     num_runs = _num_runs(is_solved)
@@ -265,8 +270,8 @@ def ranks(skills: Skills, categories: Sequence[str]) -> list[Rank]:
 
     All categories have equal weight. The best rank in a mechanism's interval is 1 + the number of mechanisms that are
     certainly better. The worst rank is the number of all mechanisms − the number that are certainly worse. A mechanism
-    is certainly better than another if the interval of their difference, simultaneous over all pairs, lies above 0.
-    With too few tasks for an interval, no difference is certain.
+    is certainly better than another if the 95 % interval of their difference lies above 0. These intervals hold for all
+    pairs of mechanisms at once. With too few tasks for an interval, no difference is certain.
 
     Source: Mogstad et al. (2024) for ranks from simultaneous intervals. The intervals of differences follow Tukey, with
     one standard error per pair of mechanisms, estimated from the pair's differences on the tasks.
@@ -297,7 +302,7 @@ def probability_of_improvement(
 ) -> Interval:
     """Return the chance that a run of the first mechanism beats a run of the second on a random task.
 
-    The 95 % interval treats tasks as a sample. All categories have equal weight. If one of the two mechanisms seldom
+    The 95 % interval treats tasks as a random sample. All categories have equal weight. If either mechanism seldom
     wins, the interval is widened to include Wilson's interval. Runs whose skills differ by less than ``ties`` (one
     number, or one per task) are tied, and a tie counts as half a win.
 

@@ -17,10 +17,10 @@ CAPTION = (
 
 
 def beyond_table(cells: Cells) -> Table | None:
-    """Tabulate the mean skill of each tested mechanism on the longest trained level and on longer sequences.
+    """Tabulate the mean skill of each mechanism on its longest trained level, and on longer sequences.
 
-    A level is one difficulty of a task. The result is None if tasks have no levels, or if no run was tested beyond the
-    trained length.
+    A level is one difficulty of a task. Mechanisms that were not tested on longer sequences are left out. The result is
+    None if tasks have no levels, or if no mechanism remains.
     """
     skills = {mechanism: _skills(cells, mechanism) for mechanism in cells.mechanisms}
     shown = [mechanism for mechanism in cells.mechanisms if skills[mechanism]]

@@ -40,7 +40,7 @@ CAPTION = (
 
 
 def bits_tables(cells: Cells) -> tuple[Table, ...]:
-    """Make one table per task: a row per mechanism, the fewest bits first, then a row per reference.
+    """Make one table per task: first a row per mechanism, by increasing bits per token, then a row per reference.
 
     A reference is a simple predictor without a mechanism, such as a bigram model.
     """
@@ -50,7 +50,10 @@ def bits_tables(cells: Cells) -> tuple[Table, ...]:
 
 
 def bits_verdict(cells: Cells) -> str:
-    """Say for each task which mechanism needs the fewest bits per token, and which are not shown to need more."""
+    """Name, for each task, the mechanism that needs the fewest bits per token.
+
+    Mechanisms that are not shown to need more bits by a significance test are named too.
+    """
     return " ".join(_verdict(cells.among([task]), task) for task in cells.tasks)
 
 
@@ -115,7 +118,7 @@ def _table(cells: Cells, task: TaskFacts, name: str) -> Table:
 def of_kind(cells: Cells, kind: str) -> Cells:
     """Return a copy of ``cells`` whose scores are the negative bits per token on tokens of one kind.
 
-    A run without this metric has no score in the copy.
+    A run that did not record bits for this kind of tokens has no score in the copy.
     """
     estimates = {}
     for key, estimate in cells.estimates.items():

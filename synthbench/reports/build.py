@@ -35,7 +35,7 @@ def build(
 
     Args:
         rows: Rows of a store of results; rows of other suites are ignored.
-        curves: Learning curves of any runs. None: the report shows no curves.
+        curves: Learning curves; curves of runs outside the report are ignored. None: the report shows no curves.
         suite: Name of the suite.
         formats: Names from ``FORMATS``. Default: all.
         describe: Function that describes a task from its code, for the HTML page. None: the page has no descriptions.

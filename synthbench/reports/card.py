@@ -18,8 +18,8 @@ from synthbench.reports.verdicts import MARGIN
 def card(report: Report, name: str) -> str:
     """Summarise the scores of a mechanism in half a page of Markdown.
 
-    Each condition of its layer that was run has a column: stock (as published) or bare (recurrence or attention scores
-    alone).
+    The table has a column for each setting of the mechanism in the report. Settings can differ, for example, in the
+    condition of the layer: stock (as published) or bare (recurrence or attention scores alone).
 
     Args:
         report: Report on the suite.
@@ -77,9 +77,9 @@ def _facts(section: Any, num_ranked: int) -> list[str]:
 
 
 def compact(report: Report) -> str:
-    """Write a LaTeX table as narrow as one column of a paper, with the user's mechanisms last.
+    """Write a LaTeX table that fits in one column of a two-column paper, with the user's mechanisms last.
 
-    The upper lines have scores by category, and the lower ones have capacities (loads at half skill).
+    The upper lines have scores by category. If tasks have levels, lower lines have capacities (loads at half skill).
 
     Raises:
         UsageError: If the suite has no ranking (all its tasks are scored in bits), or no mechanism ran all ranked tasks

@@ -31,7 +31,7 @@ Key = tuple[Any, ...]
 
 
 class TaskFacts(NamedTuple):
-    """A task at one size, with the facts that its runs record."""
+    """A task with given arguments and length, and the facts about it that its runs record."""
 
     key: Key
     label: str
@@ -61,8 +61,8 @@ class TaskFacts(NamedTuple):
 class MechanismFacts(NamedTuple):
     """A mechanism with its setting, block and position encoding, as its runs record them.
 
-    The setting is its arguments or, if it was rescaled to a given size, that size. The block holds the layers around
-    it.
+    The setting is the arguments of the mechanism or, if the mechanism was rescaled to a given size, that size. The
+    block is the layers around the mechanism.
     """
 
     key: Key
@@ -91,7 +91,10 @@ class MechanismFacts(NamedTuple):
 
     @property
     def convolution(self) -> str:
-        """The width of the short convolution in the mechanism or its block; empty if there is none or it is 1 wide."""
+        """Width of the short convolution in the mechanism or its block.
+
+        The text is empty if there is no convolution, or if its width is 1.
+        """
         widths = re.findall(r"(?:\"conv(?:_width)?\":|:conv=)(\d+)", self.arguments + self.block)
         return ", ".join(width for width in widths if width != "1")
 
@@ -126,24 +129,24 @@ class CellStats:
 
     @cached_property
     def levels(self) -> list[list[LevelScore]]:
-        """Results of each successful run on all levels (difficulties) of the task; empty if the task has no levels."""
+        """Results of each successful run on all levels (difficulties) of the task; empty for a task without levels."""
         return [levels for metrics in self.metrics.values() if (levels := scored_levels(metrics))]
 
     @cached_property
     def loads_at_half(self) -> list[float]:
-        """Load (such as a number of pairs to remember) at which each run's skill falls to one half.
+        """Loads at which skill falls to one half, one per successful run; a load is, for example, a number of pairs.
 
-        It is ``inf`` if skill stays at one half or above on all levels, and 0 if it is below one half on the first
+        A load is ``inf`` if the skill is at least one half on all levels, and 0 if it is below one half on the first
         level.
         """
         return list(map(load_at_half, self.levels))
 
     @property
     def load_at_half(self) -> float:
-        """The capacity: median over seeds of the load at which skill falls to one half; NaN without results on levels.
+        """The capacity: the load at which skill falls to one half, as the median over seeds.
 
-        If there are two middle values, the median is the lower one, since the mean of a load and ``inf`` would not be a
-        load.
+        For an even number of seeds, it is the lower of the two middle loads, since their mean could be infinite. It is
+        NaN if no run has results on levels.
         """
         return median_low(self.loads_at_half) if self.levels else math.nan
 
@@ -164,7 +167,7 @@ class CellStats:
 
     @property
     def descending(self) -> float:
-        """Key for sorting results: the highest mean score comes first, and results without a score come last.
+        """Key for sorting results by mean score, highest first; results without a score come last.
 
         Means are rounded to ``DIGITS`` decimals.
         """
@@ -192,7 +195,7 @@ NO_ROWS = CellStats()
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a report (one per task and mechanism).
+    """The cells of a report: one cell per task and mechanism.
 
     Tasks and mechanisms are in the order in which tables print them.
     """
@@ -220,22 +223,32 @@ class Cells:
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """The categories: first those in Table 8 of the SLAY paper, in its order, then all others alphabetically."""
+        """Names of the categories of tasks.
+
+        The categories in Table 8 of the SLAY paper come first, in the order of that table. All others follow
+        alphabetically.
+        """
         return tuple(dict.fromkeys(task.category for task in self.tasks))
 
     @property
     def has_ladder(self) -> bool:
-        """True if any task has levels (a ladder of difficulties); scores are then means over levels, not accuracies."""
+        """True if any task has levels (a ladder of difficulties).
+
+        The score on a task with levels is a mean over levels, not an accuracy.
+        """
         return any(task.ladder for task in self.tasks)
 
     @property
     def has_local(self) -> bool:
-        """True if the best score of a rule that sees only one token and its position is known for any task."""
+        """True if ``local_ceiling`` is known for any task.
+
+        This is the best score of a rule that sees only one token and its position.
+        """
         return not all(math.isnan(task.local_ceiling) for task in self.tasks)
 
     @property
     def is_apart(self) -> bool:
-        """True if all tasks are scored in bits per token and so have tables of their own."""
+        """True if all tasks are scored in bits per token, for which reports have separate tables."""
         return all(task.is_in_bits for task in self.tasks)
 
     @cached_property
@@ -260,7 +273,7 @@ class Cells:
         return pd.DataFrame(lines, columns=names)
 
     def interval(self, task: TaskFacts, mechanism: MechanismFacts) -> tuple[float, float]:
-        """Return the ends of the 95 % interval over seeds of a mechanism's mean score on a task; NaN if there is none.
+        """Return the ends of the 95 % interval over seeds of a mechanism's mean score on a task; NaN if unknown.
 
         The variance over seeds is estimated by :func:`synthbench.reports.statistics.spread`, from the runs of all
         mechanisms on the task.
@@ -268,7 +281,7 @@ class Cells:
         return self._intervals[task.key, mechanism.key][1:]
 
     def skill_interval(self, task: TaskFacts, mechanism: MechanismFacts) -> tuple[float, float]:
-        """Return the ends of the 95 % interval over seeds of a mechanism's mean skill on a task, or NaN."""
+        """Return the ends of the 95 % interval over seeds of a mechanism's mean skill on a task; NaN if unknown."""
         low, high = (
             clipped((end - task.floor) / task.gap) if task.gap and not math.isnan(end) else math.nan
             for end in self.interval(task, mechanism)
@@ -278,14 +291,14 @@ class Cells:
     def skill_on(self, task: TaskFacts, mechanism: MechanismFacts) -> Interval:
         """Return the mean skill of a mechanism on a task, with its 95 % interval over seeds; a failed run has skill 0.
 
-        The ends are NaN if a run failed, because intervals are computed only from runs with a score.
+        The ends of the interval are NaN if a run failed, because intervals are computed only from runs with a score.
         """
         cell = self.cell(task, mechanism)
         ends = (math.nan, math.nan) if cell.num_failed else self.skill_interval(task, mechanism)
         return Interval(mean_of(skills_of(cell, task, sorted(cell.runs))), *ends)
 
     def profile(self, task: TaskFacts, mechanism: MechanismFacts) -> Profile | None:
-        """Average the skills of a mechanism on each level (difficulty) of a task.
+        """Average the skills of a mechanism's runs on each level (difficulty) of a task.
 
         The result is None if no run has results on all levels.
         """
@@ -314,7 +327,7 @@ class Cells:
         return tuple(task for task in self.tasks if category in (None, task.category))
 
     def among(self, tasks: Sequence[TaskFacts]) -> "Cells":
-        """Return only the cells of the given tasks, with the mechanisms that have a run of at least one of them."""
+        """Return only the cells of the given tasks; mechanisms without a run of any of these tasks are left out."""
         keys = {task.key for task in tasks}
         estimates = {(task, mechanism): cell for (task, mechanism), cell in self.estimates.items() if task in keys}
         present = {mechanism for _task, mechanism in estimates}
@@ -325,8 +338,8 @@ class Cells:
 def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells:
     """Make the cells (task × mechanism) of a report from rows (one per run).
 
-    Tasks and mechanisms are in the order of Table 8 of the SLAY paper; those that are not in that table follow
-    alphabetically.
+    Tasks and mechanisms are in the order of Table 8 of the SLAY paper; tasks and mechanisms that are not in that table
+    follow alphabetically.
 
     Args:
         rows: Rows of one suite version with one version of every task and mechanism, in any order, as
@@ -376,15 +389,15 @@ def task_key(row: Row) -> Key:
 def mechanism_key(row: Row) -> Key:
     """Return the key that identifies the mechanism of a row: its name, block, position encoding and setting.
 
-    The setting is its arguments or, if it was rescaled to a given size, that size. Tables have a separate row or column
-    for each key.
+    The setting is the arguments of the mechanism or, if the mechanism was rescaled to a given size, that size. Tables
+    have a separate row or column for each key.
     """
     setting = next(row[column] for column in SETTING if is_known(row[column]))
     return (*(row[column] for column in AROUND), setting)
 
 
 def arguments_in(text: str) -> dict[str, Any]:
-    """Read arguments by name from JSON; JSON that is not an object becomes one argument called ``arguments``."""
+    """Parse a JSON object of arguments by name; any other JSON value becomes one argument called ``arguments``."""
     given = json.loads(text)
     return given if isinstance(given, dict) else {"arguments": given}
 
@@ -497,7 +510,7 @@ def _task(key: Key, label: str, row: Row) -> TaskFacts:
 
 
 def shown_label(label: str) -> str:
-    """Return a mechanism's label in rows as reports show it: ``Standard`` at its start becomes ``Softmax``."""
+    """Convert a mechanism's label in rows to its label in reports: ``Standard`` at the start becomes ``Softmax``."""
     return re.sub(rf"^{IN_ROWS[1]}\b", IN_ROWS[0], label)
 
 
@@ -543,7 +556,7 @@ def skills_of(cell: CellStats, task: TaskFacts, seeds: Sequence[int]) -> list[fl
 
 
 def clipped(skill: float) -> float:
-    """Clip a skill to [0, 1], from the floor (chance level) to the ceiling (the best possible score)."""
+    """Clip a skill to [0, 1]; 0 is the floor (chance level), and 1 is the ceiling (the best possible score)."""
     return min(1.0, max(0.0, float(skill)))
 
 

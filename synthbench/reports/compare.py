@@ -56,8 +56,8 @@ Kind = Literal["mechanism", "store", "commit"]
 class PairedTask:
     """The comparison of two sides (mechanisms, stores or commits) on one task.
 
-    It is for one block (the layers around the mechanism) and one position encoding and, if stores or commits are
-    compared, for one mechanism.
+    Both sides have the same block (the layers around the mechanism) and position encoding. If stores or commits are
+    compared, both sides also have the same mechanism.
     """
 
     task: str
@@ -87,7 +87,10 @@ class PairedTask:
 
     @property
     def is_apart(self) -> bool:
-        """True if the difference is significant, and at least half a level or, on a task without levels, ``MARGIN``."""
+        """True if the difference is significant and relevant.
+
+        A relevant difference is at least half a level or, on a task without levels, at least ``MARGIN``.
+        """
         least = LEAST / self.levels if self.levels else MARGIN
         return self.p < SIGNIFICANCE and abs(self.difference) >= least - TOLERANCE
 
@@ -136,8 +139,8 @@ class Comparison:
     def is_below(self, limit: float) -> bool:
         """Return whether the whole interval of the mean difference lies below a limit.
 
-        With a limit of -0.02, True means that the second side is worse by more than 0.02, beyond the noise between
-        seeds.
+        With a limit of -0.02, for example, True means that the second side is significantly more than 0.02 worse than
+        the first side.
 
         Raises:
             UsageError: If there is no interval (fewer than two seeds are common to all tasks).
@@ -181,7 +184,10 @@ class Comparison:
 
     @property
     def has_ladder(self) -> bool:
-        """True if each task has levels (difficulties); a compared skill is then a score, the mean over all levels."""
+        """True if every task has levels (difficulties).
+
+        The compared skills are then scores, that is, means over all levels.
+        """
         return all(task.levels for task in self.tasks)
 
     @property
@@ -191,7 +197,7 @@ class Comparison:
 
 
 class Pair(NamedTuple):
-    """The comparison of two of several mechanisms, as one row of a table of all pairs."""
+    """The comparison of one pair out of several mechanisms, as a row of a table of all pairs."""
 
     first: str
     second: str
@@ -219,7 +225,7 @@ class Side(NamedTuple):
 
 
 def sides(names: Sequence[str], known: Callable[[], pd.DataFrame], read: Callable[[Path], pd.DataFrame]) -> list[Side]:
-    """Find what each name stands for: a store of results, else a mechanism, else the prefix of a commit hash.
+    """Find out for each name if it is a store of results, a mechanism or the prefix of a commit hash, in this order.
 
     Args:
         names: Two or more names of one kind: folders of stores, mechanisms, or prefixes of commit hashes. A mechanism
@@ -257,7 +263,8 @@ def sides(names: Sequence[str], known: Callable[[], pd.DataFrame], read: Callabl
 def common_suite(named: Sequence[Side], own: Collection[str]) -> str:
     """Choose the suite in which to compare mechanisms, stores or commits if the user names none.
 
-    :func:`~synthbench.reports.selection.default_suite` chooses it from the suites of which all of them have rows.
+    Only suites of which all sides have rows are considered. :func:`~synthbench.reports.selection.default_suite` chooses
+    one of these.
 
     Args:
         named: The mechanisms, stores or commits to compare.
@@ -278,14 +285,15 @@ def compare(
 ) -> Comparison:
     """Pair the runs of two sides (mechanisms, stores or commits) and compare their skills.
 
-    The default ``suite_version`` is the newest one of which the first side has rows. If ``mechanisms`` is given, only
-    their rows are used.
+    The default ``suite_version`` is the newest version of which the first side has rows. If ``mechanisms`` is given,
+    only rows of these mechanisms are used.
 
     Raises:
-        UnknownName: If a side has no row of the suite, or full (unshortened) runs of other suite versions only.
-        UsageError: If a side has rows of the suite, but none of a full run, or no row of a selected mechanism. Also if
-            a side is a mechanism with several settings, no run has a partner on the other side, or floor and ceiling
-            are too close on every common task.
+        UnknownName: If a side has no row of the suite, or has full (unshortened) runs only of other versions of the
+            suite.
+        UsageError: If a side has rows of the suite, but none of them is of a full run, or a selected mechanism has no
+            row. Also if a side is a mechanism with several settings, no run has a partner on the other side, or floor
+            and ceiling are too close on every common task.
     """
     if mechanisms is not None:
         first, second = (side._replace(rows=having(side.rows, "mech", mechanisms)) for side in (first, second))

@@ -8,17 +8,18 @@ from synthbench.reports.cells import Cells
 def mean_curves(cells: Cells, curves: pd.DataFrame) -> pd.DataFrame:
     """Average learning curves over seeds.
 
-    A run that stopped early keeps its last value up to the last step of the same mechanism's runs on the task.
-    Otherwise the mean would fall whenever a run stops because it has learned the task.
+    If a run stopped early, its last value is repeated up to the last step of any run of the same mechanism on the same
+    task. Otherwise the mean would fall whenever a run stops because it has learned the task.
 
     Args:
         cells: The cells of a report.
-        curves: Curves of any runs, one row per point, with columns run_id, step, split, metric and value.
+        curves: Learning curves, one row per point, with columns run_id, step, split, metric and value. Runs outside the
+            report are ignored.
 
     Returns:
         One row per task, mechanism, split, metric and step, in the order of the report. Columns mean and std (the
-        sample standard deviation) are in the metric's own unit; n counts the seeds that have a value at this step or
-        an earlier one.
+        sample standard deviation) are in the metric's own unit; n counts the seeds that have a value at this step or an
+        earlier one.
     """
     owners = pd.DataFrame(
         [

@@ -15,7 +15,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class Example:
-    """An example sequence of a task; a long one is shown in two pieces."""
+    """An example sequence of a task; of a long sequence, two pieces are shown."""
 
     pieces: tuple[tuple[Token, ...], ...]
     num_hidden: int
@@ -27,9 +27,9 @@ class Example:
 
 
 class Description(NamedTuple):
-    """A description of a task from its code.
+    """A description of a task, made from the code of the task.
 
-    It is available only if the installed version of the task is the one in the rows (results of runs).
+    A description is available only if the installed version of the task is the version in the rows (results of runs).
     """
 
     summary: str

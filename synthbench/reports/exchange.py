@@ -43,7 +43,7 @@ CELL_COLUMNS = {
 
 
 class Data(NamedTuple):
-    """A table of a dataset, with the one or more files that store it."""
+    """A table of a dataset, with the contents of the files that store the table."""
 
     files: Mapping[str, bytes]
     """File contents by path, relative to the folder of the dataset description."""
@@ -78,7 +78,7 @@ def row_data(store: Store) -> dict[str, Data]:
 def croissant(
     name: str, description: str, report: Report, tables: Mapping[str, Data], *, url: str | None = None
 ) -> dict[str, Any]:
-    """Describe tables and their files as a dataset in the format Croissant, as a dictionary for JSON-LD.
+    """Return a Croissant description of a dataset (tables and their files), as a dictionary for JSON-LD.
 
     Args:
         name: Name of the dataset.

@@ -59,7 +59,10 @@ class Measure(NamedTuple):
 
     @property
     def is_result(self) -> bool:
-        """True if the column measures how good a mechanism is; then even a standard deviation of 0 is printed."""
+        """True if the column measures how good a mechanism is.
+
+        The standard deviation of such a column is printed even if it is 0.
+        """
         return self.name in _BETTER_HIGHER or (self.is_metric and self.name.endswith((".skill", ".score")))
 
     def value(self, run: Row) -> Any:
@@ -74,7 +77,7 @@ class Measure(NamedTuple):
         return ", ".join(dict.fromkeys(words))
 
     def moments(self, runs: Sequence[Row]) -> tuple[float, float]:
-        """Return mean and sample standard deviation of the column over successful runs; NaN if there are too few.
+        """Return mean and sample standard deviation of the column over successful runs; NaN for too few runs.
 
         Skills are clipped to [0, 1].
         """
@@ -87,7 +90,7 @@ class Measure(NamedTuple):
 
 @dataclass(frozen=True)
 class Export:
-    """Selected results by task and mechanism, and selected columns, to be written in several formats."""
+    """Selected results (by task and mechanism) and columns, with methods that write them in several formats."""
 
     report: Report
     measures: tuple[Measure, ...]
@@ -97,7 +100,10 @@ class Export:
 
     @cached_property
     def cells(self) -> list[tuple[TaskFacts, MechanismFacts, CellStats]]:
-        """Each task with each mechanism that has runs of it, and with their results, in the order of tables."""
+        """Each pair of a task and a mechanism with runs of the task, together with the results of these runs.
+
+        Pairs are in the order of tables.
+        """
         return [(task, mechanism, cell) for task, mechanism, cell in self.report.cells if cell.rows]
 
     def markdown(self) -> str:
@@ -109,7 +115,10 @@ class Export:
         return latex.document([self.table], self.report.selection.suite)
 
     def csv(self) -> str:
-        """Write one CSV line per task and mechanism: means and deviations to six significant digits, and run ids."""
+        """Write one CSV line per task and mechanism, with the columns and the ids of the runs.
+
+        Means and standard deviations have six significant digits.
+        """
         header = ["category", "task", "mechanism", "n", "failed", *["rungs"] * self.report.cells.has_ladder]
         for measure in self.measures:
             header += [measure.name, f"{measure.name}_std"] if measure.is_number else [measure.name]
@@ -148,7 +157,10 @@ class Export:
         return json_text({"suite": selection.suite, "suite_version": selection.suite_version, "cells": cells})
 
     def bibtex(self) -> str:
-        """Return BibTeX entries of synthbench and of the table's sources; comments name sources without an entry."""
+        """Return BibTeX entries of synthbench and of the sources of the table.
+
+        Sources without an entry are named in comments.
+        """
         entries, unknown = cite(self.table.sources)
         selection = self.report.selection
         return f"{of_suite(selection.suite, selection.suite_version)}\n{entries}" + "".join(
@@ -225,7 +237,7 @@ def export(
     across: str = "columns",
     has_variants: bool = False,
 ) -> Export:
-    """Select results of one suite version, by task and mechanism, and the columns to show.
+    """Select results of one suite version (by task and mechanism), and select the columns to show.
 
     Args:
         rows: Rows (one per run) of a store of results, of any suites.
@@ -237,11 +249,12 @@ def export(
         columns: Names of columns of the store, or of metrics, such as ``x2.skill``.
         across: ``columns`` for a table of the selected columns. The values of a single column can also be arranged with
             one table column per task (``tasks``) or per mechanism (``mechanisms``).
-        has_variants: True to include variants. A variant is a setting (such as arguments) of a mechanism that was run
-            on only some of the tasks of another of its settings.
+        has_variants: True to include variants. A variant is a setting of a mechanism, such as its arguments. Another
+            setting of the mechanism was run on all of the variant's tasks and more.
 
     Raises:
-        UnknownName: If the rows lack the suite, its version or a column, or ``across`` is another word.
+        UnknownName: If the rows lack the suite, its version or a column, or ``across`` has a value that is not listed
+            above.
         UsageError: If no row is selected, no column is named, or several columns are named and ``across`` is not
             ``columns``.
     """

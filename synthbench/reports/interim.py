@@ -31,7 +31,7 @@ from synthbench.reports.statistics import (
 
 
 class InterimAnalysis(NamedTuple):
-    """An interim analysis: tests on only the first ``num_seeds`` seeds of each mechanism, before more may be added."""
+    """An interim analysis: tests on the first ``num_seeds`` seeds of each mechanism, before more seeds are added."""
 
     num_seeds: int | None
     """Number of seeds of each cell that are tested, counted from the first; None for all seeds."""
@@ -73,9 +73,9 @@ class Findings(NamedTuple):
 
 
 def analyses_for(num_seeds: int) -> tuple[InterimAnalysis, ...]:
-    """Return the interim analyses (tests repeated as seeds are added) that have begun.
+    """Return the interim analyses (tests repeated as seeds are added) that have begun at a number of seeds.
 
-    ``num_seeds`` is the number of seeds of the mechanism with the most; others may still lack seeds of the last
+    ``num_seeds`` is the largest number of seeds of any mechanism. Other mechanisms may still lack seeds of the last
     analysis. With up to three seeds, there is one analysis, which may spend the whole error rate.
 
     >>> [analysis.num_seeds for analysis in analyses_for(4)], analyses_for(3) == ONCE
@@ -87,7 +87,7 @@ def analyses_for(num_seeds: int) -> tuple[InterimAnalysis, ...]:
 
 
 def share_at(num_seeds: int) -> float:
-    """Return the fraction of the 5 % error rate that the last interim analysis begun at ``num_seeds`` may spend."""
+    """Return the fraction of the 5 % error rate that the latest interim analysis may spend at a number of seeds."""
     return analyses_for(num_seeds)[-1].share
 
 
@@ -97,22 +97,22 @@ def examine(
     analyses: Sequence[InterimAnalysis],
     has_run: Bool[np.ndarray, "tasks cells seeds"],
 ) -> Findings:
-    """Test if mechanisms differ on a task, and which pairs do, at each interim analysis (repeated as seeds are added).
+    """Test on each task if mechanisms differ, and which pairs differ, at each interim analysis (as seeds are added).
 
-    A cell is one mechanism on one task. A pair is *apart* if its task shows differences, its means differ by at least
-    the margin, and its t test is significant after Holm's correction over the task's pairs. The test is moderated:
-    variances are shrunk towards the variance of the task. A pair is *within* the margin if both one-sided t tests
-    against the margin are significant, without a correction for the number of pairs. Later analyses do not change these
-    decisions. After the first analysis, a pair is tested only if both cells have all seeds of the analysis.
+    A cell is one mechanism on one task. A pair of cells is *apart* if its task shows differences, its means differ by
+    at least the margin, and its t test is significant after Holm's correction over the task's pairs. The test is
+    moderated: variances are shrunk towards the variance of the task. A pair is *within* the margin if both one-sided t
+    tests against the margin are significant, without a correction for the number of pairs. Later analyses do not change
+    these decisions. After the first analysis, a pair is tested only if both cells have all seeds of the analysis.
 
     If there are only two mechanisms, the p value of a task comes from the t test, with Holm's correction over the
-    tasks, as in :mod:`synthbench.reports.compare`. A permutation test would be too coarse: two times three runs can be
-    shuffled in only twenty ways.
+    tasks, as in :mod:`synthbench.reports.compare`. A permutation test would be too coarse: the runs of two mechanisms
+    with three runs each can be shuffled in only twenty ways.
 
     Args:
         scores: Scores of all runs; NaN where a run is missing or failed.
         margins: Smallest relevant difference of two means, for each task.
-        analyses: The first few of ``ANALYSES``, or ``ONCE``.
+        analyses: The interim analyses so far: the first few of ``ANALYSES``, or ``ONCE`` for a single analysis.
         has_run: True where there is a run, even a failed one.
 
     Source: Maurer & Bretz (2013) for Holm's procedure over several analyses; Schuirmann (1987) for two one-sided tests.
@@ -169,9 +169,9 @@ def task_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: bool, shar
     """Test by permutation if the mechanisms of one task differ, and divide the p values by ``share``.
 
     ``share`` is the fraction of the total error rate (5 %) that this test may spend. If some mechanisms have a single
-    run, those with several runs are also tested without them, since many single runs can hide differences. Then twice
-    the smaller p value is used (Bonferroni). All p values are NaN if fewer than two mechanisms have a run, or none has
-    two runs.
+    run, a second test uses only the mechanisms with several runs, since many single runs can hide differences. Twice
+    the smaller p value of the two tests is returned (Bonferroni). All p values are NaN if fewer than two mechanisms
+    have a run, or if no mechanism has two runs.
     """
     num_runs = (~np.isnan(scores)).sum(axis=1)
     scored, several = np.flatnonzero(num_runs), np.flatnonzero(num_runs > 1)

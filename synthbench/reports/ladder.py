@@ -19,7 +19,10 @@ SPLIT = 3.0
 
 
 class Ladder(NamedTuple):
-    """The levels (difficulties) of a task, by rising load, such as a number of pairs to remember."""
+    """The levels (difficulties) of a task, in order of rising load.
+
+    A load is, for example, a number of pairs to remember.
+    """
 
     unit: str
     """The unit of the load, in the plural: ``pairs``."""
@@ -33,12 +36,14 @@ class Ladder(NamedTuple):
 
     @property
     def margin(self) -> float:
-        """The smallest relevant difference of two mean scores: ``LEAST`` levels, as a fraction of all levels."""
+        """The smallest relevant difference of two mean scores: ``LEAST`` levels, divided by the number of levels."""
         return LEAST / self.num_levels
 
     @property
     def ticks(self) -> tuple[float, ...]:
-        """The loads to mark on an axis: at most ``MOST_TICKS`` powers of two, or both ends if no power is in range.
+        """The loads to mark on an axis: at most ``MOST_TICKS`` powers of two.
+
+        If no power of two is in range, the first and the last load are marked.
 
         >>> Ladder("pairs", (3.0, 4.0, 6.0, 8.0, 12.0)).ticks
         (4.0, 8.0)
@@ -48,7 +53,7 @@ class Ladder(NamedTuple):
         return tuple(2.0**exponent for exponent in exponents[::step]) or (self.loads[0], self.loads[-1])
 
     def load_text(self, load: float) -> str:
-        """Format a load at half skill: ``23``; ``≥ 64`` if it is beyond the last level, ``< 2`` if below the first.
+        """Format a capacity (load at half skill): ``23``, or ``≥ 64`` above the last level, or ``< 2`` below the first.
 
         >>> [Ladder("pairs", (2.0, 64.0)).load_text(load) for load in (23.4, 5.26, math.inf, 0.0, math.nan)]
         ['23', '5.3', '≥ 64', '< 2', '--']
@@ -81,7 +86,7 @@ def ladder_in(arguments: Mapping[str, Any]) -> Ladder | None:
 def scored_levels(metrics: Mapping[str, float | None]) -> list[LevelScore]:
     """Read the results on all levels from a run's metrics.
 
-    The list is empty if a level has no score, or a ceiling that is not above its shortcut baseline.
+    The list is empty if any level lacks a score, or if the ceiling of any level is not above its shortcut baseline.
     """
     levels = levels_in(metrics)
     return levels if all(level.base < level.ceiling and not math.isnan(level.score) for level in levels) else []
@@ -101,7 +106,7 @@ class Profile(NamedTuple):
 
 
 def mean_profile(ladder: Ladder, runs: Iterable[Sequence[LevelScore]]) -> Profile | None:
-    """Average the skills of runs on each level (difficulty); the mean of these averages is the mean score.
+    """Average the skills of runs on each level (difficulty); the mean over levels is the mean score of these runs.
 
     Runs that lack a level are left out. The result is None if no run has all levels.
     """

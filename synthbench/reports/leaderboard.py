@@ -135,7 +135,7 @@ class Leaderboard:
 
     @property
     def has_ladder(self) -> bool:
-        """True if skills are scores, that is, means over the levels of each task."""
+        """True if the ranked skills are scores, that is, means over the levels of each task."""
         return any(task.ladder for task in self.tasks)
 
     @property
@@ -156,10 +156,13 @@ class Leaderboard:
 
     @cached_property
     def improvement(self) -> list[list[Interval | None]]:
-        """Matrix of the chances that a run of the row's mechanism beats a run of the column's on a random task.
+        """Matrix of probabilities that the row's mechanism beats the column's mechanism.
 
-        Rows and columns are the ranked mechanisms, best first. The chances have intervals over tasks, and the diagonal
-        is None.
+        Each entry is the chance that a run of the row's mechanism has a higher skill than a run of the column's
+        mechanism, on a random task.
+
+        Rows and columns are the ranked mechanisms, best first. Each probability has a 95 % interval that treats tasks
+        as a random sample. The diagonal is None.
         """
         chances: list[list[Interval | None]] = [[None] * len(self.entries) for _ in self.entries]
         categories = [task.category for task in self.tasks]
@@ -184,9 +187,9 @@ class Leaderboard:
 
     @property
     def candidates(self) -> tuple[Entry, ...]:
-        """The mechanisms of the verdict that could rank first on similar tasks.
+        """The compared mechanisms that could rank first on similar tasks.
 
-        A mechanism is one of them if no other one's interval of ranks begins at a better rank.
+        A mechanism is a candidate if no other mechanism's interval of ranks begins at a better rank.
         """
         first = min((entry.rank.low for entry in self.mechanisms), default=1)
         return tuple(entry for entry in self.mechanisms if entry.rank.low == first)
@@ -196,9 +199,11 @@ class Leaderboard:
         return next((entry.skill for entry in self.entries if entry.mechanism == mechanism), UNKNOWN)
 
     def verdict(self) -> str:
-        """Return the verdict on the best mechanisms: a line per category, one on all, and one that explains them.
+        """Return the verdict on the best mechanisms as several lines of text.
 
-        The last line also names the mechanisms that could rank first on fresh, similar tasks.
+        There is a line per category, then a line on all categories. A last line explains the lines above it.
+
+        It also names the mechanisms that could rank first on fresh, similar tasks.
         """
         orders = [f"{in_title(name)}: {order}" for name, order in self.orders.items()]
         return "\n".join(filter(None, [*orders, f"{self.certainty} {self.outlook}".strip()]))
@@ -220,13 +225,13 @@ class Leaderboard:
 
     @property
     def has_order(self) -> bool:
-        """True if the verdict compares mechanisms and their means differ."""
+        """True if the verdict compares several mechanisms, and their mean skills are not all equal."""
         skills = [entry.skill.value for entry in self.mechanisms]
         return len(skills) > 1 and skills[0] - skills[-1] > TOLERANCE
 
     @property
     def certainty(self) -> str:
-        """A text that explains ``orders`` and counts mechanisms with a single seed; empty if nothing is compared."""
+        """A text that explains ``orders`` and counts mechanisms with a single seed; empty if nothing can be ordered."""
         parts = [part for part in (self, *self.parts.values()) if part.has_order]
         if not parts:
             return ""
@@ -282,10 +287,10 @@ class Leaderboard:
 
     @property
     def is_below(self) -> list[bool]:
-        """Flags for ``mechanisms``, in their order.
+        """One flag for each of ``mechanisms``, in their order.
 
-        A flag is True if the mechanism is certainly not the best, and its skill is at least ``MARGIN`` below the
-        first's.
+        A flag is True if the mechanism is certainly not the best (95 % confidence), and its skill is at least
+        ``MARGIN`` below the skill of the first mechanism.
         """
         entries = self.mechanisms
         skills = np.array([entry.skills for entry in entries])
@@ -323,7 +328,7 @@ def short(skill: float) -> str:
 
 
 def seeds_words(fewest: int, most: int) -> str:
-    """Put the smallest and the largest number of seeds in words.
+    """Express a range of numbers of seeds, given its two ends, in words.
 
     >>> seeds_words(1, 1), seeds_words(1, 3)
     ('1 seed', '1 to 3 seeds')
@@ -335,8 +340,8 @@ def leaderboard(cells: Cells) -> Leaderboard:
     """Rank the mechanisms that have a run of every ranked task.
 
     A task is ranked if its floor and ceiling are far enough apart. A run without a score has skill 0 (chance level). On
-    tasks with levels, only the first three seeds of a mechanism count or, if that is more, as many as all mechanisms
-    have.
+    tasks with levels, only the first three seeds of a mechanism count. If every mechanism has more than three seeds,
+    the number of seeds that all have counts.
 
     If a mechanism has one run of a task, the variance of that run is estimated from the other mechanisms' runs of the
     task. If every mechanism has one run of the task, the variance is estimated from other tasks. Without any estimate,
@@ -396,7 +401,8 @@ def _ranked(cells: Cells, prior: Prior | None, parts: dict[str, Leaderboard]) ->
 def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Table]:
     """Make the tables of a leaderboard.
 
-    They show capacities (loads at half skill), scores by category, means and ranks, and probabilities of improvement.
+    There are tables of capacities (loads at half skill), of scores by category, of means and ranks, and of
+    probabilities of improvement.
 
     The user's mechanisms, whose keys are in ``own``, come first, except in the last table.
     """
@@ -460,7 +466,7 @@ def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Ta
 
 
 def quoted(cells: Cells) -> list[TaskFacts]:
-    """Choose one task per category, whose capacity (load at half skill) represents the category.
+    """Choose one task per category; its capacity (load at half skill) represents the category in summaries.
 
     The list is empty if tasks have no levels.
     """
@@ -469,7 +475,10 @@ def quoted(cells: Cells) -> list[TaskFacts]:
 
 
 def capacity(cells: Cells, task: TaskFacts) -> Callable[[Placed], str]:
-    """Return a function that formats a mechanism's capacity (load at half skill) on ``task`` for a leaderboard line."""
+    """Return a function that formats a mechanism's capacity on ``task``, given the mechanism's leaderboard line.
+
+    The capacity is the load at half skill.
+    """
     return lambda row: task.ladder.load_text(cells.cell(task, row.mechanism).load_at_half) if task.ladder else NOTHING
 
 

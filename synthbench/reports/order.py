@@ -16,9 +16,9 @@ _ORDER = {
 
 
 def place_of(kind: Literal["category", "task", "mechanism", "capacity"], name: str) -> int:
-    """Return the index of a name in the printed order, from 0.
+    """Return the index, from 0, of a name in the order in which tables print names of this kind.
 
-    All names that are not in this order share the index after the last.
+    All names that have no place in this order share the index after the last place.
     """
     names = _ORDER[kind]
     return names.index(name) if name in names else len(names)

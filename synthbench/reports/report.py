@@ -85,7 +85,7 @@ class Report:
     def cells(self) -> Cells:
         """The cells (task × mechanism) of the report.
 
-        Tasks scored in bits per token are left out unless all tasks are scored so.
+        Tasks scored in bits per token are left out, unless all tasks are scored in bits.
         """
         others = [task for task in self.all_cells.tasks if not task.is_in_bits]
         return self.all_cells if len(others) in (0, len(self.all_cells.tasks)) else self.all_cells.among(others)
@@ -102,7 +102,7 @@ class Report:
 
     @cached_property
     def stores(self) -> dict[str, int]:
-        """Number of rows shown from each store, by its name; empty if all rows are from the user's own store."""
+        """Number of rows shown from each store, by the store's name; empty if all are from the user's own store."""
         if self.origins is None:
             return {}
         shown = self.origins.loc[self.selection.rows["run_id"]].value_counts()
@@ -153,22 +153,22 @@ class Report:
     def variants(self) -> list[Variant]:
         """Variants, each with the main setting of its mechanism.
 
-        A variant is a setting (such as other arguments) that was run on only some of the tasks of the main setting.
+        A variant is a setting, such as other arguments, that was run on only some of the tasks of the main setting.
         """
         rows = self.selection.variants
         return variants_of(self.cells, grid(rows)) if len(rows) else []
 
     @cached_property
     def conditions(self) -> list[Variant]:
-        """Pairs of a mechanism's stock layer (as published) and its bare one (without convolutions and most gates)."""
+        """Pairs of a mechanism's stock layer (as published) and its bare layer (no convolutions and few gates)."""
         return conditions_of(self.cells)
 
     @cached_property
     def changes(self) -> list[Change]:
         """Changes of setting, such as a smaller state, that several mechanisms share.
 
-        They include the change from the stock layer (as published) to the bare one (stripped) of mechanisms whose two
-        layers differ in a single respect.
+        They include the change from the stock layer (as published) to the bare layer (stripped), for mechanisms whose
+        two layers differ in a single respect.
         """
         # Most stock layers lose several parts, or a convolution and its state: no single factor.
         single = (pair for pair in self.conditions if len(pair.differences) == 1 and not pair.is_of_another_size)
@@ -176,7 +176,7 @@ class Report:
 
     @cached_property
     def between_conditions(self) -> list[Table]:
-        """A list with a table that compares stock layers (as published) and bare ones (stripped).
+        """A list with one table that compares stock layers (as published) with bare layers (stripped).
 
         The list is empty if no mechanism has both kinds of layer.
         """
@@ -266,7 +266,7 @@ def _score_tables(report: Report, category: str | None = None) -> tuple[Table, .
 def stem_of(category: str, taken: Container[str], reserved: Container[str] = ()) -> str:
     """Make a safe file name, without suffix, for the page of a category.
 
-    It is never a path, a reserved name or one that is taken.
+    The name is never a path, and neither in ``reserved`` nor in ``taken``.
     """
     plain = re.sub(r"[^a-z0-9_-]+", "-", category.lower()).strip("-")[:64] or "category"
     stem = f"category-{plain}" if plain in reserved else plain
@@ -280,7 +280,7 @@ def stem_of(category: str, taken: Container[str], reserved: Container[str] = ())
 def cite(keys: Iterable[str]) -> tuple[str, list[str]]:
     """Return BibTeX entries of the sources with these keys, and the sorted keys that have no entry.
 
-    A plugin's source may have no entry.
+    The source that a plugin names may lack an entry.
     """
     all_keys = set(keys)
     known = {key for key in all_keys if sources.describe(key) != key}

@@ -80,7 +80,7 @@ class Selection:
     def without_variants(self) -> "Selection":
         """Return a copy in which the rows of variants are moved from ``rows`` to ``variants``.
 
-        A variant is a setting that was run on only some of the tasks of another setting of its mechanism, its main
+        A variant is a setting of a mechanism that was run on only some of the tasks of another setting, the main
         setting. Rows that :mod:`synthbench.trust.view` marks as variants are moved too. Tables of all tasks do not show
         variants. :mod:`synthbench.reports.variants` compares each variant with its main setting.
         """
@@ -109,12 +109,12 @@ class Selection:
 
 
 def partial(tasks_of: Mapping[K, set[Any]], is_rival: Callable[[K, K], bool] = lambda *_: True) -> list[K]:
-    """Return the settings that were run on only some of the tasks of another setting.
+    """Return the settings whose tasks are a proper subset of another setting's tasks.
 
     Args:
         tasks_of: The tasks of each setting.
-        is_rival: Function that takes a setting and another one, and returns True if the two are to be compared.
-            Default: all are.
+        is_rival: Function that takes two settings, and returns True if they are to be compared. Default: all settings
+            are compared.
     """
     return [
         one
@@ -131,10 +131,10 @@ def select(
     mechanisms: Collection[str] | None = None,
     seeds: Collection[int] | None = None,
 ) -> Selection:
-    """Select the rows (results of runs) of a report, one per seed of a cell (task × mechanism).
+    """Select the rows (results of runs) of a report: one row for each seed of each cell (task × mechanism).
 
-    Only full runs are selected: the ones that were neither shortened nor made only to choose a learning rate. All rows
-    are of one version of the suite, and of one version of each task and mechanism.
+    Only full runs are selected, which were neither shortened nor made only to choose a learning rate. All rows are of
+    one version of the suite, and of one version of each task and mechanism.
 
     If one seed of a cell has several rows, the newest successful row is used, or the newest failed one if none
     succeeded. Successful rows take precedence because a failure on only one device says nothing about the mechanism.
@@ -207,9 +207,9 @@ def full_runs(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def version_shown(rows: pd.DataFrame, suite: str, suite_version: str | None = None) -> str:
-    """Return the version of a suite that a report shows: the given one, or by default the newest.
+    """Return the version of a suite that a report shows: the given version or, by default, the newest.
 
-    Only full runs count: the ones that were neither shortened nor made only to choose a learning rate.
+    Only full runs count, which were neither shortened nor made only to choose a learning rate.
 
     Raises:
         UnknownName: If the suite has no row, or the given version of the suite has no full run; the message lists the
@@ -236,10 +236,11 @@ def version_shown(rows: pd.DataFrame, suite: str, suite_version: str | None = No
 
 
 def suites_in(rows: pd.DataFrame) -> list[str]:
-    """List the suites of some rows, the suite of the newest row first; shortened runs are ignored if full ones exist.
+    """List the suites of some rows, beginning with the suite of the newest row.
 
-    Names with the suffix ``EXTRA``, for tasks outside a suite, are listed only if there are no other names. Suites in
-    ``STUDIED``, which now belong to a study, are never listed.
+    Rows of shortened runs are ignored if there are rows of other runs. Names with the suffix ``EXTRA``, for tasks
+    outside a suite, are listed only if there are no other names. Suites in ``STUDIED``, whose tasks now belong to a
+    study, are never listed.
     """
     full = rows[rows["is_full"].astype(bool)]
     newest = (full if len(full) else rows).sort_values(["finished_at", "run_id"], ascending=False)
@@ -250,9 +251,9 @@ def suites_in(rows: pd.DataFrame) -> list[str]:
 def default_suite(rows: pd.DataFrame, is_own: "pd.Series[bool]") -> str:
     """Choose the suite to show if the user names none.
 
-    It is the suite of the user's newest row. Without rows of the user, it is the main suite or, if the main suite has
-    no rows, the suite of the newest row. If a suite was replaced, its replacement is returned. ``is_own`` is True for
-    rows of the user.
+    It is the suite of the user's newest row. If the user has no rows, it is the main suite or, if the main suite has no
+    rows, the suite of the newest row. If this suite was renamed, its new name is returned. ``is_own`` is True for rows
+    of the user.
     """
     own, present = ([_now(name) for name in suites_in(some)] for some in (rows[is_own], rows))
     return (own or [MAIN_SUITE] * (MAIN_SUITE in present or not present) or present)[0]
@@ -267,8 +268,8 @@ def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> p
     """Keep the rows of the named tasks or mechanisms that have the given arguments.
 
     Raises:
-        UsageError: If no row of a named task or mechanism has the given arguments; the message lists those that its
-            rows have.
+        UsageError: If no row of a named task or mechanism has the given arguments; the message lists the arguments that
+            its rows have.
     """
     kept = []
     for name, arguments in terms.items():

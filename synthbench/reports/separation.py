@@ -35,7 +35,7 @@ SHORTCUT = " Shortcut: best rule, such as an n-gram, that avoids what the task t
 
 
 def summary(verdicts: Verdicts) -> str:
-    """Summarise the verdicts on all tasks (do mechanisms differ?) in one or two sentences."""
+    """Summarise all verdicts: ``22 of 24 tasks show significant differences; none is saturated.``"""
     least_p = [verdict.least_p for verdict in verdicts.values() if not math.isnan(verdict.p)]
     if not least_p:
         return (
@@ -56,7 +56,10 @@ def summary(verdicts: Verdicts) -> str:
 
 
 def separation_table(cells: Cells, verdicts: Verdicts) -> Table:
-    """Tabulate each task's range of mean scores and skills, how many pairs of mechanisms differ, and the verdict."""
+    """Tabulate tests for differences: a row per task, with its range of scores and its verdict.
+
+    Each row also has the number of pairs of mechanisms that differ.
+    """
     columns: dict[Column | str, Callable[[Verdict], Cell | str]] = {}
     for name, bound in bounds_of(cells).items():
         if name == "Ceiling" and cells.has_local:

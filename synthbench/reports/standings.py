@@ -19,8 +19,8 @@ def standings(made: Report, category: str | None = None) -> dict[str, Any]:
 
     Args:
         made: A report on the rows of a suite, or of one of its categories.
-        category: Name of the category if the report is on a single one, or None for a whole suite. With a name, means
-            by category are left out.
+        category: Name of the category if the report is on a single category, or None for a whole suite. With a name,
+            means by category are left out.
     """
     cells, board = made.cells, made.board
     tasks = board.tasks if board else cells.tasks

@@ -70,9 +70,9 @@ class Permutation(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """The variance of one run over seeds that is assumed on a task where no mechanism has two runs.
+    """The variance over seeds that is assumed for a run of a task where no mechanism has two runs.
 
-    It has degrees of freedom, which express how well it is known.
+    The degrees of freedom say how well the variance is known.
     """
 
     variance: float
@@ -82,8 +82,9 @@ class Prior(NamedTuple):
 def prior_of(scores: Scores) -> Prior | None:
     """Estimate the variance over seeds for tasks where every mechanism has at most one run.
 
-    The estimate comes from the tasks where some mechanism has two runs or more. The more the variances of these tasks
-    differ, the fewer degrees of freedom the estimate has. The result is None if there are fewer than two such tasks.
+    The estimate comes from the tasks where at least one mechanism has two or more runs. The more the variances of these
+    tasks differ, the fewer degrees of freedom the estimate has. The result is None if there are fewer than two such
+    tasks.
 
     Source: Smyth (2004), whose variances are of genes instead of tasks.
     """
@@ -111,8 +112,8 @@ def spread(scores: Scores, most_dof: Float[np.ndarray, " tasks"] | None = None) 
 
     Args:
         scores: Scores of all runs; NaN for missing runs.
-        most_dof: Upper limit on the degrees of freedom of a moderated variance, for each task. Default: the sum of the
-            degrees of freedom of the task's cells.
+        most_dof: For each task, the upper limit on the degrees of freedom of a moderated variance. Default: the sum of
+            the degrees of freedom of the task's cells.
 
     Source: Smyth (2004), the moderated t statistic, with limma's cap on the degrees of freedom.
     """
@@ -132,7 +133,7 @@ def spread(scores: Scores, most_dof: Float[np.ndarray, " tasks"] | None = None) 
 
 
 def own_variance(scores: Scores) -> tuple[PerCell, PerCell]:
-    """Return the variance of each cell's runs and its degrees of freedom; both are 0 below two runs."""
+    """Return the variance of each cell's runs and its degrees of freedom; both numbers are 0 below two runs."""
     num_runs = (~np.isnan(scores)).sum(axis=2)
     dof = np.maximum(num_runs - 1.0, 0)
     means = np.nansum(scores, axis=2, keepdims=True) / np.maximum(num_runs, 1)[..., None]
@@ -222,8 +223,8 @@ def p_of_pairs(
 ) -> Float[np.ndarray, " tasks"]:
     """Return the p value of the t test between the two cells (mechanisms) of each task.
 
-    If runs do not vary within cells, a t test gives p = 0 for any difference. Then p is raised to :func:`least_p`, the
-    smallest p value of a permutation test.
+    If runs do not vary within cells, a t test gives p = 0 for any difference. In this case, p is raised to
+    :func:`least_p`, the smallest p value of a permutation test.
 
     Args:
         tests: Results of :func:`pair_tests` on tasks with two cells each.
@@ -237,10 +238,11 @@ def p_of_pairs(
 
 
 def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: bool) -> Permutation:
-    """Shuffle the runs of a task among its cells (mechanisms), and count how often means are as far apart as observed.
+    """Test by permutation if the cells (mechanisms) of a task differ, and which cell is an outlier.
 
-    The distance of two means is divided by its standard error, estimated from the spread of runs within all cells. So
-    cells may have different numbers of runs, even a single one.
+    The runs of the task are shuffled among its cells. The p value is the share of shuffles in which two means are as
+    far apart as observed. The distance of two means is divided by its standard error, estimated from the spread of runs
+    within all cells. So cells may have different numbers of runs, even a single run.
 
     The rate of false positives is exact if the runs of all cells have the same distribution. It is not exact if
     distributions have equal means but different spreads; ``studies/error_rates`` has the numbers.
@@ -281,8 +283,8 @@ def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: boo
 def least_p(num_runs: Sequence[int], *, is_paired: bool) -> float:
     """Return the smallest p value that a permutation test can give for cells (mechanisms) with these numbers of runs.
 
-    It is reached if runs are equal within each cell and differ between cells. Then only shuffles that exchange whole
-    cells with the same number of runs are as extreme as the observed runs.
+    The smallest p value is reached if runs are equal within each cell and differ between cells. Then only shuffles that
+    exchange whole cells with the same number of runs are as extreme as the observed runs.
     """
     exchanges = math.prod(map(math.factorial, Counter(num_runs).values()))
     if is_paired:
@@ -360,7 +362,7 @@ def seed_correlation(scores: Scores) -> tuple[float, float]:
 
 
 def pooled_std(scores: Float[np.ndarray, "cells seeds"]) -> float:
-    """Estimate the standard deviation of one run from all cells (mechanisms) of a task; NaN if none has two."""
+    """Estimate the standard deviation of one run from all cells (mechanisms) of a task; NaN if no cell has two runs."""
     variance, dof = own_variance(scores[None])
     return math.sqrt(float((dof * variance).sum() / dof.sum())) if dof.any() else math.nan
 
@@ -397,7 +399,7 @@ def _adjusted(p: PValues, adjust: Callable[[PValues], PValues]) -> PValues:
 
 
 def omega_squared(scores: Float[np.ndarray, "cells seeds"]) -> float:
-    """Estimate ω², the share of the variance that lies between cells, corrected for chance; 0 if no run differs.
+    """Estimate ω², the share of the variance that lies between cells, corrected for chance; 0 if all runs are equal.
 
     The cells of a task are its mechanisms. If they do not truly differ, ω² is about 0 on average for any number of
     cells and runs. The result is NaN for fewer than two cells, or if no cell has two runs.

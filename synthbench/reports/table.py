@@ -97,14 +97,14 @@ class Table:
     """True if lines are tasks and columns are mechanisms; renderers transpose such a table if it is wide."""
 
     def shown(self, most_columns: int) -> "Table":
-        """Return the table as printed: transposed if its lines are tasks and it has over ``most_columns`` columns.
+        """Return the table as it is printed, which may be transposed: lines become columns.
 
-        Transposed means that lines become columns.
+        The table is transposed if its lines are tasks and it has more than ``most_columns`` columns.
         """
         return self.transposed() if self.is_of_tasks and len(self.columns) > most_columns else self
 
     def transposed(self) -> "Table":
-        """Turn this table, with a line per task and a column per mechanism, into one with a line per mechanism."""
+        """Convert a table with a line per task and a column per mechanism to a table with a line per mechanism."""
         return replace(
             self,
             headings=("Mechanism",),
@@ -159,7 +159,7 @@ def grouped(lines: Iterable[Line]) -> tuple[Line, ...]:
 
 
 def printed_labels(lines: Sequence[Line]) -> list[tuple[str, ...]]:
-    """Return the labels of each line; the name of a group is kept only in the group's first line."""
+    """Return the labels of each line, with the name of a group only in the group's first line."""
     before = [None, *(line.labels[0] for line in lines)]
     return [
         ("", *line.labels[1:]) if len(line.labels) > 1 and line.labels[0] == group else line.labels
@@ -168,7 +168,7 @@ def printed_labels(lines: Sequence[Line]) -> list[tuple[str, ...]]:
 
 
 def counted(number: int, word: str) -> str:
-    """Format a number with a noun, to which an s is added unless the number is 1: ``1 seed``, ``3 seeds``."""
+    """Format a number with a noun, which gets an s unless the number is 1: ``1 seed``, ``3 seeds``."""
     return f"{number} {word}" + "s" * (number != 1)
 
 
@@ -178,7 +178,7 @@ def percent(fraction: float) -> str:
 
 
 def fixed(number: float, decimals: int, *, is_signed: bool = False) -> str:
-    """Format a number with fixed decimals, a true minus sign and no negative zero; ``--`` for NaN."""
+    """Format a number with a fixed number of decimals, a true minus sign and no negative zero; ``--`` for NaN."""
     if math.isnan(number):
         return NOTHING
     # Adding zero turns a negative zero into a positive one.
@@ -197,7 +197,7 @@ def pivot(
     rows: Literal["tasks", "mechanisms"],
     facts: Facts | None = None,
 ) -> Table:
-    """Tabulate one measure of cells (task × mechanism): a row per task and a column per mechanism, or vice versa.
+    """Tabulate one measure of cells: a row per task and a column per mechanism, or the reverse.
 
     Args:
         cells: The tasks and mechanisms to print, in this order.
@@ -231,7 +231,7 @@ def score_table(cells: Cells, verdicts: Verdicts, category: str | None = None) -
 
     The table of all tasks has a row per task, and columns for bounds (floor and ceiling, or the number of levels) and
     mechanisms. The table of one category has a row per mechanism and a column per task, then rows for the bounds. Marks
-    and intervals in it depend on the tasks of other categories too.
+    and intervals in the table of a category depend on the tasks of other categories too.
     """
     tasks = cells.tasks_of(category)
     common_n = common_n_of(cells, tasks)
@@ -291,7 +291,7 @@ def category_averages(cells: Cells) -> Table:
 
 
 def steps_table(cells: Cells) -> Table | None:
-    """Tabulate training steps until the skill in validation reached the suite's threshold.
+    """Tabulate the number of training steps until the validation skill reached the suite's threshold.
 
     Each cell has the median over seeds, and the number of seeds that reached the threshold. A seed that never reached
     it counts as slower than all seeds that did. If at least half of the seeds never reached it, the median is only
@@ -320,7 +320,7 @@ def steps_table(cells: Cells) -> Table | None:
 
 
 def load_table(cells: Cells, category: str | None = None) -> Table:
-    """Tabulate capacities (loads at half skill) on all tasks or those of one category, with a row per task."""
+    """Tabulate capacities (loads at half skill), with a row per task; a category selects its tasks only."""
 
     def load(mechanism: MechanismFacts, task: TaskFacts) -> Cell:
         cell = cells.cell(task, mechanism)
@@ -341,9 +341,10 @@ def load_table(cells: Cells, category: str | None = None) -> Table:
 
 
 def bounds_of(cells: Cells) -> Facts:
-    """Return columns with each task's floor and ceiling in per cent or, if tasks have levels, its number of levels.
+    """Return columns with each task's floor and ceiling in per cent or, for tasks with levels, the number of levels.
 
-    A floor that is only a lower limit is printed with ``≥``, a ceiling that is only an upper limit with ``≤``.
+    A floor that is only a lower limit is printed with ``≥``. A ceiling that is only an upper limit is printed with
+    ``≤``.
     """
     if cells.has_ladder:
         return {"Levels": lambda task: str(task.ladder.num_levels) if task.ladder else NOTHING}
@@ -372,13 +373,16 @@ def score_text(task: TaskFacts, score: float) -> str:
 
 
 def mean_cell(cell: CellStats, common_n: int | None = None) -> Cell:
-    """Format the mean and deviation of scores in per cent; the number of seeds is added unless it is ``common_n``."""
+    """Format the mean and standard deviation of scores in per cent.
+
+    The number of seeds is added unless it equals ``common_n``.
+    """
     std = "" if math.isnan(cell.std) else percent(cell.std)
     return Cell(percent(cell.mean), std, run_remarks(cell, common_n))
 
 
 def run_remarks(cell: CellStats, common_n: int | None) -> tuple[str, ...]:
-    """Return remarks on a cell: its number of seeds unless this is ``common_n``, and its failed seeds, if any."""
+    """Return remarks on a cell: its number of seeds unless it equals ``common_n``, and its failed seeds, if any."""
     counted = (f"n = {cell.n}",) if cell.n and cell.n != common_n else ()
     return (*counted, f"{cell.num_failed} failed") if cell.num_failed else counted
 
@@ -389,12 +393,12 @@ def p_text(p: float) -> str:
 
 
 def p_relation(p: float) -> str:
-    """Format a p value as a relation to follow the letter p: ``= 0.012``, ``< 0.001``."""
+    """Format a p value as the relation that follows the letter p in a text: ``= 0.012``, ``< 0.001``."""
     return p_text(p) if p < 0.001 else f"= {p_text(p)}"
 
 
 def interval_cell(interval: Interval, show: Callable[[float], str] | None = None) -> Cell:
-    """Format a number with the ends of its interval, if any, using ``show``; by default, with two decimals."""
+    """Format a number and, if known, the ends of its interval with ``show``; by default, with two decimals."""
     show = show or (lambda number: fixed(number, 2))
     ends = () if math.isnan(interval.low) else (f"{show(interval.low)} to {show(interval.high)}",)
     return Cell(show(interval.value), remarks=ends)
@@ -455,7 +459,10 @@ def marked(
 
 
 def ladder_cell(cells: Cells, verdict: Verdict, mechanism: MechanismFacts, common_n: int | None = None) -> Cell:
-    """Format a mean score ± half its 95 % interval, and count the seeds that learned if their scores are far apart."""
+    """Format a mean score ± half the width of its 95 % interval.
+
+    If the scores of the seeds are far apart, the number of seeds that learned is added.
+    """
     task, estimate = verdict.task, cells.cell(verdict.task, mechanism)
     cell, (low, high) = mean_cell(estimate, common_n), cells.interval(task, mechanism)
     # An interval that is cut at the top of the ladder is described by its other half.
@@ -484,9 +491,9 @@ def _caption(cells: Cells, common_n: int | None) -> str:
 
 
 def on_added_seeds(cells: Cells) -> str:
-    """Return a remark that seeds may have been added to decide pairs of mechanisms; empty if none were.
+    """Return a remark that seeds may have been added to decide pairs of mechanisms.
 
-    The remark begins with a space.
+    The remark begins with a space. It is empty if no mechanism has more seeds than the first analysis tests.
     """
     return ADDED if cells.has_ladder and len(cells.seeds) > (ANALYSES[0].num_seeds or 0) else ""
 

@@ -23,7 +23,7 @@ from synthbench.reports.verdicts import is_ranked
 
 
 class Variant(NamedTuple):
-    """A variant, that is, a setting run on only some of the tasks, with the main setting of its mechanism."""
+    """Two settings of a mechanism: its main setting, and a variant that was run on only some of the tasks."""
 
     main: MechanismFacts
     variant: MechanismFacts
@@ -36,7 +36,7 @@ class Variant(NamedTuple):
 
     @property
     def differences(self) -> list[tuple[str, str]]:
-        """The respects in which the two settings differ, each in words for the main setting and for the variant."""
+        """All differences between the two settings, each in words: for the main setting and for the variant."""
         main, variant, pairs = self.main, self.variant, []
         if main.block != variant.block:
             pairs.append((main.block, variant.block))
@@ -52,13 +52,13 @@ class Variant(NamedTuple):
 
     @property
     def words(self) -> tuple[str, str]:
-        """All differences in words: one text for the main setting and one for the variant."""
+        """All differences joined into two texts: one for the main setting and one for the variant."""
         before, after = (", ".join(words) for words in zip(*self.differences, strict=True))
         return before, after
 
     @property
     def factor(self) -> tuple[str, str]:
-        """Words for a difference of settings that several mechanisms can share, such as ``smaller state``.
+        """Words for the difference of settings that can be equal for several mechanisms, such as ``smaller state``.
 
         The first text is for the main setting, the second one for the variant.
         """
@@ -78,7 +78,7 @@ class Variant(NamedTuple):
         return (main.block, main.positions) == (variant.block, variant.positions) and main.state != variant.state
 
     def intervals(self) -> list[Interval]:
-        """Return the mean skills of main setting and variant over all tasks, with intervals over seeds."""
+        """Return the mean skills of the main setting and of the variant over all tasks, with intervals over seeds."""
         weights = balanced(self.categories)
         return [over_seeds(skills[None], weights)[0] for skills in self.skills]
 
@@ -119,8 +119,8 @@ class Change(NamedTuple):
 def variants_of(main: Cells, others: Cells) -> list[Variant]:
     """List the variants in printed order, each with the main setting from which it differs in the fewest ways.
 
-    A variant is left out if it shares no ranked task with its main setting, or no seed that both have on all shared
-    tasks.
+    A variant is left out if it and its main setting share no ranked task. It is also left out if they share no seed
+    that both have on all shared tasks.
 
     Args:
         main: Results of the main settings.
@@ -149,7 +149,7 @@ def variants_of(main: Cells, others: Cells) -> list[Variant]:
 def of_sizes(variants: Sequence[Variant]) -> list[Variant]:
     """Keep the variants (settings run on only some tasks) whose state size differs from their main setting's.
 
-    Of these variants, only the ones on the most frequent set of tasks and seeds are kept.
+    Of these, only the variants with the most frequent set of tasks and seeds are kept.
     """
     sized = [variant for variant in variants if variant.is_of_another_size]
     common = Counter((variant.tasks, variant.seeds) for variant in sized).most_common(1)
@@ -256,7 +256,7 @@ def conditions_of(cells: Cells) -> list[Variant]:
 
 
 def conditions_table(pairs: Sequence[Variant], prior: Prior | None) -> Table:
-    """Tabulate mean skills by category of stock layers (as published) and bare ones (stripped).
+    """Tabulate the mean skills by category of stock layers (as published) and of bare layers (stripped).
 
     A sentence above the table states Kendall's τ between the ranking of the stock layers and the ranking of the bare
     ones.

@@ -34,7 +34,7 @@ The standard deviation is estimated from all mechanisms of a task.
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of the tests on one task for differences between the mechanisms that :func:`compared` returns."""
+    """The result of testing on one task if mechanisms differ; :func:`compared` chooses the mechanisms."""
 
     task: TaskFacts
     means: tuple[float, float] | None
@@ -73,7 +73,7 @@ class Verdict:
 
     @property
     def words(self) -> str:
-        """The verdict in words: significant differences, and scores that are all at the floor or ceiling."""
+        """The verdict in words, such as ``significant differences`` or ``no significant difference; at floor``."""
         outcome = "significant differences" if self.has_differences else "no significant difference"
         if not self.num_pairs or math.isnan(self.p):
             outcome = "nothing to compare"
@@ -86,12 +86,13 @@ Verdicts = Mapping[Key, Verdict]
 
 
 def judge(cells: Cells) -> Verdicts:
-    """Judge, for every task, if mechanisms differ significantly, and which pairs do.
+    """Judge, for every task, if mechanisms differ significantly, and which pairs of mechanisms differ.
 
     Mechanisms differ on a task if their means differ significantly and by a relevant amount. The test of significance
     shuffles the task's runs among its mechanisms (5 % after Benjamini & Hochberg's (1995) correction over the tasks).
-    With only two mechanisms, it is a t test, as for pairs (5 % after Holm's correction over the tasks). A difference is
-    relevant if it is at least ``MARGIN`` of the gap between floor and ceiling or, for a task with levels, half a level.
+    With only two mechanisms, the test is the t test that is used for pairs (5 % after Holm's correction over the
+    tasks). A difference is relevant if it is at least ``MARGIN`` of the gap between floor and ceiling or, for a task
+    with levels, half a level.
 
     If mechanisms differ, each pair is tested too. A pair is named as different if its difference is relevant, and
     significant in a t test with moderated variances (5 % after Holm's correction over the task's pairs). If no pair is
@@ -190,7 +191,7 @@ def seed_plan(cells: Cells, analyses: Sequence[InterimAnalysis]) -> SeedPlan:
 def with_all_tasks(cells: Cells) -> tuple[MechanismFacts, ...]:
     """Return the mechanisms with a run of every ranked task; a leaderboard ranks these.
 
-    They may include controls, which are references without learned mixing of tokens.
+    The mechanisms may include controls, which are references without learned mixing of tokens.
     """
     tasks = ranked_tasks(cells)
     return tuple(mechanism for mechanism in cells.mechanisms if all(cells.cell(task, mechanism).runs for task in tasks))
@@ -202,11 +203,11 @@ def ranked_tasks(cells: Cells) -> tuple[TaskFacts, ...]:
 
 
 def compared(cells: Cells) -> tuple[MechanismFacts, ...]:
-    """Return the mechanisms that tests compare: the ones with a run of every ranked task, except controls.
+    """Return the mechanisms that tests compare: all that have a run of every ranked task, except controls.
 
-    Controls, which are references without learned mixing of tokens, differ from any mechanism on most tasks. If fewer
-    than two other mechanisms ran all ranked tasks, all mechanisms except controls are compared, and none is called the
-    best.
+    Controls are references without learned mixing of tokens. They are left out since they differ from any mechanism on
+    most tasks. If fewer than two other mechanisms ran all ranked tasks, all mechanisms except controls are compared,
+    and none is called the best.
     """
     complete = [mechanism for mechanism in with_all_tasks(cells) if mechanism.family != CONTROL]
     every = [mechanism for mechanism in cells.mechanisms if mechanism.family != CONTROL]

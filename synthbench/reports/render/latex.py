@@ -62,10 +62,11 @@ _ESCAPES = {
 
 
 def document(tables: Iterable[Table], prefix: str) -> str:
-    """Render tables for one file, each as one float, or as several floats if it does not fit on a page.
+    """Render tables for one file, each as a float; a table that does not fit on a page becomes several floats.
 
-    LaTeX labels begin with the prefix, as in ``tab:paper-full``. The first float of a table has the table's caption and
-    label; the labels of its other floats end in ``-2``, ``-3`` and so on.
+    LaTeX labels contain the prefix: the table ``full`` has the label ``tab:paper-full`` if the prefix is ``paper``. The
+    first float of a table has the table's caption and label; the labels of its other floats end in ``-2``, ``-3`` and
+    so on.
     """
     floats = [text for table in tables for text in _floats(table.shown(MOST_COLUMNS), prefix)]
     # LaTeX stops at the 53rd float that has no page yet.
@@ -76,7 +77,8 @@ def document(tables: Iterable[Table], prefix: str) -> str:
 def escape(text: str) -> str:
     r"""Escape text so that LaTeX prints it as it is, on one line.
 
-    A character without a glyph would stop pdflatex, so its code point is printed instead.
+    A character that pdflatex cannot print would stop it, so a plain form of the character or its code point is printed
+    instead.
     """
     return "".join(_ESCAPES.get(sign, sign) for sign in _printed(text))
 
@@ -108,7 +110,7 @@ class _Column(NamedTuple):
 
     @property
     def alignment(self) -> str:
-        """The column's specification for ``tabular``; its width in em is half the number of characters."""
+        """The column's specification for ``tabular``; a column of fixed width has half an em per character."""
         return f"p{{{self.width / 2:g}em}}" if self.is_wrapped else "r" if self.kind == "number" else "l"
 
 

@@ -47,7 +47,10 @@ def lines(text: str) -> str:
 
 
 def document(title: str, tables: Iterable[Table], introduction: str = "") -> str:
-    """Render a page: its title, a paragraph, and tables with captions, sources and (if there are several) titles."""
+    """Render a page: a title, an introduction, and tables with captions and sources.
+
+    Each table has a title of its own if there are several.
+    """
     shown = list(tables)
     blocks = [f"# {escape(title)}"]
     if introduction:

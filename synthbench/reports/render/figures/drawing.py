@@ -95,7 +95,7 @@ class Drawing:
 
     @property
     def mark(self) -> str:
-        """A hash of the figure's numbers and words, written into every picture to identify what it was drawn from."""
+        """A hash of the title, caption and numbers, written into every picture to identify what it was drawn from."""
         whole = f"{self.title}\n{self.caption}\n{self.numbers}"
         return f"synthbench-{hashlib.sha256(whole.encode()).hexdigest()[:16]}"
 
@@ -109,7 +109,10 @@ class Look(NamedTuple):
 
 
 def render(drawing: Drawing) -> dict[str, bytes]:
-    """Draw the pictures, and return their bytes by file type; these do not depend on time or the user's settings."""
+    """Draw the pictures, and return their bytes by file type.
+
+    The bytes do not depend on the time or the user's settings.
+    """
     metadata = {
         "svg": {"Date": None, "Creator": None, "Source": drawing.mark},
         "pdf": {"CreationDate": None, "Creator": None, "Producer": None, "Keywords": drawing.mark},
@@ -135,13 +138,13 @@ def files_of(drawing: Drawing) -> dict[str, str | bytes]:
 
 
 def mark_in(picture: bytes) -> bytes | None:
-    """Read the hash ``Drawing.mark`` that is written into a picture; None if there is none."""
+    """Read the hash from ``Drawing.mark`` that is written into a picture; None if the picture has no hash."""
     mark = re.search(rb"synthbench-[0-9a-f]{16}", picture)
     return mark[0] if mark else None
 
 
 def looks(labels: Sequence[str]) -> dict[str, Look]:
-    """Choose line styles by label for the first seven labels; the lines of all other labels are drawn pale."""
+    """Map the first seven labels to line styles; lines with other labels are drawn pale."""
     return dict(zip(labels, itertools.starmap(Look, zip(COLOURS, DASHES, MARKERS, strict=False)), strict=False))
 
 
@@ -180,7 +183,7 @@ def panels(
 
     Args:
         titles: Titles of the panels; an empty text for no title.
-        y_label: Label of the y axis that the panels of a row share.
+        y_label: Label of the y axis, which all panels share; it is shown beside the first panel of each row.
         legend: Entries of the legend, each with its label and handle.
         x_label: Label of the x axis, shown at the lowest panel of each column.
         height: Height of a panel with its labels, in inches.

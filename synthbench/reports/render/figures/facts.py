@@ -27,7 +27,10 @@ def best_first(report: Report) -> list[MechanismFacts]:
 
 
 def looks_of(report: Report) -> dict[str, Look]:
-    """Give each of the best mechanisms a colour and line style, by label; all figures of a report share them."""
+    """Choose a colour and line style for each of the best mechanisms; all figures of a report share them.
+
+    The keys are labels of mechanisms.
+    """
     best = best_first(report)[: len(COLOURS)]
     return looks([mechanism.label for mechanism in report.cells.mechanisms if mechanism in best])
 

@@ -40,7 +40,7 @@ Points = Num[np.ndarray, " points"]
 
 
 class Line(NamedTuple):
-    """A line with a band around it; the ends of the band are NaN where there is no band."""
+    """A line with a band around it; the ends of the band are NaN at points without a band."""
 
     at: Points
     values: Points
@@ -146,7 +146,9 @@ def _draw_levels(report: Report, lines: _Panels, drawn: set[str]) -> Figure:
 
 
 def profiles(report: Report) -> Drawing | None:
-    """Draw, for each skill, the share of runs that reach it; None if fewer than two mechanisms are ranked.
+    """Draw each mechanism's performance profile: for each skill, the share of runs that reach this skill.
+
+    The result is None if fewer than two mechanisms are ranked.
 
     Source: Agarwal et al. (2021), section 4.2.
     """
@@ -204,8 +206,9 @@ def _panel_of_shares(looks: Mapping[str, Look], lines: Mapping[str, Line], y_lab
 def frontier(report: Report) -> Drawing | None:
     """Draw mean skill over state size, with a line per mechanism that ran with several state sizes.
 
-    The result is None if there is no such mechanism. All points are means over the same tasks and seeds. Settings that
-    were run on other tasks or seeds, or in another block or with other positions, are left out.
+    All points are means over the same tasks and seeds. Settings that were run on other tasks or seeds, or in another
+    block or with another position encoding, are left out. The result is None if no mechanism ran with several state
+    sizes.
     """
     sized = of_sizes(report.variants)
     if not sized:

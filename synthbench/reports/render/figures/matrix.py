@@ -21,7 +21,7 @@ _LUMINANCE = (0.2126, 0.7152, 0.0722)
 
 
 def heat_map(report: Report) -> Drawing | None:
-    """Draw the skills of all mechanisms on all ranked tasks as a heat map; None if there is no skill."""
+    """Draw the skills of all mechanisms on all ranked tasks as a heat map; None if no skill is known."""
     tasks, mechanisms = ranked_tasks(report.cells), best_first(report)
     values = np.array([[report.cells.cell(task, mechanism).skill for mechanism in mechanisms] for task in tasks])
     if np.isnan(values).all():

@@ -85,7 +85,11 @@ class Box(NamedTuple):
 
 
 def looks(points: Sequence[Point]) -> list[Look]:
-    """Choose a colour for each family and a marker for each mechanism in it; points are numbered in the given order."""
+    """Choose a colour for each family, and a marker for each mechanism within its family.
+
+    The text at a point is the name of the mechanism. If there are more than ``MOST_NAMED`` points, it is the number of
+    the point in the given order.
+    """
     families = sorted({point.family for point in points})
     colours = dict(zip(families, itertools.cycle(FAMILY_COLOURS), strict=False))
     markers = {family: itertools.cycle(MARKERS) for family in families}
@@ -154,9 +158,9 @@ def _draw(points: Sequence[Point], names: Sequence[str], width: float) -> Figure
 def places(
     anchors: Float[np.ndarray, "points xy"], widths: Sequence[float], size: tuple[float, float]
 ) -> list[Box | None]:
-    """Place each point's text in a nearby box that covers no point and no other text; None if there is no room.
+    """Place each point's text in a nearby box that covers no point and no other text; None if no box is free.
 
-    All sizes are in inches. If two points need the same room, the earlier one gets it.
+    All sizes are in inches. If the texts of two points need the same room, the text of the earlier point gets it.
     """
     taken = np.array([(x - _MARK, y - _MARK, x + _MARK, y + _MARK) for x, y in anchors])
     boxes: list[Box | None] = []

@@ -9,7 +9,10 @@ from synthbench.reports.report import Report
 
 
 def boards(report: Report) -> list[SimpleNamespace]:
-    """Make the ranking of the suite with a column per category, then a ranking per category with a column per task."""
+    """Make the ranking of the suite, with a column per category, and then the ranking of each category.
+
+    The ranking of a category has a column per task.
+    """
     whole = report.board
     return [_board(report, whole, category) for category in (None, *report.cells.categories)] if whole else []
 

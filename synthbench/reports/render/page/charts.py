@@ -18,7 +18,7 @@ MOST_POINTS = 40
 
 
 class Bar(NamedTuple):
-    """Horizontal coordinates of a skill and of the ends of its interval."""
+    """Horizontal coordinates, in a bar chart, of a skill and of the ends of its interval."""
 
     x: str
     left: str
@@ -52,7 +52,7 @@ def bar(skill: float, low: float, high: float) -> Bar | None:
 
 
 def heat(skill: float) -> str:
-    """Return the colour number of a skill as text, from 0 (floor or below) to ``HEAT_LEVELS`` (ceiling or above).
+    """Return the colour number of a skill as text: 0 for the floor or below, ``HEAT_LEVELS`` for the ceiling or above.
 
     The text is empty if the skill is NaN.
     """
@@ -71,11 +71,11 @@ def along(loads: Sequence[float], load: float) -> float:
 
 
 def curve(points: pd.DataFrame, *, metric: str, bounds: tuple[float, float] | None) -> Curve | None:
-    """Return the coordinates of a learning curve: the mean over seeds, and a band of one standard deviation around it.
+    """Return the coordinates of a learning curve: the mean over seeds, with a band of one standard deviation.
 
-    The result is None if no mean is finite. With ``bounds``, the floor and ceiling of an accuracy, the vertical axis is
-    from 0 to 1, otherwise from 0 to the largest mean plus standard deviation. ``points`` has the columns step, mean and
-    std.
+    ``points`` has the columns step, mean and std. ``bounds`` is the floor and ceiling of an accuracy, for which the
+    vertical axis goes from 0 to 1. Without ``bounds``, it goes from 0 to the largest sum of mean and standard
+    deviation. The result is None if no mean is finite.
     """
     points = points[np.isfinite(points["mean"])].fillna({"std": 0.0})
     if points.empty:

@@ -27,11 +27,11 @@ def run_command(
     match: str | None = None,
     condition: str | None = None,
 ) -> str | None:
-    """Return the command that repeats runs, into a new folder; None if a name is not allowed on a command line.
+    """Return the shell command that repeats runs; None if a name is not allowed on a command line.
 
-    ``task`` is a name or the result of :func:`task_terms`, and ``mechanism`` is the result of :func:`term`. By default,
-    the tasks and mechanisms of the suite are run. ``match`` is a value of the rows' column ``match``, which contains
-    the mechanism too, and so replaces ``mechanism``.
+    The command stores the results in a new folder. ``task`` is a name or the result of :func:`task_terms`, and
+    ``mechanism`` is the result of :func:`term`. By default, the tasks and mechanisms of the suite are run. ``match`` is
+    a value of the rows' column ``match``, which contains the mechanism too, and so replaces ``mechanism``.
     """
     if match is not None:
         match, mechanism = split_match(match)
@@ -59,9 +59,10 @@ def run_command(
 def report_command(
     suite: str, version: str, seeds: Collection[int], mechanisms: Collection[str], stores: Sequence[str] = ()
 ) -> str | None:
-    """Return the command that reports on these seeds and mechanisms; None if a name is not allowed on a command line.
+    """Return the shell command that reports on the given seeds and mechanisms of a suite.
 
-    ``stores`` names the user's own store and another store, if any; it is empty for the default store alone.
+    The result is None if a name is not allowed on a command line. ``stores`` names the user's own store and,
+    optionally, a second store to show beside it. It is empty if the command reads only the default store.
     """
     if not all(map(NAME.fullmatch, (suite, *mechanisms))):
         return None
@@ -70,10 +71,10 @@ def report_command(
 
 
 def task_terms(suite: str, tasks: Mapping[str, str]) -> str | None:
-    """Return the value of ``--task`` that selects ``tasks``, which maps names to arguments in JSON.
+    """Return the value of option ``--task`` that selects ``tasks`` (arguments in JSON, by name of the task).
 
-    The option is needed only for a ``suite`` that ends with ``EXTRA``, the mark of tasks outside a suite; for any other
-    suite, the value is None.
+    The option is needed only if the name ``suite`` ends with ``EXTRA``, which marks tasks outside a suite. For any
+    other suite, the result is None.
     """
     if not suite.endswith(EXTRA):
         return None
@@ -81,7 +82,10 @@ def task_terms(suite: str, tasks: Mapping[str, str]) -> str | None:
 
 
 def term(name: str, arguments: str) -> str | None:
-    """Format a task or mechanism with its arguments: ``slay:R=2,P=32``; None if not allowed on a command line."""
+    """Format a task or mechanism with its arguments: ``slay:R=2,P=32``.
+
+    The result is None if the name or an argument is not allowed on a command line.
+    """
     given: Any = json.loads(arguments)
     if not NAME.fullmatch(name) or not isinstance(given, dict):
         return None

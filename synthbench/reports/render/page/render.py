@@ -81,7 +81,7 @@ def _resource(name: str) -> str:
 
 
 def environment() -> Environment:
-    """Load the page templates and their filters; every string that they print is escaped and made harmless."""
+    """Load the page templates and their filters; every string that a template prints is escaped and made harmless."""
     environment = Environment(
         loader=PackageLoader("synthbench.reports", "templates"),
         autoescape=True,

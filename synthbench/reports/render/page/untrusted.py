@@ -21,7 +21,7 @@ _KEPT = "\n\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"
 
 
 def plain(text: str, longest: int = LONGEST_TEXT) -> str:
-    """Replace invisible characters, except line breaks and spaces, by code points, and cut a text that is too long."""
+    """Replace invisible characters, except line breaks and spaces, by their code points, and cut a long text."""
     shown = visible(text, keep=_KEPT)
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
@@ -32,7 +32,7 @@ def name(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Put a generated sentence with untrusted names on one line; cut words that are too long."""
+    """Put a generated sentence that contains untrusted names on one line, and cut words that are too long."""
     return " ".join(name(word) for word in text.split())
 
 
@@ -47,7 +47,10 @@ def is_link(text: str) -> bool:
 
 
 def anchors(prefix: str, names: Iterable[tuple[K, str]]) -> dict[K, str]:
-    """Make an HTML id for each key: the prefix and the plain characters of its name, and a number if it is taken."""
+    """Make a distinct HTML id for each key from the prefix and the plain characters of the key's name.
+
+    If an id is already taken, a number is added.
+    """
     taken: dict[K, str] = {}
     for key, text in names:
         stem = f"{prefix}-{re.sub(r'[^a-z0-9._]+', '-', text.lower()[:LONGEST_NAME]).strip('-') or 'unnamed'}"
