@@ -79,8 +79,8 @@ def p_better(differences: PerTask, categories: Sequence[str]) -> float:
 
     The test is a t test of the mean difference, in which all categories have equal weight. The variance of a difference
     is a weighted average of the measured variance and the square of ``NOISE``. ``NOISE`` is the standard deviation of
-    the difference between two runs of one mechanism. A sign-flip test on few tasks would have a smallest possible p
-    value; this test has none.
+    the difference between two runs of one mechanism. Unlike the p value of a sign-flip test on few tasks, this p value
+    can be arbitrarily small.
 
     Args:
         differences: Score of the mechanism minus score of the reference, one per task; scores are in [0, 1].
@@ -123,8 +123,9 @@ def level_of(query: int, num_kept: int) -> float:
 def decide(better: float, worse: float, level: float) -> Decision:
     """Decide on a mechanism from two p values: of being better and of being worse than the reference.
 
-    The result is ``keep`` if ``better`` is at most ``level``. The caller must confirm this decision on a fresh seed.
-    Otherwise, the result is ``discard`` if ``worse`` is at most ``SIGNIFICANCE - HOPELESS``, or else ``undecided``.
+    The result is ``keep`` if ``better`` is at most ``level``. This decision must still be confirmed by
+    :meth:`Ledger.confirm`. Otherwise, the result is ``discard`` if ``worse`` is at most ``SIGNIFICANCE - HOPELESS``, or
+    else ``undecided``.
 
     A mechanism can be discarded after the first tasks or after all tasks. The total probability of a false discard is
     at most ``SIGNIFICANCE`` for each mechanism. There is no correction for the number of mechanisms, since a false
@@ -395,8 +396,8 @@ class Baselines:
 
         The ranked mechanisms are the suite's mechanisms that have all runs needed here, without controls (mechanisms
         that do not learn to mix tokens). If the new mechanism has a state of fixed size, its class is the mechanisms
-        with a fixed state of at most that size. If there are none, it is the mechanisms with the smallest fixed state.
-        In all other cases, the class is all ranked mechanisms.
+        with a fixed state of at most that size. If no fixed state is that small, the class is the mechanisms with the
+        smallest fixed state. In all other cases, the class is all ranked mechanisms.
 
         Args:
             state: Size of the new mechanism's state: how many numbers a layer keeps for the longest sequence.
@@ -457,7 +458,7 @@ def _pivot(runs: pd.DataFrame, tasks: Sequence[str]) -> pd.DataFrame:
 def has_fixed_state(cell: Cell) -> bool:
     """Return whether a mechanism's state has the same size at every sequence length.
 
-    The time of such a mechanism grows linearly with length.
+    With a state of fixed size, computing time grows linearly with sequence length.
     """
     model = cell.model(torch.Generator())
     half, whole = (model.size(length).state_elements for length in (cell.longest // 2, cell.longest))

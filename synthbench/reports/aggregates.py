@@ -226,11 +226,12 @@ def solved_rates(is_solved: Skills, weights: PerTask) -> list[Interval]:
 
     The interval is computed by :func:`over_seeds`. If the variance over seeds is unreliable, the interval is widened to
     include Wilson's interval of a proportion. The variance is unreliable if fewer than five runs solved their task, or
-    fewer than five runs did not. It is also unreliable if all runs of each task had the same outcome.
+    if fewer than five runs did not solve their task. It is also unreliable if all runs of each task had the same
+    outcome.
 
     Args:
-        is_solved: 1 for a run that solved its task, 0 for any other run, and NaN for a missing run; :func:`reached`
-            returns this.
+        is_solved: 1 for a run that solved its task, 0 for any other run, and NaN for a missing run, as returned by
+            :func:`reached`.
         weights: Weight of each task.
     """
     num_runs = _num_runs(is_solved)

@@ -52,7 +52,7 @@ def bits_tables(cells: Cells) -> tuple[Table, ...]:
 def bits_verdict(cells: Cells) -> str:
     """Name, for each task, the mechanism that needs the fewest bits per token.
 
-    Mechanisms that are not shown to need more bits by a significance test are named too.
+    Mechanisms that do not need significantly more bits are named too.
     """
     return " ".join(_verdict(cells.among([task]), task) for task in cells.tasks)
 

@@ -31,7 +31,7 @@ Key = tuple[Any, ...]
 
 
 class TaskFacts(NamedTuple):
-    """A task with given arguments and length, and the facts about it that its runs record."""
+    """A task with given arguments and length, and facts about the task from the rows of its runs."""
 
     key: Key
     label: str
@@ -145,8 +145,8 @@ class CellStats:
     def load_at_half(self) -> float:
         """The capacity: the load at which skill falls to one half, as the median over seeds.
 
-        For an even number of seeds, it is the lower of the two middle loads, since their mean could be infinite. It is
-        NaN if no run has results on levels.
+        For an even number of seeds, the median is the lower of the two middle loads, since their mean could be
+        infinite. The capacity is NaN if no run has results on levels.
         """
         return median_low(self.loads_at_half) if self.levels else math.nan
 
@@ -240,7 +240,7 @@ class Cells:
 
     @property
     def has_local(self) -> bool:
-        """True if ``local_ceiling`` is known for any task.
+        """True if any task has a known ``local_ceiling``.
 
         This is the best score of a rule that sees only one token and its position.
         """
@@ -338,8 +338,8 @@ class Cells:
 def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells:
     """Make the cells (task × mechanism) of a report from rows (one per run).
 
-    Tasks and mechanisms are in the order of Table 8 of the SLAY paper; tasks and mechanisms that are not in that table
-    follow alphabetically.
+    The tasks and mechanisms in Table 8 of the SLAY paper come first, in the order of that table. All others follow
+    alphabetically.
 
     Args:
         rows: Rows of one suite version with one version of every task and mechanism, in any order, as

@@ -56,8 +56,8 @@ Kind = Literal["mechanism", "store", "commit"]
 class PairedTask:
     """The comparison of two sides (mechanisms, stores or commits) on one task.
 
-    Both sides have the same block (the layers around the mechanism) and position encoding. If stores or commits are
-    compared, both sides also have the same mechanism.
+    Both sides have the same block (the layers around the mechanism). They also have the same position encoding, unless
+    all layers bring their own. If stores or commits are compared, both sides also have the same mechanism.
     """
 
     task: str
@@ -186,7 +186,7 @@ class Comparison:
     def has_ladder(self) -> bool:
         """True if every task has levels (difficulties).
 
-        The compared skills are then scores, that is, means over all levels.
+        The compared skill on a task with levels is its score, the mean over all levels.
         """
         return all(task.levels for task in self.tasks)
 
@@ -197,7 +197,7 @@ class Comparison:
 
 
 class Pair(NamedTuple):
-    """The comparison of one pair out of several mechanisms, as a row of a table of all pairs."""
+    """The comparison of one pair of mechanisms, as a row of the table of all pairs."""
 
     first: str
     second: str
@@ -225,7 +225,7 @@ class Side(NamedTuple):
 
 
 def sides(names: Sequence[str], known: Callable[[], pd.DataFrame], read: Callable[[Path], pd.DataFrame]) -> list[Side]:
-    """Find out for each name if it is a store of results, a mechanism or the prefix of a commit hash, in this order.
+    """Identify each name as a store of results, a mechanism or the prefix of a commit hash, tried in this order.
 
     Args:
         names: Two or more names of one kind: folders of stores, mechanisms, or prefixes of commit hashes. A mechanism
@@ -264,7 +264,7 @@ def common_suite(named: Sequence[Side], own: Collection[str]) -> str:
     """Choose the suite in which to compare mechanisms, stores or commits if the user names none.
 
     Only suites of which all sides have rows are considered. :func:`~synthbench.reports.selection.default_suite` chooses
-    one of these.
+    among these suites.
 
     Args:
         named: The mechanisms, stores or commits to compare.

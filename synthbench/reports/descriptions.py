@@ -15,7 +15,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class Example:
-    """An example sequence of a task; of a long sequence, two pieces are shown."""
+    """An example sequence of a task; of a long sequence, only the beginning and the end are shown."""
 
     pieces: tuple[tuple[Token, ...], ...]
     num_hidden: int

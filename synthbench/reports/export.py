@@ -115,7 +115,7 @@ class Export:
         return latex.document([self.table], self.report.selection.suite)
 
     def csv(self) -> str:
-        """Write one CSV line per task and mechanism, with the columns and the ids of the runs.
+        """Write one CSV line per task and mechanism, with the selected columns and the ids of the runs.
 
         Means and standard deviations have six significant digits.
         """

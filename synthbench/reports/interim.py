@@ -31,7 +31,7 @@ from synthbench.reports.statistics import (
 
 
 class InterimAnalysis(NamedTuple):
-    """An interim analysis: tests on the first ``num_seeds`` seeds of each mechanism, before more seeds are added."""
+    """An interim analysis: tests on the first ``num_seeds`` seeds of each mechanism, after which seeds may be added."""
 
     num_seeds: int | None
     """Number of seeds of each cell that are tested, counted from the first; None for all seeds."""
@@ -73,7 +73,7 @@ class Findings(NamedTuple):
 
 
 def analyses_for(num_seeds: int) -> tuple[InterimAnalysis, ...]:
-    """Return the interim analyses (tests repeated as seeds are added) that have begun at a number of seeds.
+    """Return the interim analyses (tests repeated as seeds are added) that have begun, given the number of seeds.
 
     ``num_seeds`` is the largest number of seeds of any mechanism. Other mechanisms may still lack seeds of the last
     analysis. With up to three seeds, there is one analysis, which may spend the whole error rate.
@@ -87,7 +87,7 @@ def analyses_for(num_seeds: int) -> tuple[InterimAnalysis, ...]:
 
 
 def share_at(num_seeds: int) -> float:
-    """Return the fraction of the 5 % error rate that the latest interim analysis may spend at a number of seeds."""
+    """Return the fraction of the 5 % error rate that the latest interim analysis at ``num_seeds`` seeds may spend."""
     return analyses_for(num_seeds)[-1].share
 
 
@@ -99,11 +99,12 @@ def examine(
 ) -> Findings:
     """Test on each task if mechanisms differ, and which pairs differ, at each interim analysis (as seeds are added).
 
-    A cell is one mechanism on one task. A pair of cells is *apart* if its task shows differences, its means differ by
-    at least the margin, and its t test is significant after Holm's correction over the task's pairs. The test is
-    moderated: variances are shrunk towards the variance of the task. A pair is *within* the margin if both one-sided t
-    tests against the margin are significant, without a correction for the number of pairs. Later analyses do not change
-    these decisions. After the first analysis, a pair is tested only if both cells have all seeds of the analysis.
+    A cell is one mechanism on one task. A pair of cells is *apart* if three conditions hold: its task shows
+    differences, its means differ by at least the margin, and its t test is significant. The t test is moderated
+    (variances are shrunk towards the variance of the task), with Holm's correction over the task's pairs. A pair is
+    *within* the margin if both one-sided t tests against the margin are significant, without a correction for the
+    number of pairs. Later analyses do not change these decisions. After the first analysis, a pair is tested only if
+    both cells have all seeds of the analysis.
 
     If there are only two mechanisms, the p value of a task comes from the t test, with Holm's correction over the
     tasks, as in :mod:`synthbench.reports.compare`. A permutation test would be too coarse: the runs of two mechanisms

@@ -140,7 +140,10 @@ class Leaderboard:
 
     @property
     def has_conditions(self) -> bool:
-        """True if the rows state the condition of layers: stock (as published) or bare (stripped)."""
+        """True if the rows state the condition of layers, stock or bare.
+
+        A stock layer is as published. A bare layer lacks convolutions and most gates.
+        """
         return any(entry.mechanism.condition for entry in self.entries)
 
     @property
@@ -156,13 +159,10 @@ class Leaderboard:
 
     @cached_property
     def improvement(self) -> list[list[Interval | None]]:
-        """Matrix of probabilities that the row's mechanism beats the column's mechanism.
+        """Matrix of probabilities of improvement; rows and columns are the ranked mechanisms, best first.
 
-        Each entry is the chance that a run of the row's mechanism has a higher skill than a run of the column's
-        mechanism, on a random task.
-
-        Rows and columns are the ranked mechanisms, best first. Each probability has a 95 % interval that treats tasks
-        as a random sample. The diagonal is None.
+        An entry is the chance that a run of the row's mechanism beats a run of the column's mechanism on a random task.
+        It has a 95 % interval that treats tasks as a random sample. The diagonal is None.
         """
         chances: list[list[Interval | None]] = [[None] * len(self.entries) for _ in self.entries]
         categories = [task.category for task in self.tasks]
@@ -201,9 +201,8 @@ class Leaderboard:
     def verdict(self) -> str:
         """Return the verdict on the best mechanisms as several lines of text.
 
-        There is a line per category, then a line on all categories. A last line explains the lines above it.
-
-        It also names the mechanisms that could rank first on fresh, similar tasks.
+        There is a line per category and, if there are several categories, a line on all of them. A last line explains
+        these lines, and names the mechanisms that could rank first on fresh, similar tasks.
         """
         orders = [f"{in_title(name)}: {order}" for name, order in self.orders.items()]
         return "\n".join(filter(None, [*orders, f"{self.certainty} {self.outlook}".strip()]))
@@ -287,7 +286,7 @@ class Leaderboard:
 
     @property
     def is_below(self) -> list[bool]:
-        """One flag for each of ``mechanisms``, in their order.
+        """One flag for each mechanism in ``mechanisms``, in the same order.
 
         A flag is True if the mechanism is certainly not the best (95 % confidence), and its skill is at least
         ``MARGIN`` below the skill of the first mechanism.
@@ -340,8 +339,8 @@ def leaderboard(cells: Cells) -> Leaderboard:
     """Rank the mechanisms that have a run of every ranked task.
 
     A task is ranked if its floor and ceiling are far enough apart. A run without a score has skill 0 (chance level). On
-    tasks with levels, only the first three seeds of a mechanism count. If every mechanism has more than three seeds,
-    the number of seeds that all have counts.
+    tasks with levels, only the first three seeds of a mechanism count. If every mechanism has more than three seeds on
+    every task, the smallest of these numbers of seeds replaces three.
 
     If a mechanism has one run of a task, the variance of that run is estimated from the other mechanisms' runs of the
     task. If every mechanism has one run of the task, the variance is estimated from other tasks. Without any estimate,

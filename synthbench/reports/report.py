@@ -102,7 +102,7 @@ class Report:
 
     @cached_property
     def stores(self) -> dict[str, int]:
-        """Number of rows shown from each store, by the store's name; empty if all are from the user's own store."""
+        """Number of rows shown from each store, by the store's name; empty if the user's own store has all rows."""
         if self.origins is None:
             return {}
         shown = self.origins.loc[self.selection.rows["run_id"]].value_counts()
@@ -160,15 +160,18 @@ class Report:
 
     @cached_property
     def conditions(self) -> list[Variant]:
-        """Pairs of a mechanism's stock layer (as published) and its bare layer (no convolutions and few gates)."""
+        """Pairs of a mechanism's stock layer and its bare layer.
+
+        A stock layer is as published. A bare layer lacks convolutions and most gates.
+        """
         return conditions_of(self.cells)
 
     @cached_property
     def changes(self) -> list[Change]:
         """Changes of setting, such as a smaller state, that several mechanisms share.
 
-        They include the change from the stock layer (as published) to the bare layer (stripped), for mechanisms whose
-        two layers differ in a single respect.
+        They include the change from the stock layer (as published) to the bare layer (without convolutions and most
+        gates), for mechanisms whose two layers differ in a single respect.
         """
         # Most stock layers lose several parts, or a convolution and its state: no single factor.
         single = (pair for pair in self.conditions if len(pair.differences) == 1 and not pair.is_of_another_size)
@@ -176,9 +179,10 @@ class Report:
 
     @cached_property
     def between_conditions(self) -> list[Table]:
-        """A list with one table that compares stock layers (as published) with bare layers (stripped).
+        """A list with one table that compares the stock layers and the bare layers of mechanisms.
 
-        The list is empty if no mechanism has both kinds of layer.
+        A stock layer is as published. A bare layer lacks convolutions and most gates. The list is empty if no mechanism
+        has both kinds of layer.
         """
         pairs = self.conditions
         return [conditions_table(pairs, self.board.prior)] if pairs and self.board else []
@@ -280,7 +284,7 @@ def stem_of(category: str, taken: Container[str], reserved: Container[str] = ())
 def cite(keys: Iterable[str]) -> tuple[str, list[str]]:
     """Return BibTeX entries of the sources with these keys, and the sorted keys that have no entry.
 
-    The source that a plugin names may lack an entry.
+    The source of a plugin's component may have no entry.
     """
     all_keys = set(keys)
     known = {key for key in all_keys if sources.describe(key) != key}

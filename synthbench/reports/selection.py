@@ -133,8 +133,8 @@ def select(
 ) -> Selection:
     """Select the rows (results of runs) of a report: one row for each seed of each cell (task × mechanism).
 
-    Only full runs are selected, which were neither shortened nor made only to choose a learning rate. All rows are of
-    one version of the suite, and of one version of each task and mechanism.
+    Only full runs are selected. A full run was neither shortened nor made only to choose a learning rate. All rows are
+    of one version of the suite, and of one version of each task and mechanism.
 
     If one seed of a cell has several rows, the newest successful row is used, or the newest failed one if none
     succeeded. Successful rows take precedence because a failure on only one device says nothing about the mechanism.
@@ -209,7 +209,7 @@ def full_runs(rows: pd.DataFrame) -> pd.DataFrame:
 def version_shown(rows: pd.DataFrame, suite: str, suite_version: str | None = None) -> str:
     """Return the version of a suite that a report shows: the given version or, by default, the newest.
 
-    Only full runs count, which were neither shortened nor made only to choose a learning rate.
+    Only full runs count. A full run was neither shortened nor made only to choose a learning rate.
 
     Raises:
         UnknownName: If the suite has no row, or the given version of the suite has no full run; the message lists the

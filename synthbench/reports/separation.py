@@ -35,7 +35,7 @@ SHORTCUT = " Shortcut: best rule, such as an n-gram, that avoids what the task t
 
 
 def summary(verdicts: Verdicts) -> str:
-    """Summarise all verdicts: ``22 of 24 tasks show significant differences; none is saturated.``"""
+    """Summarise all verdicts, as in ``22 of 24 tasks show significant differences; none is saturated``."""
     least_p = [verdict.least_p for verdict in verdicts.values() if not math.isnan(verdict.p)]
     if not least_p:
         return (
@@ -56,9 +56,10 @@ def summary(verdicts: Verdicts) -> str:
 
 
 def separation_table(cells: Cells, verdicts: Verdicts) -> Table:
-    """Tabulate tests for differences: a row per task, with its range of scores and its verdict.
+    """Tabulate the tests of whether mechanisms differ, with a row per task.
 
-    Each row also has the number of pairs of mechanisms that differ.
+    A row has the range of mean scores or skills, the p value, the number of pairs of mechanisms that differ, and the
+    verdict.
     """
     columns: dict[Column | str, Callable[[Verdict], Cell | str]] = {}
     for name, bound in bounds_of(cells).items():

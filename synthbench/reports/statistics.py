@@ -70,7 +70,7 @@ class Permutation(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """The variance over seeds that is assumed for a run of a task where no mechanism has two runs.
+    """The variance over seeds that is assumed on tasks where no mechanism has two runs.
 
     The degrees of freedom say how well the variance is known.
     """
@@ -83,7 +83,7 @@ def prior_of(scores: Scores) -> Prior | None:
     """Estimate the variance over seeds for tasks where every mechanism has at most one run.
 
     The estimate comes from the tasks where at least one mechanism has two or more runs. The more the variances of these
-    tasks differ, the fewer degrees of freedom the estimate has. The result is None if there are fewer than two such
+    tasks differ, the fewer degrees of freedom the estimate has. The result is None if there are fewer than two of these
     tasks.
 
     Source: Smyth (2004), whose variances are of genes instead of tasks.
@@ -238,11 +238,11 @@ def p_of_pairs(
 
 
 def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: bool) -> Permutation:
-    """Test by permutation if the cells (mechanisms) of a task differ, and which cell is an outlier.
+    """Test by permutation if the cells (mechanisms) of a task differ, and if the farthest cell is an outlier.
 
-    The runs of the task are shuffled among its cells. The p value is the share of shuffles in which two means are as
-    far apart as observed. The distance of two means is divided by its standard error, estimated from the spread of runs
-    within all cells. So cells may have different numbers of runs, even a single run.
+    The runs of the task are shuffled among its cells. The p value is the share of shuffles in which the farthest two
+    means are at least as far apart as observed. The distance of two means is divided by its standard error, estimated
+    from the spread of runs within all cells. So cells may have different numbers of runs, even a single run.
 
     The rate of false positives is exact if the runs of all cells have the same distribution. It is not exact if
     distributions have equal means but different spreads; ``studies/error_rates`` has the numbers.
@@ -283,8 +283,8 @@ def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: boo
 def least_p(num_runs: Sequence[int], *, is_paired: bool) -> float:
     """Return the smallest p value that a permutation test can give for cells (mechanisms) with these numbers of runs.
 
-    The smallest p value is reached if runs are equal within each cell and differ between cells. Then only shuffles that
-    exchange whole cells with the same number of runs are as extreme as the observed runs.
+    The smallest p value is reached if runs are equal within each cell and differ between cells. In this case, only
+    shuffles that exchange whole cells with the same number of runs are as extreme as the observed runs.
     """
     exchanges = math.prod(map(math.factorial, Counter(num_runs).values()))
     if is_paired:
@@ -401,8 +401,8 @@ def _adjusted(p: PValues, adjust: Callable[[PValues], PValues]) -> PValues:
 def omega_squared(scores: Float[np.ndarray, "cells seeds"]) -> float:
     """Estimate ω², the share of the variance that lies between cells, corrected for chance; 0 if all runs are equal.
 
-    The cells of a task are its mechanisms. If they do not truly differ, ω² is about 0 on average for any number of
-    cells and runs. The result is NaN for fewer than two cells, or if no cell has two runs.
+    The cells of a task are its mechanisms. If the mechanisms do not truly differ, ω² is about 0 on average for any
+    number of cells and runs. The result is NaN for fewer than two cells, or if no cell has two runs.
 
     Source: Hays (1963).
     """

@@ -97,9 +97,9 @@ class Table:
     """True if lines are tasks and columns are mechanisms; renderers transpose such a table if it is wide."""
 
     def shown(self, most_columns: int) -> "Table":
-        """Return the table as it is printed, which may be transposed: lines become columns.
+        """Return the table as it is printed: transposed (with lines as columns) if it is wide.
 
-        The table is transposed if its lines are tasks and it has more than ``most_columns`` columns.
+        A table is transposed if its lines are tasks and it has more than ``most_columns`` columns.
         """
         return self.transposed() if self.is_of_tasks and len(self.columns) > most_columns else self
 
@@ -294,9 +294,9 @@ def steps_table(cells: Cells) -> Table | None:
     """Tabulate the number of training steps until the validation skill reached the suite's threshold.
 
     Each cell has the median over seeds, and the number of seeds that reached the threshold. A seed that never reached
-    it counts as slower than all seeds that did. If at least half of the seeds never reached it, the median is only
-    known to exceed the planned steps. Tasks on which no seed reached it are left out; if no task remains, the result is
-    None.
+    the threshold counts as slower than all seeds that reached it. If at least half of the seeds never reached it, the
+    median is only known to exceed the planned steps. Tasks on which no seed reached it are left out; if no task
+    remains, the result is None.
     """
     tasks = tuple(
         task
@@ -320,7 +320,7 @@ def steps_table(cells: Cells) -> Table | None:
 
 
 def load_table(cells: Cells, category: str | None = None) -> Table:
-    """Tabulate capacities (loads at half skill), with a row per task; a category selects its tasks only."""
+    """Tabulate capacities (loads at half skill), with a row per task, for all tasks or for one category."""
 
     def load(mechanism: MechanismFacts, task: TaskFacts) -> Cell:
         cell = cells.cell(task, mechanism)
@@ -398,7 +398,10 @@ def p_relation(p: float) -> str:
 
 
 def interval_cell(interval: Interval, show: Callable[[float], str] | None = None) -> Cell:
-    """Format a number and, if known, the ends of its interval with ``show``; by default, with two decimals."""
+    """Format a number and the ends of its interval, if known.
+
+    ``show`` formats each number; by default, with two decimals.
+    """
     show = show or (lambda number: fixed(number, 2))
     ends = () if math.isnan(interval.low) else (f"{show(interval.low)} to {show(interval.high)}",)
     return Cell(show(interval.value), remarks=ends)
@@ -493,7 +496,8 @@ def _caption(cells: Cells, common_n: int | None) -> str:
 def on_added_seeds(cells: Cells) -> str:
     """Return a remark that seeds may have been added to decide pairs of mechanisms.
 
-    The remark begins with a space. It is empty if no mechanism has more seeds than the first analysis tests.
+    The remark begins with a space. It is empty if tasks have no levels, or if the runs have no more seeds than the
+    first interim analysis tests.
     """
     return ADDED if cells.has_ladder and len(cells.seeds) > (ANALYSES[0].num_seeds or 0) else ""
 

@@ -36,7 +36,7 @@ class Variant(NamedTuple):
 
     @property
     def differences(self) -> list[tuple[str, str]]:
-        """All differences between the two settings, each in words: for the main setting and for the variant."""
+        """A pair of texts for each difference: the first describes the main setting, the second the variant."""
         main, variant, pairs = self.main, self.variant, []
         if main.block != variant.block:
             pairs.append((main.block, variant.block))
@@ -58,7 +58,7 @@ class Variant(NamedTuple):
 
     @property
     def factor(self) -> tuple[str, str]:
-        """Words for the difference of settings that can be equal for several mechanisms, such as ``smaller state``.
+        """The difference of settings, in words that several mechanisms can share, such as ``smaller state``.
 
         The first text is for the main setting, the second one for the variant.
         """
@@ -119,8 +119,8 @@ class Change(NamedTuple):
 def variants_of(main: Cells, others: Cells) -> list[Variant]:
     """List the variants in printed order, each with the main setting from which it differs in the fewest ways.
 
-    A variant is left out if it and its main setting share no ranked task. It is also left out if they share no seed
-    that both have on all shared tasks.
+    A variant is left out if it and its main setting share no ranked task. It is also left out if no seed was run with
+    both settings on all of the shared tasks.
 
     Args:
         main: Results of the main settings.
@@ -149,7 +149,7 @@ def variants_of(main: Cells, others: Cells) -> list[Variant]:
 def of_sizes(variants: Sequence[Variant]) -> list[Variant]:
     """Keep the variants (settings run on only some tasks) whose state size differs from their main setting's.
 
-    Of these, only the variants with the most frequent set of tasks and seeds are kept.
+    Only the variants with the most frequent combination of tasks and seeds are kept.
     """
     sized = [variant for variant in variants if variant.is_of_another_size]
     common = Counter((variant.tasks, variant.seeds) for variant in sized).most_common(1)
@@ -244,9 +244,9 @@ def variant_tables(variants: Sequence[Variant], changes: Sequence[Change]) -> li
 
 
 def conditions_of(cells: Cells) -> list[Variant]:
-    """Pair the stock layer (as published) with the bare layer (stripped) of each mechanism that has both.
+    """Pair the stock layer with the bare layer of each mechanism that has both layers.
 
-    The bare layer is the variant of the pair.
+    A stock layer is as published. A bare layer lacks convolutions and most gates, and is the variant of the pair.
     """
     stock, bare = (
         replace(cells, mechanisms=tuple(one for one in cells.mechanisms if one.condition == condition))
@@ -256,10 +256,10 @@ def conditions_of(cells: Cells) -> list[Variant]:
 
 
 def conditions_table(pairs: Sequence[Variant], prior: Prior | None) -> Table:
-    """Tabulate the mean skills by category of stock layers (as published) and of bare layers (stripped).
+    """Tabulate the mean skills by category of stock layers and of bare layers.
 
-    A sentence above the table states Kendall's τ between the ranking of the stock layers and the ranking of the bare
-    ones.
+    A stock layer is as published. A bare layer lacks convolutions and most gates. A sentence above the table states
+    Kendall's τ between the ranking of the stock layers and the ranking of the bare layers.
 
     Args:
         pairs: Pairs of stock and bare layers, from :func:`conditions_of`.

@@ -49,7 +49,7 @@ def lines(text: str) -> str:
 def document(title: str, tables: Iterable[Table], introduction: str = "") -> str:
     """Render a page: a title, an introduction, and tables with captions and sources.
 
-    Each table has a title of its own if there are several.
+    If there are several tables, each table has its own title.
     """
     shown = list(tables)
     blocks = [f"# {escape(title)}"]

@@ -87,8 +87,8 @@ class Box(NamedTuple):
 def looks(points: Sequence[Point]) -> list[Look]:
     """Choose a colour for each family, and a marker for each mechanism within its family.
 
-    The text at a point is the name of the mechanism. If there are more than ``MOST_NAMED`` points, it is the number of
-    the point in the given order.
+    The text at a point is the name of the mechanism. If there are more than ``MOST_NAMED`` points, the text is the
+    number of the point in the given order.
     """
     families = sorted({point.family for point in points})
     colours = dict(zip(families, itertools.cycle(FAMILY_COLOURS), strict=False))

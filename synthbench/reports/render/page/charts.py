@@ -74,7 +74,7 @@ def curve(points: pd.DataFrame, *, metric: str, bounds: tuple[float, float] | No
     """Return the coordinates of a learning curve: the mean over seeds, with a band of one standard deviation.
 
     ``points`` has the columns step, mean and std. ``bounds`` is the floor and ceiling of an accuracy, for which the
-    vertical axis goes from 0 to 1. Without ``bounds``, it goes from 0 to the largest sum of mean and standard
+    vertical axis goes from 0 to 1. Without ``bounds``, the axis goes from 0 to the largest sum of mean and standard
     deviation. The result is None if no mean is finite.
     """
     points = points[np.isfinite(points["mean"])].fillna({"std": 0.0})

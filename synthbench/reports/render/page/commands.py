@@ -62,7 +62,7 @@ def report_command(
     """Return the shell command that reports on the given seeds and mechanisms of a suite.
 
     The result is None if a name is not allowed on a command line. ``stores`` names the user's own store and,
-    optionally, a second store to show beside it. It is empty if the command reads only the default store.
+    optionally, a second store to show beside it. ``stores`` is empty if the command reads only the default store.
     """
     if not all(map(NAME.fullmatch, (suite, *mechanisms))):
         return None
@@ -71,7 +71,7 @@ def report_command(
 
 
 def task_terms(suite: str, tasks: Mapping[str, str]) -> str | None:
-    """Return the value of option ``--task`` that selects ``tasks`` (arguments in JSON, by name of the task).
+    """Return the value of option ``--task`` that selects ``tasks``, a map from names to arguments in JSON.
 
     The option is needed only if the name ``suite`` ends with ``EXTRA``, which marks tasks outside a suite. For any
     other suite, the result is None.

@@ -47,7 +47,7 @@ Ids = Mapping[str, Mapping[str, str]]
 
 
 def content(report: Report) -> SimpleNamespace:
-    """Collect everything that the HTML page of a report shows and that ``report`` does not contain yet."""
+    """Collect everything that the HTML page of a report shows: the report, and texts and numbers made from it."""
     selection, cells, records, seeds = report.selection, report.cells, report.records, report.cells.seeds
     shown = _results(report)
     ranked = boards(report)  # the suite's, then one for each category
