@@ -162,8 +162,8 @@ def predict(
     suite. ``families`` names the family of each known mechanism. The average change from ``quick`` to ``full`` is added
     to ``score``.
 
-    The ``error`` of the prediction is a root mean square error over the known mechanisms. For this, the change of each
-    mechanism is predicted by the mean change of the mechanisms of other families.
+    The ``error`` of the prediction is a root mean square error over the known mechanisms. To compute this error, the
+    change of each mechanism is predicted by the mean change of the mechanisms of other families.
 
     >>> expected = predict(0.5, np.array([0.2, 0.4, 0.6]), np.array([0.22, 0.4, 0.61]), ["a", "b", "c"])
     >>> round(expected.value, 3), round(expected.error, 3), expected.dof
@@ -206,7 +206,7 @@ class Entry(BaseModel):
 
     @property
     def is_candidate(self) -> bool:
-        """True if the p value suffices for the decision ``keep``, but must still be confirmed on a fresh seed."""
+        """True if the p value allows the decision ``keep``, which a fresh seed must still confirm."""
         return self.p_better <= self.level and self.p_fresh is None and self.decision == "undecided"
 
     @property
@@ -392,12 +392,15 @@ class Baselines:
         self._first = first[ranked]
 
     def best_of_class(self, state: int, *, is_fixed: bool) -> str | None:
-        """Return the reference for a new mechanism: the best ranked mechanism of its class; None if none is ranked.
+        """Return the best ranked mechanism of a new mechanism's class, as a reference for the new mechanism.
 
-        The ranked mechanisms are the suite's mechanisms that have all runs needed here, without controls (mechanisms
-        that do not learn to mix tokens). If the new mechanism has a state of fixed size, its class is the mechanisms
-        with a fixed state of at most that size. If no fixed state is that small, the class is the mechanisms with the
-        smallest fixed state. In all other cases, the class is all ranked mechanisms.
+        The ranked mechanisms are the suite's mechanisms that have runs of all tasks and, for the compared tasks, runs
+        with the first seed. Controls (mechanisms that do not learn to mix tokens) are not ranked. The result is None if
+        no mechanism is ranked.
+
+        If the new mechanism has a state of fixed size, its class is the mechanisms with a fixed state of at most that
+        size. If no fixed state is that small, the class is the mechanisms with the smallest fixed state. In all other
+        cases, the class is all ranked mechanisms.
 
         Args:
             state: Size of the new mechanism's state: how many numbers a layer keeps for the longest sequence.
@@ -495,7 +498,7 @@ class Part:
 
 @dataclass(frozen=True)
 class FirstVerdict:
-    """The verdict on a mechanism from runs of some tasks with one seed; unknown fields are None."""
+    """The verdict on a mechanism from runs of some tasks with one seed; fields without a known value are None."""
 
     mechanism: str
     """Name of the mechanism as requested, with options: ``slay:R=3``."""
@@ -887,7 +890,7 @@ def facts_of_error(problem: SynthbenchError) -> dict[str, Any]:
 
 
 def lines_of(verdict: FirstVerdict) -> Iterator[str]:
-    """Format a first verdict as lines for people."""
+    """Format a first verdict as lines of text for people."""
     yield _reference_line(verdict)
     if verdict.error is not None:
         yield f"Nothing is compared, because a run ended with {verdict.error['kind']}: {verdict.error['message']}"

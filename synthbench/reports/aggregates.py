@@ -111,7 +111,7 @@ def over_runs(
 
 
 def over_seeds(skills: Skills, weights: PerTask, prior: Prior | None = None, *, low: float = 0.0) -> list[Interval]:
-    """Return the weighted mean skill of every mechanism, with a 95 % interval over seeds; tasks are fixed.
+    """Return the weighted mean skill of every mechanism; its 95 % interval treats seeds as random and tasks as fixed.
 
     The squared standard error is the sum over tasks of weight² · variance of one run / number of runs. If a mechanism
     has a single run of a task, the variance is estimated from mechanisms with several runs of that task. If no
@@ -172,10 +172,10 @@ def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask
 
 
 def over_tasks(values: PerTask, categories: Sequence[str]) -> Interval:
-    """Return the mean of ``values`` (one per task), with an interval that treats tasks as a sample.
+    """Return the mean of ``values`` (one per task), with an interval that treats tasks as a random sample.
 
-    All categories have equal weight, and are treated as fixed. The variance between the tasks of a category is taken to
-    be the same in all categories, so even a category of one task has a standard error.
+    All categories have equal weight, and are treated as fixed. The variance between the tasks of a category is assumed
+    to be the same in all categories, so even a category of one task has a standard error.
 
     The ends of the interval are NaN unless there are at least two more tasks than categories.
     """
@@ -186,10 +186,10 @@ def over_tasks(values: PerTask, categories: Sequence[str]) -> Interval:
 def interquartile_means(skills: Skills, weights: PerTask, prior: Prior | None = None) -> list[Interval]:
     """Return the weighted interquartile mean of every mechanism's runs, with a 95 % interval over seeds.
 
-    Tasks are fixed. The interquartile mean averages only the middle half of the runs. So its standard error is twice
-    the standard error of the mean over all runs, after their skills are clipped to the quartiles. If a mechanism has a
-    single run of a task, the variance is estimated from other mechanisms' runs of the task. If every mechanism has a
-    single run of the task, the variance of ``prior`` is used.
+    The interval treats tasks as fixed. The interquartile mean averages only the middle half of the runs. So its
+    standard error is twice the standard error of the mean over all runs, after their skills are clipped to the
+    quartiles. If a mechanism has a single run of a task, the variance is estimated from other mechanisms' runs of the
+    task. If every mechanism has a single run of the task, the variance of ``prior`` is used.
 
     Source: Agarwal et al. (2021), section 4.3; Tukey & McLaughlin (1963) for the error of a trimmed mean.
     """
@@ -267,7 +267,7 @@ def _reaching_wilsons(interval: Interval, num_worth: float) -> Interval:
 
 
 def ranks(skills: Skills, categories: Sequence[str]) -> list[Rank]:
-    """Rank every mechanism by mean skill, with simultaneous 95 % intervals that treat tasks as a sample.
+    """Rank every mechanism by mean skill, with simultaneous 95 % intervals that treat tasks as a random sample.
 
     All categories have equal weight. The best rank in a mechanism's interval is 1 + the number of mechanisms that are
     certainly better. The worst rank is the number of all mechanisms − the number that are certainly worse. A mechanism

@@ -17,7 +17,7 @@ CAPTION = (
 
 
 def beyond_table(cells: Cells) -> Table | None:
-    """Tabulate the mean skill of each mechanism on its longest trained level, and on longer sequences.
+    """Tabulate the mean skill of each mechanism on the longest level in its training, and on longer sequences.
 
     A level is one difficulty of a task. Mechanisms that were not tested on longer sequences are left out. The result is
     None if tasks have no levels, or if no mechanism remains.

@@ -59,7 +59,7 @@ class TaskFacts(NamedTuple):
 
 
 class MechanismFacts(NamedTuple):
-    """A mechanism with its setting, block and position encoding, as its runs record them.
+    """A mechanism with its setting, block and position encoding, as recorded in the rows of its runs.
 
     The setting is the arguments of the mechanism or, if the mechanism was rescaled to a given size, that size. The
     block is the layers around the mechanism.
@@ -91,7 +91,7 @@ class MechanismFacts(NamedTuple):
 
     @property
     def convolution(self) -> str:
-        """Width of the short convolution in the mechanism or its block.
+        """Width of the short convolution in the mechanism or its block, as text.
 
         The text is empty if there is no convolution, or if its width is 1.
         """
@@ -210,7 +210,7 @@ class Cells:
         return ((task, mechanism, self.cell(task, mechanism)) for task in self.tasks for mechanism in self.mechanisms)
 
     def cell(self, task: TaskFacts, mechanism: MechanismFacts) -> CellStats:
-        """Return the results of a mechanism on a task; they are empty if it has no run of the task."""
+        """Return the results of a mechanism on a task; they are empty if the mechanism has no run of the task."""
         return self.estimates.get((task.key, mechanism.key), NO_ROWS)
 
     def cells_of(self, task: TaskFacts) -> list[CellStats]:
@@ -561,7 +561,7 @@ def clipped(skill: float) -> float:
 
 
 def mean_of(items: Sequence[Any], value: Callable[[Any], float] = float) -> float:
-    """Return the mean of ``value(item)`` over the items that are neither null nor NaN; NaN if there are none."""
+    """Return the mean of ``value(item)`` over the items that are neither null nor NaN; NaN if no item is left."""
     known = [value(item) for item in items if is_known(item)]
     return float(np.mean(known)) if known else math.nan
 

@@ -100,9 +100,9 @@ class Export:
 
     @cached_property
     def cells(self) -> list[tuple[TaskFacts, MechanismFacts, CellStats]]:
-        """Each pair of a task and a mechanism with runs of the task, together with the results of these runs.
+        """Triples of a task, a mechanism that ran this task, and the results of these runs.
 
-        Pairs are in the order of tables.
+        They are in the order in which tables print tasks and mechanisms.
         """
         return [(task, mechanism, cell) for task, mechanism, cell in self.report.cells if cell.rows]
 

@@ -211,7 +211,7 @@ class Leaderboard:
     def orders(self) -> dict[str, str]:
         """Texts that name the best mechanisms with their mean skills: one per category, and one on all categories.
 
-        The name of the category, or ``OVERALL``, is the key.
+        The keys are the names of the categories, and ``OVERALL``.
         """
         parts = {name: part.order for name, part in (self.parts or {"": self}).items()}
         if len(parts) == 1:
@@ -252,7 +252,7 @@ class Leaderboard:
 
     @property
     def outlook(self) -> str:
-        """The mechanisms that could rank first on fresh, similar tasks, in one sentence; empty if there is no order."""
+        """A sentence on the mechanisms that could rank first on fresh, similar tasks; empty without ``has_order``."""
         if not self.has_order:
             return ""
         named = [entry.mechanism.label for entry in self.candidates]

@@ -238,7 +238,7 @@ def version_shown(rows: pd.DataFrame, suite: str, suite_version: str | None = No
 def suites_in(rows: pd.DataFrame) -> list[str]:
     """List the suites of some rows, beginning with the suite of the newest row.
 
-    Rows of shortened runs are ignored if there are rows of other runs. Names with the suffix ``EXTRA``, for tasks
+    Rows of shortened runs are ignored, unless all runs were shortened. Names with the suffix ``EXTRA``, for tasks
     outside a suite, are listed only if there are no other names. Suites in ``STUDIED``, whose tasks now belong to a
     study, are never listed.
     """

@@ -105,7 +105,9 @@ def spread(scores: Scores, most_dof: Float[np.ndarray, " tasks"] | None = None) 
 
     Three runs say little about their variance, but the cells of a task tend to have similar variances. So the moderated
     variance is the mean of the cell's and the task's variance, weighted by degrees of freedom. The degrees of freedom
-    of a task's variance are one number for all tasks, estimated from how much the variances of a task's cells differ.
+    of the task's variance are the same for all tasks. They are estimated from how much the variances of a task's cells
+    differ.
+
     The method departs from its source in three ways, since runs of neural networks often all learn or all fail. The
     task's variance always has some weight, a moderated variance is never below the cell's own, and a cell with almost
     no variance takes the task's variance.
@@ -335,18 +337,18 @@ def _shuffles(num_places: int, *shape: int) -> Int[np.ndarray, "shuffles *shape 
 def shares_seeds(scores: Scores) -> bool:
     """Return whether runs that share a seed are correlated enough to be compared seed by seed.
 
-    The correlation must exceed ``PAIRING`` by two standard errors, since pairing uncorrelated runs only wastes half of
-    a test's degrees of freedom.
+    The correlation must exceed ``PAIRING`` by two standard errors, since pairing uncorrelated runs would only waste
+    half of a test's degrees of freedom.
     """
     correlation, error = seed_correlation(scores)
     return correlation - 2 * error > PAIRING
 
 
 def seed_correlation(scores: Scores) -> tuple[float, float]:
-    """Return the mean correlation of the runs that share a seed, over tasks and pairs of cells, and its standard error.
+    """Return the mean correlation of runs that share a seed, and the standard error of this mean.
 
-    A cell (task × mechanism) is ignored if it lacks a seed or its runs do not vary. If no pair is left, the correlation
-    is 0, and its error is infinite.
+    The mean is over tasks and pairs of cells. A cell (task × mechanism) is ignored if it lacks a seed or its runs do
+    not vary. If no pair is left, the correlation is 0, and its error is infinite.
     """
     centred = scores - scores.mean(axis=2, keepdims=True)
     size = np.sqrt((centred**2).sum(axis=2, keepdims=True))

@@ -70,7 +70,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a table; it is not called ``Row``, which is the result of one run in a store."""
+    """One line of a table; the name ``Row`` is used for the result of one run in a store."""
 
     labels: tuple[str, ...]
     cells: tuple[Cell, ...]
@@ -400,7 +400,7 @@ def p_relation(p: float) -> str:
 def interval_cell(interval: Interval, show: Callable[[float], str] | None = None) -> Cell:
     """Format a number and the ends of its interval, if known.
 
-    ``show`` formats each number; by default, with two decimals.
+    ``show`` formats each number. By default, numbers have two decimals.
     """
     show = show or (lambda number: fixed(number, 2))
     ends = () if math.isnan(interval.low) else (f"{show(interval.low)} to {show(interval.high)}",)
@@ -408,7 +408,7 @@ def interval_cell(interval: Interval, show: Callable[[float], str] | None = None
 
 
 def in_words(interval: Interval, decimals: int = 2, *, is_signed: bool = False) -> str:
-    """Format a number with the ends of its interval, if it has one: ``0.52 (0.48 to 0.56)``."""
+    """Format a number with the ends of its interval, if they are known: ``0.52 (0.48 to 0.56)``."""
     value, low, high = interval
     if math.isnan(low):
         return fixed(value, decimals, is_signed=is_signed)

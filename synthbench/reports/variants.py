@@ -197,7 +197,8 @@ def _by_category(group: Sequence[Variant]) -> Iterator[Change]:
 def variant_tables(variants: Sequence[Variant], changes: Sequence[Change]) -> list[Table]:
     """Make tables of the changes of setting that several mechanisms share, and of each variant's means.
 
-    A variant is a setting that was run on only some tasks. Its means are by category and by task.
+    A variant is a setting that was run on only some tasks. The tables show the means of a variant by category and by
+    task.
     """
     rows = _rows(variants)
     tasks = list(dict.fromkeys(task for variant in variants for task in variant.tasks))

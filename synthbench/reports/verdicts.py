@@ -34,7 +34,7 @@ The standard deviation is estimated from all mechanisms of a task.
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of testing on one task if mechanisms differ; :func:`compared` chooses the mechanisms."""
+    """The result of testing whether mechanisms differ on one task; :func:`compared` chooses the mechanisms."""
 
     task: TaskFacts
     means: tuple[float, float] | None
@@ -153,8 +153,8 @@ def _near(
 class SeedPlan(NamedTuple):
     """Numbers of pairs of mechanisms that are decided and undecided so far, over all tasks with levels.
 
-    A pair is decided if it is shown to differ, or to lie within half a level. Controls, which are references without
-    learned mixing of tokens, are left out.
+    A pair is decided if its scores are shown to differ, or are shown to lie within half a level of each other.
+    Controls, which are references without learned mixing of tokens, are left out.
     """
 
     num_apart: int
@@ -165,7 +165,7 @@ class SeedPlan(NamedTuple):
 
 
 def seed_plan(cells: Cells, analyses: Sequence[InterimAnalysis]) -> SeedPlan:
-    """Count the pairs of mechanisms that differ, the pairs within half a level, and the pairs that need more seeds.
+    """Count the pairs of mechanisms that differ, that lie within half a level, and that need more seeds.
 
     Args:
         cells: Results with one setting of each mechanism, on tasks with levels.

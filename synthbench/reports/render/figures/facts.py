@@ -36,7 +36,7 @@ def looks_of(report: Report) -> dict[str, Look]:
 
 
 def pale_words(report: Report, drawn: Collection[str]) -> str:
-    """Return the part of a caption that explains the pale lines among the labels ``drawn``; empty if none is pale."""
+    """Return the part of a caption that explains pale lines; empty if no label in ``drawn`` has a pale line."""
     num_pale = len(set(drawn) - set(looks_of(report)))
     num_coloured = len(set(drawn)) - num_pale
     return f" In colour: the {num_coloured} with the best mean skill; pale: the other {num_pale}." * bool(num_pale)

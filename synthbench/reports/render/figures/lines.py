@@ -49,9 +49,9 @@ class Line(NamedTuple):
 
 
 def draw_lines(axis: Axes, lines: Mapping[str, Line], looks: Mapping[str, Look]) -> None:
-    """Draw the lines of one panel, given by label; lines without a style in ``looks`` are pale and at the back.
+    """Draw the lines of one panel, whose labels are the keys of ``lines``.
 
-    Values beyond the axis are drawn at its edge.
+    Lines without a style in ``looks`` are pale and at the back. Values beyond the vertical axis are drawn at its end.
     """
     low, high = axis.get_ylim()
     pale = [line for label, line in lines.items() if label not in looks]
