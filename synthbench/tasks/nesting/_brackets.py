@@ -21,7 +21,7 @@ class Grammar(NamedTuple):
 
     @property
     def minus(self) -> int:
-        """Token id of ``-``, which stands for the operator and for the sign."""
+        """Token id of ``-``; the same token is the operator and the sign."""
         return self.modulus + 1
 
     @property
@@ -74,9 +74,9 @@ def write_expressions(
 
 @cache
 def value_laws(grammar: Grammar, longest: int) -> Float[np.ndarray, "lengths values"]:
-    """Compute the probability of each value of random expressions of 1, 2, ... symbols.
+    """Compute the distribution of the value of a random expression, for each length up to ``longest`` symbols.
 
-    Row n is for expressions of n symbols, and row 0 is meaningless.
+    Row n has the probability of each value for expressions of n symbols. Row 0 is meaningless.
     """
     digits = np.arange(grammar.modulus)
     operators = np.arange(grammar.num_operators)
@@ -90,7 +90,7 @@ def value_laws(grammar: Grammar, longest: int) -> Float[np.ndarray, "lengths val
 
 
 def flat_values(grammar: Grammar, inputs: Tokens) -> Tokens:
-    """Compute, at each position, the value of the tokens so far, from left to right and without the brackets."""
+    """Evaluate the tokens up to each position from left to right, ignoring the brackets."""
     values = np.zeros_like(inputs)
     value, operator, sign = np.zeros_like(inputs[:, 0]), np.zeros_like(inputs[:, 0]), np.ones_like(inputs[:, 0])
     follows_digit = np.zeros(len(inputs), dtype=bool)

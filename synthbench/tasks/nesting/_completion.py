@@ -37,11 +37,11 @@ class LabelledNodes(NamedTuple):
 
 @dataclass(frozen=True)
 class TreeCompletion(Task):
-    """Base class of tasks that show trees and an ``=``, then ask for one more tree, which the shown trees determine.
+    """Base class of tasks that show trees and an ``=``, then ask for another tree, which the shown trees determine.
 
     The number of nodes of each shown tree is drawn uniformly. Blanks hide the last tree from a random position to its
-    end, and the model names the token that each blank hides. With ``is_shown``, nothing is hidden: at each token of the
-    last tree except its final one, the model names the next token.
+    end, and the model names the token that each blank hides. With ``is_shown``, nothing is hidden. Instead, at each
+    token of the last tree except the final token, the model names the next token.
     """
 
     fewest: int = option(1, "fewest nodes of a tree", low=1, high=4096)
@@ -62,18 +62,18 @@ class TreeCompletion(Task):
     @property
     @abstractmethod
     def num_marks(self) -> int:
-        """Number of tokens of a sequence that are neither of nodes nor padding: the ``=`` and names of trees."""
+        """Number of tokens of a sequence that belong neither to nodes nor to padding: the ``=`` and names of trees."""
 
     @property
     def num_ids(self) -> int:
-        """Number of token ids of labels, brackets and, in tasks that have them, names of trees."""
+        """Number of token ids of labels and brackets, and of names of trees in tasks that have such names."""
         return self.num_labels + 2
 
     @abstractmethod
     def write(
         self, rng: np.random.Generator, batch_size: int, length: int
     ) -> tuple[Tokens, Int[np.ndarray, " batch"], Int[np.ndarray, " batch"]]:
-        """Draw sequences with nothing hidden; return them with the start and the length of the tree to complete."""
+        """Draw sequences with nothing hidden; return the sequences, and start and length of each tree to complete."""
 
     @property
     def opening(self) -> int:
@@ -97,15 +97,15 @@ class TreeCompletion(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of a sequence whose trees have as few nodes as allowed."""
+        """Number of tokens of the shortest sequence, whose trees have ``fewest`` nodes each."""
         return self.tokens_per_node * self.fewest + self.num_marks
 
     def most_nodes(self, length: int) -> int:
-        """Return the largest number of nodes per tree with which all trees fit into ``length`` tokens."""
+        """Return the largest number of nodes per tree such that all trees fit into ``length`` tokens."""
         return (length - self.num_marks) // self.tokens_per_node
 
     def check_length(self, length: int) -> None:
-        """Refuse a length below ``min_length``, or with room for larger trees than ``depth`` and ``arity`` allow.
+        """Refuse a length below ``min_length``, or one that fits larger trees than ``depth`` and ``arity`` allow.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -120,7 +120,7 @@ class TreeCompletion(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw trees; hide the end of the last tree or, with ``is_shown``, show it and ask for each next token."""
+        """Draw trees; hide the end of the last tree or, with ``is_shown``, show it and ask for each of its tokens."""
         tokens, begins, lengths = self.write(rng, batch_size, length)
         positions = np.arange(length)
         if self.is_shown:
@@ -131,7 +131,7 @@ class TreeCompletion(Task):
         return Batch(np.where(is_hidden, self.equals + 1, tokens), np.where(is_hidden, tokens, IGNORE))
 
     def floor(self, length: int) -> Bound:
-        """Estimate, on a sample, the accuracy of the best constant guess at each position: a bracket or a label."""
+        """Estimate, on a sample, the accuracy of guessing the most frequent bracket or label at each position."""
         return _sampled_floor(self, length)
 
     def ceiling(self, length: int) -> Bound:
@@ -139,9 +139,9 @@ class TreeCompletion(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of one rule: the latest label or, with ``is_shown``, the token that followed a copy.
+        """Return the guesses of one rule: the latest label or, with ``is_shown``, an induction rule.
 
-        The copy is the latest earlier one of the last tokens read.
+        The induction rule finds where the last tokens occurred before, and names the token that followed them there.
         """
         if self.is_shown:
             return {"induction": self._induced(inputs)}
@@ -149,9 +149,9 @@ class TreeCompletion(Task):
         return {"latest label": np.take_along_axis(inputs, latest, axis=1)}
 
     def slots(self, inputs: Tokens) -> Tokens:
-        """Return, at each position, the index in the last tree of the token that the model must name there.
+        """Compute, at each position, which token of the last tree the model must name there, as an index from 0.
 
-        The index is negative before that tree.
+        The index is negative at positions before the last tree.
         """
         equals = (inputs == self.equals).argmax(axis=1, keepdims=True)
         slots: Tokens = np.arange(inputs.shape[1]) - equals - 1 + self.is_shown
@@ -174,10 +174,10 @@ class TreeCompletion(Task):
         return found
 
     def draw_nodes(self, rng: np.random.Generator, sizes: Int[np.ndarray, " trees"]) -> LabelledNodes:
-        """Draw random trees with the given numbers of nodes.
+        """Draw one random tree for each given number of nodes.
 
-        Trees are distributed as if each node above the last level had 0 to ``arity`` children with equal probability,
-        and only trees of the given size were kept.
+        Suppose each node above the last level gets 0 to ``arity`` children with equal probability. The trees have the
+        distribution of such trees, given their number of nodes.
         """
         law = Law((1 / (self.arity + 1),) * (self.arity + 1), inner=1, levels=self.depth)
         levels = grow(rng, law, sizes)
@@ -194,7 +194,7 @@ class TreeCompletion(Task):
     def spell(
         self, tokens: Int[np.ndarray, "rows length"], nodes: LabelledNodes, openings: Int[np.ndarray, " nodes"]
     ) -> None:
-        """Write each node's brackets and label into the row of its tree, from the given position on."""
+        """Write each node's brackets and label into the row of its tree; ``openings`` has each node's position."""
         tokens[nodes.trees, openings] = self.opening
         tokens[nodes.trees, openings + 1] = nodes.labels
         tokens[nodes.trees, openings + 3 * nodes.sizes - 1] = self.closing

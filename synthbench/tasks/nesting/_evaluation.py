@@ -13,14 +13,14 @@ from synthbench.tasks.base import Batch, Bound, Task, Tokens
 
 @dataclass(frozen=True)
 class Evaluation(Task):
-    """Base class of tasks with an expression of random length, a separator where its value is asked, and padding."""
+    """Base class of tasks that show an expression of random length, and ask for its value at a separator after it."""
 
     shortest: int = option(1, "symbols in the shortest expression", low=1, high=65536)
 
     @property
     @abstractmethod
     def num_symbols(self) -> int:
-        """Number of different symbols in expressions; symbols have the first ids, and each value is a symbol."""
+        """Number of different symbols in expressions; their token ids come first, and each value is a symbol too."""
 
     @abstractmethod
     def write(
@@ -30,7 +30,7 @@ class Evaluation(Task):
 
     @abstractmethod
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return the probability of the likeliest value of expressions of each of the given lengths."""
+        """Return, for each given expression length, the probability of the likeliest value."""
 
     @property
     def vocab_size(self) -> int:
@@ -47,7 +47,7 @@ class Evaluation(Task):
         return np.arange(self.shortest, length)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a uniform length for each expression, then the expression; the separator asks for its value."""
+        """Draw a uniform length for each expression, then the expression; its value is the target at the separator."""
         lengths = rng.choice(self.expression_lengths(length), size=batch_size)
         inputs = np.full((batch_size, length), self.num_symbols + 1)
         values = self.write(rng, inputs, lengths)
@@ -55,8 +55,8 @@ class Evaluation(Task):
         return Batch(inputs, score_at(values[:, None], lengths[:, None], length))
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of naming the likeliest value for each expression length.
+        """Return the accuracy of a guess that knows only the expression's length and names its likeliest value.
 
-        The separator's position reveals the length.
+        The guess may use the length, because the separator's position reveals it.
         """
         return Bound(float(self.best_guess(self.expression_lengths(length)).mean()))

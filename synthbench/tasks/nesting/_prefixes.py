@@ -12,10 +12,10 @@ from synthbench.tasks.base import IGNORE, Batch, Bound, Task
 
 @dataclass(frozen=True)
 class NextSymbols(Task):
-    """Base class of tasks that show a word's beginning and ask, after each symbol, which symbols may follow.
+    """Base class of tasks that show the beginning of a word and ask, after each symbol, which symbols may follow.
 
-    Each set of symbols is one answer (one output class), so a model must get the whole set right. If a model was
-    trained on levels, tests on longer sequences score only positions beyond the trained length.
+    Each set of symbols is one answer (one output class), so a model must get the whole set right. For models trained
+    on levels of difficulty, tests on longer sequences score only positions beyond the trained length.
     """
 
     unscored: int = option(0, "number of positions at the beginning that are not scored", low=0, high=65536)
@@ -34,11 +34,11 @@ class NextSymbols(Task):
         return self.unscored + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw beginnings of words; the first ``unscored`` positions have no target."""
+        """Draw beginnings of words with targets at all positions except the first ``unscored`` positions."""
         inputs, targets = self.draw(rng, batch_size, length)
         targets[:, : self.unscored] = IGNORE
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of naming the likeliest set of next symbols at each scored position."""
+        """Return the accuracy of always naming, at each scored position, the likeliest set of next symbols there."""
         return Bound(float(self.best_guess(length)[self.unscored :].mean()))

@@ -16,7 +16,7 @@ Spans = Int[np.ndarray, "batch _ 2"]
 
 
 def alternate(*spans: Spans) -> Spans:
-    """Interleave lists of pieces: the first piece of each list, then the second of each, and so on.
+    """Interleave lists of pieces: the first piece of each list, then the second piece of each list, and so on.
 
     A piece is a range of columns of a table.
     """
@@ -27,9 +27,9 @@ def alternate(*spans: Spans) -> Spans:
 class Expansion(TreeCompletion):
     """Base class of tasks that show definitions of names and a main tree, and ask for the tree with names expanded.
 
-    A definition is a name and the tree that it stands for, called its template. A name may stand wherever a child may
-    stand, and does not count towards ``arity``. To expand a name is to put its template in its place. Each sequence
-    draws new names, one per template. The sizes of all trees are independent.
+    A definition is a name followed by a tree, which is called the template of the name. A name may stand wherever a
+    child of a node may stand, and does not count towards ``arity``. To expand a name is to replace it by its template.
+    Each sequence draws new names, one per template. The sizes of all trees are independent.
     """
 
     num_templates: int = option(2, "number of definitions, and of names that are used", low=1, high=256)
@@ -44,7 +44,7 @@ class Expansion(TreeCompletion):
         wholes: Int[np.ndarray, "batch trees 2"],
         names: Int[np.ndarray, "batch names 2"],
     ) -> tuple[Spans, Spans]:
-        """Choose which tree uses which names; return the pieces of the sequence before and after the ``=``.
+        """Choose the names in each tree; return the pieces that make up the sequence before and after the ``=``.
 
         A piece is a range of columns of the table that :meth:`write` builds: its first column and its last column + 1.
 
@@ -63,16 +63,16 @@ class Expansion(TreeCompletion):
 
     @property
     def tokens_per_node(self) -> int:
-        """Number of tokens if each tree has one more node: three before and three after the ``=`` for each tree."""
+        """Number of tokens added if each tree gets one more node: three before and three after the ``=`` per tree."""
         return 6 * (self.num_templates + 1)
 
     @property
     def num_marks(self) -> int:
-        """Number of names and ``=``: each template (defined tree) is named in its definition and in a tree."""
+        """Number of names and ``=``: per template (defined tree), one name in its definition and one in a tree."""
         return 2 * self.num_templates + 1
 
     def check_length(self, length: int) -> None:
-        """Refuse a length that the trees cannot have, and more templates (defined trees) than there are names.
+        """Refuse a length that no sequence can have; also refuse more templates (defined trees) than names.
 
         Raises:
             UsageError: If the task has no sequence of this length, or ``num_templates`` exceeds ``num_names``.
@@ -87,7 +87,7 @@ class Expansion(TreeCompletion):
     def write(
         self, rng: np.random.Generator, batch_size: int, length: int
     ) -> tuple[Tokens, Int[np.ndarray, " batch"], Int[np.ndarray, " batch"]]:
-        """Put all trees, names and ``=`` into a table; join the ranges of columns that :meth:`lay_out` chooses."""
+        """Write trees, names and the ``=`` side by side into a table; join the pieces that :meth:`lay_out` returns."""
         num_trees, most = self.num_templates + 1, self.most_nodes(length)
         num_nodes = rng.integers(self.fewest, most, size=(batch_size, num_trees), endpoint=True)
         nodes = self.draw_nodes(rng, num_nodes.ravel())
@@ -113,7 +113,7 @@ class Expansion(TreeCompletion):
         num_nodes: Int[np.ndarray, " trees"],
         num_gaps: int,
     ) -> Int[np.ndarray, "trees gaps"]:
-        """Draw positions where a child may stand: after a label or after a child.
+        """Draw positions in each tree where a child may stand: after a label or after another child.
 
         The positions of each tree are sorted and may repeat.
         """
@@ -124,12 +124,12 @@ class Expansion(TreeCompletion):
         return gaps
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend the shortcuts of all tree tasks by a rule that repeats the main tree without its names."""
+        """Extend the shortcuts of all tree tasks by a rule that copies the main tree and leaves out the names in it."""
         is_main = self.definition_index(inputs) == self.num_templates
         return super().shortcuts(inputs) | {"without names": self.read(inputs, np.where(is_main, 0, 1))}
 
     def definition_index(self, inputs: Tokens) -> Tokens:
-        """Count the trees that ended before each position; in the main tree, the count is the number of definitions."""
+        """Count the trees that ended before each position; in the main tree, this is the number of definitions."""
         is_end = (inputs == self.closing) & (self.depths(inputs) == 0)
         num_ended: Tokens = np.cumsum(is_end, axis=1) - is_end
         return num_ended
@@ -139,9 +139,9 @@ class Expansion(TreeCompletion):
         return np.cumsum((inputs == self.opening).astype(np.int64) - (inputs == self.closing), axis=1)
 
     def read(self, inputs: Tokens, parts: Tokens) -> Tokens:
-        """Guess that the labels and brackets of given parts of the sequence come again after the ``=``.
+        """Guess that the labels and brackets of given parts of the sequence are repeated after the ``=``.
 
-        Those of part 0 come first, in their order, then those of part 1, and so on.
+        The tokens of part 0 are repeated first, in their order, then the tokens of part 1, and so on.
 
         Args:
             inputs: Tokens of the sequences.

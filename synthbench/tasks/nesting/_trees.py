@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 
 class Law(NamedTuple):
-    """Distribution of random trees: how likely a node has how many children, and how sizes and levels are counted.
+    """Distribution of random trees: the probability of each number of children, and how sizes are counted.
 
     A leaf has size 1. An inner node has size ``inner`` plus the sizes of its children.
     """
@@ -40,7 +40,7 @@ class Nodes(NamedTuple):
 
 @cache
 def forests(law: Law, largest: int) -> Float[np.ndarray, "levels trees sizes"]:
-    """Compute the distribution of the total size of 0, 1, 2, ... independent trees of at most 1, 2, ... levels."""
+    """Compute the distribution of the total size of n independent trees with at most m levels, for each n and m."""
     tree = np.zeros(largest + 1)
     tree[1] = 1
     levels = []
@@ -57,7 +57,7 @@ def forests(law: Law, largest: int) -> Float[np.ndarray, "levels trees sizes"]:
 
 
 def grow(rng: np.random.Generator, law: Law, sizes: Int[np.ndarray, " trees"]) -> list[Nodes]:
-    """Draw one tree of each given size; return the nodes of all trees level by level, the roots first."""
+    """Draw one tree of each given size; return a list with the nodes of all trees for each level, the roots first."""
     tables = forests(law, int(sizes.max()))
     trees, starts = np.arange(len(sizes)), np.zeros_like(sizes)
     levels = []

@@ -27,8 +27,8 @@ class AnBnCn(Task):
         targets   . . . . 1 2 2 3 . . . . . 1 2 .
 
     Tests counting: the count of the symbol a is needed twice, for b and for c. Earlier symbols of a run are not scored,
-    because simply repeating the symbol would be right there. Gaps have 1 to 6 tokens; without gaps, words would end at
-    multiples of 3.
+    because simply repeating the symbol would be right there. Gaps have 1 to 6 tokens; without gaps, all words would end
+    at multiples of 3, so positions would give hints.
 
     Source: Gers & Schmidhuber (2001), who use one word per sequence and score all positions.
     """
@@ -75,7 +75,7 @@ class AnBnCn(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the longest gap and the longest word."""
+        """Number of tokens of the longest gap and the longest word together."""
         return LONGEST_GAP + 3 * self.largest
 
     def check_length(self, length: int) -> None:
@@ -91,7 +91,7 @@ class AnBnCn(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw words with gaps before them until the sequence is full, and cut off the last word."""
+        """Draw gaps and words in turn until the sequence is full; the last word may be cut off."""
         size = (batch_size, length // (3 * self.smallest + 1) + 1)
         counts = rng.integers(self.smallest, self.largest, size=size, endpoint=True)
         ends = np.cumsum(rng.integers(1, LONGEST_GAP, size=size, endpoint=True) + 3 * counts, axis=1)
@@ -107,7 +107,7 @@ class AnBnCn(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of naming the likeliest of b, c and the gap at each position, over all random words."""
+        """Return the accuracy of naming, at each position, whichever of b, c and the gap is likeliest there."""
         counts = np.arange(self.smallest, self.largest + 1)
         gaps = np.arange(1, LONGEST_GAP + 1)[:, None]
         lengths = (gaps + 3 * counts).ravel()
@@ -124,7 +124,7 @@ class AnBnCn(Task):
         return Bound(float(frequencies.max(axis=0).sum() / frequencies.sum()))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of two rules: the run goes on, or it ends once it is as long as the mean n."""
+        """Return the answers of two rules: each run goes on, or each run ends once it is as long as the mean n."""
         positions = np.arange(inputs.shape[1])
         is_first = np.diff(inputs, axis=1, prepend=-1) != 0
         run_lengths = positions - np.maximum.accumulate(is_first * positions, axis=1) + 1

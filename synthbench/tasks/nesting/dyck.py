@@ -78,7 +78,7 @@ class Dyck(NextSymbols):
 
     @property
     def vocab_size(self) -> int:
-        """Number of output classes, two per type of bracket and one more; as tokens, only two ids per type occur."""
+        """Number of output classes: two per type of bracket and one more. Tokens use only two ids per type."""
         return 2 * self.num_types + 1
 
     @property
@@ -121,7 +121,7 @@ class Dyck(NextSymbols):
         return Batch(inputs.T.copy(), targets.T.copy())
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of naming the likeliest set of next brackets at each position.
+        """Return the accuracy of always naming, at each position, the likeliest set of next brackets there.
 
         With ``nearest`` above 0, at least one and fewer than ``depth`` brackets are open at a scored position. The set
         then depends only on the type of the innermost open bracket, so the floor is 1 divided by the number of types.
@@ -143,10 +143,10 @@ class Dyck(NextSymbols):
         return np.array(guesses)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of one rule: the latest opening bracket, closed or not, counts as the innermost open one.
+        """Return the answers of one rule, which takes the latest opening bracket for the innermost open bracket.
 
-        With ``nearest`` above 0, that bracket is always closed, so the rule takes the type with most open brackets
-        instead.
+        The rule ignores whether that bracket was closed since. With ``nearest`` above 0, it always was. So the rule
+        then assumes instead that the innermost open bracket has the type with most open brackets.
         """
         is_open = inputs < self.num_types
         depths = np.cumsum(2 * is_open - 1, axis=1)
@@ -158,9 +158,9 @@ class Dyck(NextSymbols):
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Extend :meth:`shortcuts` by rules that find the innermost open bracket only among the latest tokens.
 
-        There are such rules only if ``nearest`` is above 0. Each rule looks at the latest k × ``nearest`` tokens, for k
-        = 2 and 3, and with ``is_peaked`` also 4 and 5. If the bracket is farther back, the rule takes the type with
-        most open brackets.
+        Rules are added only if ``nearest`` is above 0. Each rule searches the latest k × ``nearest`` tokens, for k = 2
+        and 3, and with ``is_peaked`` also 4 and 5. If the innermost open bracket is farther back, the rule assumes the
+        type with most open brackets.
         """
         found = self.shortcuts(inputs)
         if not self.nearest:

@@ -28,7 +28,7 @@ class GrammarNextToken(Task):
     """Read words of a context-free grammar, one after the other; at each position name the next token.
 
     Words consist of nested constituents, each with a symbol and a level. A constituent with the symbol N on level n is
-    written by one of two rules, N → N or N → N M. Its parts are one level lower, and N and n determine M. Constituents
+    expanded by one of two rules, N → N or N → N M. Its parts are one level lower, and N and n determine M. Constituents
     of level 0 are tokens, and constituents of level ``depth`` are words. In the example, the first token, 5, says that
     words have two levels. On level 1, M is 2 for N = 1 and 0 for N = 2. On level 2, M is 0 for N = 1 and 2 for N = 2.
     The words ((1 2) (0)) and ((2) (2 0)) follow; the last target begins a third word.
@@ -75,12 +75,12 @@ class GrammarNextToken(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of token ids: the symbols, and one for each possible depth, which is the number of levels of words."""
+        """Number of token ids: the symbols, and one id for each possible depth (number of levels of words)."""
         return self.num_symbols + MOST_LEVELS
 
     @property
     def min_length(self) -> int:
-        """Number of tokens up to a scored position: 1, or with ``scored="top"`` 3, for the depth, a word and a part."""
+        """Number of tokens up to the first position that can be scored: 1, or 3 with ``scored="top"``."""
         return 1 if self.scored == "all" else 3
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
@@ -97,7 +97,7 @@ class GrammarNextToken(Task):
         """Draw words token by token.
 
         A constituent (part of a word) may have two parts. Each token begins the second part of the lowest constituent
-        that still lacks one. If none lacks one, the token begins a new word.
+        whose second part is still missing. If no second part is missing, the token begins a new word.
         """
         rows, levels = np.arange(batch_size), np.arange(self.depth)
         seconds = _grammar(self.num_symbols)
@@ -127,14 +127,14 @@ class GrammarNextToken(Task):
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """Estimate the accuracy of naming the likeliest next token, given all tokens read.
+        """Estimate the accuracy of always naming the likeliest next token, given all tokens read.
 
         The ceiling is below 1, because the tokens do not show which parts of a word have ended.
         """
         return _ceiling(self, length)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of three rules: the answer most frequent after the last one, two or three tokens."""
+        """Return the guesses of three rules, which name the most frequent answer after the last 1, 2 or 3 tokens."""
         return {
             f"last {order}": _answers(self, order)[_contexts(inputs, order, self.num_symbols)] for order in (1, 2, 3)
         }
@@ -173,7 +173,7 @@ def _answers(task: GrammarNextToken, order: int) -> Int[np.ndarray, " contexts"]
 
 
 class Laws(NamedTuple):
-    """Probabilities of the tokens before each position: alone, and jointly with each possible token there."""
+    """Probability of all tokens before each position, and their joint probability with each possible next token."""
 
     read: Float[np.ndarray, "batch length"]
     """Probability of the tokens before the position."""

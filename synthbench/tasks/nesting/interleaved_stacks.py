@@ -18,8 +18,8 @@ MOST_RUNS = 4
 class InterleavedStacks(Task):
     """Read pushes onto several stacks and pops from them, in any order; at each pop, name the value that is removed.
 
-    PUSH onto stack 0 or 1 is token 0 or 1, POP from it is token 2 or 3, and values are 4 to 6. Each PUSH or POP is
-    followed by its value. With ``num_stacks=2``, ``stack_ids=2`` and ``num_values=3``::
+    PUSH onto stack 0 or 1 is token 0 or 1, POP from stack 0 or 1 is token 2 or 3, and values are 4 to 6. Each PUSH or
+    POP is followed by its value. With ``num_stacks=2``, ``stack_ids=2`` and ``num_values=3``::
 
         inputs    0 4 1 6 0 5 2 5 3 6 2 4
         targets   . . . . . . 5 . 6 . 4 .
@@ -27,10 +27,10 @@ class InterleavedStacks(Task):
     Tests several states at once, each a stack: an operation changes one stack and leaves the others alone. A single
     stack tests only nesting; with many stacks, most operations between a PUSH and its POP concern other stacks.
 
-    Stacks are drawn uniformly, and PUSH is as likely as POP. But an empty stack always gets a PUSH, and a full stack a
-    POP. With ``pops=2``, a POP is scored only if the previous operation on its stack was also a POP. So the answer is
-    not the value pushed last onto that stack. With ``buried=5``, a POP is scored only if at least five values were
-    pushed onto the stack after the answer.
+    Stacks are drawn uniformly, and PUSH is as likely as POP, except that an empty stack always gets a PUSH and a full
+    stack always gets a POP. With ``pops=2``, a POP is scored only if the previous operation on its stack was also a
+    POP. So the answer is not the value pushed last onto that stack. With ``buried=5``, a POP is scored only if at least
+    five values were pushed onto the stack after the answer.
 
     Source: after the Kimi Team (2025), who test Kimi Delta Attention with 64 stacks. In their version, a
     separate token names the stack.
@@ -97,12 +97,13 @@ class InterleavedStacks(Task):
     def min_length(self) -> int:
         """Number of tokens up to the first POP that can be scored.
 
-        This POP is the last of as many PUSHes as POPs, each with its value, but the last value is not read.
+        The shortest sequence of operations that ends in such a POP has as many PUSHes as POPs. Each operation has two
+        tokens, but the last value is not read.
         """
         return 4 * max(self.pops, self.buried + 1) - 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw operations, their stacks and uniform values."""
+        """Draw operations, the stack of each operation, and uniform values to push."""
         size = ((length + 1) // 2, batch_size)
         stacks = rng.integers(self.num_stacks, size=size)
         wants_push = rng.random(size) < 0.5
@@ -139,9 +140,9 @@ class InterleavedStacks(Task):
         return Bound(1 / self.num_values)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of three rules: the last value read, or the stack's last or second-last value pushed.
+        """Return the answers of three rules: the last value read, or the stack's last or second-last pushed value.
 
-        Values pushed count even if they were popped.
+        A pushed value counts even if it was popped since.
         """
         batch_size, length = inputs.shape
         rows = np.arange(batch_size)
@@ -163,8 +164,8 @@ class InterleavedStacks(Task):
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Extend :meth:`shortcuts` by rules that name the stack's n-th latest pushed value, even if it was popped.
 
-        In two rules, n is ``buried + 1`` and ``buried + 2``. In four more, n is the number of POPs in the stack's last
-        1 to 4 uninterrupted series of POPs.
+        In two rules, n is ``buried + 1`` and ``buried + 2``. In four more rules, n is the number of POPs in the stack's
+        last 1, 2, 3 or 4 series of POPs; a PUSH onto the stack ends a series.
         """
         batch_size, length = inputs.shape
         rows = np.arange(batch_size)

@@ -33,13 +33,13 @@ class Listops(Evaluation):
         targets    . . . . . . . .  .  2  .
 
     Tests nesting: inner lists interrupt the list of an operator, and the value of each inner list takes its place.
-    Rules that use only the digits or the outermost operator score well all the same, because minima and maxima hide
-    many errors.
+    Rules that use only the digits or the outermost operator still score well, because an error inside a minimum or
+    maximum often does not change its value.
 
     Source: Nangia & Bowman (2018). Depth, number of arguments and rate of digits follow Tay et al. (2021), with smaller
     trees. They draw a tree and keep it if its length is in range; here, the length is drawn first, uniformly. The
-    median of an even number of digits is the lower of the middle two here; in their data it is the mean of these two,
-    rounded down.
+    median of an even number of digits is the lower of the two middle digits here; in their data it is the mean of the
+    two middle digits, rounded down.
     """
 
     name: ClassVar = "listops"
@@ -60,7 +60,7 @@ class Listops(Evaluation):
         return int(self.expression_lengths(self.shortest + 4).min(initial=self.shortest + 4)) + 1
 
     def check_length(self, length: int) -> None:
-        """Refuse a length below ``min_length``, or with room for longer expressions than the options allow.
+        """Refuse a length below ``min_length``, or one that fits longer expressions than the options allow.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -76,7 +76,7 @@ class Listops(Evaluation):
             )
 
     def expression_lengths(self, length: int) -> Int[np.ndarray, " lengths"]:
-        """List the possible numbers of symbols of expressions; with at most 2 or 3 arguments, some do not occur."""
+        """List the possible numbers of symbols of expressions; with ``arguments`` 2 or 3, some do not occur."""
         lengths = self._law.sizes(length - 1)
         return lengths[lengths >= self.shortest]
 
@@ -98,7 +98,7 @@ class Listops(Evaluation):
         return values
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return the probability of the likeliest value, usually 0 or 9 because of minima and maxima."""
+        """Return, for each length, the probability of the likeliest value, usually 0 or 9 due to minima and maxima."""
         laws = _value_laws(self._law, int(lengths.max()))[lengths]
         chances: Float[np.ndarray, " lengths"] = laws.max(axis=1) / laws.sum(axis=1)
         return chances

@@ -43,18 +43,18 @@ class ModularBrackets(Evaluation):
     def write(
         self, rng: np.random.Generator, inputs: Tokens, lengths: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, " batch"]:
-        """Write random expressions: digits, operators and the position of each operator are uniform."""
+        """Write random expressions; digits, operators and positions of operators are drawn uniformly."""
         starts = np.arange(len(inputs)) * inputs.shape[1]
         return write_expressions(rng, self._grammar, inputs.reshape(-1), starts, lengths)
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return the probability of the likeliest value, usually 0 because of the products."""
+        """Return, for each length, the probability of the likeliest value, usually 0 because of products with 0."""
         laws = value_laws(self._grammar, int(lengths.max()))
         chances: Float[np.ndarray, " lengths"] = laws[lengths].max(axis=1)
         return chances
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of two rules: the value from left to right without brackets, or the last digit."""
+        """Return the answers of two rules: calculate from left to right without brackets, or name the last digit."""
         latest = np.maximum.accumulate(np.where(inputs < self.modulus, np.arange(inputs.shape[1]), 0), axis=1)
         return {
             "left to right": flat_values(self._grammar, inputs),

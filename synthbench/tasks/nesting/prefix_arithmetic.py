@@ -53,7 +53,7 @@ class PrefixArithmetic(Task):
         return self.modulus + 4
 
     def check_length(self, length: int) -> None:
-        """Refuse a length below ``min_length`` or odd: n operators, n + 1 numbers and the = make 2n + 2 tokens.
+        """Refuse a length that is odd or below ``min_length``: n operators, n + 1 numbers and = are 2n + 2 tokens.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -63,7 +63,7 @@ class PrefixArithmetic(Task):
             raise UsageError(f"length of task {self.name!r} is {length}; allowed: even ones from {self.min_length} on")
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw operators and numbers in random order, and rotate each sequence so that it is an expression."""
+        """Draw operators and numbers in random order, then rotate each sequence so that it is a valid expression."""
         num_tokens = length - 1
         is_operator = rng.permuted(np.tile(np.arange(num_tokens) < num_tokens // 2, (batch_size, 1)), axis=1)
         # An operator wants one operand more, a number one less. The expression ends where the fewest are wanted, at the
@@ -92,7 +92,7 @@ class PrefixArithmetic(Task):
         return stack[:, 0]
 
     def floor(self, length: int) -> Bound:
-        """Return the probability of the most frequent value, usually 0, since products with 0 are 0."""
+        """Return the probability of the likeliest value, which is usually 0, since products with 0 are 0."""
         return Bound(float(_value_laws(self._grammar, length // 2 - 1)[-1].max()))
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
@@ -100,10 +100,11 @@ class PrefixArithmetic(Task):
         return self, factor * (length - 2) + 2
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of three rules that ignore the nesting; there are none if there is only one operator.
+        """Return the answers of three rules that ignore the nesting, or no answers if there is only one operator.
 
-        Two rules put the n-th operator between the n-th and the next number, for all n; one calculates from the left,
-        the other from the right. The third rule applies only the first operator, to the first and the last number.
+        The first two rules put the n-th operator between the n-th number and the next one, for all n. One of them
+        calculates from the left, the other from the right. The third rule applies only the first operator, to the first
+        and the last number.
         """
         tokens, num_operators = inputs[:, :-1], inputs.shape[1] // 2 - 1
         if num_operators == 1:

@@ -16,9 +16,9 @@ from synthbench.tasks.nesting._prefixes import NextSymbols
 class ShuffleDyck(NextSymbols):
     """Read brackets of several types that nest only within their type; name all brackets that may follow.
 
-    A type is open while it has an open bracket. Any opening bracket may follow, and the closing bracket of each open
-    type. The target is the sum of 2**i over the open types i. The example is ``([)(]``, with opening brackets 0 1 and
-    closing brackets 2 3. With ``num_types=2``::
+    A type is open while it has an open bracket. Any opening bracket may follow, and so may the closing bracket of each
+    open type. The target is the sum of 2**i over the open types i. The example is ``([)(]``, with opening brackets 0 1
+    and closing brackets 2 3. With ``num_types=2``::
 
         inputs    0 1 2 0 3
         targets   1 3 2 3 1
@@ -46,7 +46,7 @@ class ShuffleDyck(NextSymbols):
         return max(2 * self.num_types, 1 << self.num_types)
 
     def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a type for each position; its bracket opens if none is open, else with probability ``open_rate``."""
+        """Draw a type per position; its bracket opens with probability ``open_rate``, or always if none is open."""
         # Positions come first: the loop below takes one of them at a time.
         types = rng.integers(self.num_types, size=(length, batch_size))
         is_open = rng.random((length, batch_size)) < self.open_rate
@@ -65,7 +65,7 @@ class ShuffleDyck(NextSymbols):
         return Batch(inputs.T.copy(), np.cumsum(changes << types, axis=0).T.copy())
 
     def best_guess(self, length: int) -> Float[np.ndarray, " length"]:
-        """Return the probability of the likeliest set at each position.
+        """Return the probability of the likeliest set of open types at each position.
 
         At a position, all sets with the same number of types are equally likely.
         """

@@ -45,7 +45,7 @@ class SolveEquation(Evaluation):
     def write(
         self, rng: np.random.Generator, inputs: Tokens, lengths: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, " batch"]:
-        """Draw an expression, put x in place of a digit, append = and the value; return the digit that x replaced."""
+        """Draw expressions, put x in place of a digit, append = and the value; return the digits that x replaced."""
         rows, starts = np.arange(len(inputs)), np.arange(len(inputs)) * inputs.shape[1]
         values = write_expressions(rng, self._grammar, inputs.reshape(-1), starts, lengths - 2)
         hidden = np.where(inputs < self.modulus, rng.random(inputs.shape), -1.0).argmax(axis=1)
@@ -60,7 +60,7 @@ class SolveEquation(Evaluation):
         return np.full(len(lengths), 1 / self.modulus)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of two rules: the solution of the equation without its brackets, or the given value."""
+        """Return the answers of two rules: solve the equation as if it had no brackets, or name the given value."""
         is_digit, is_unknown = inputs < self.modulus, inputs == self._unknown
         is_given = np.zeros_like(is_digit)
         is_given[:, 1:] = inputs[:, :-1] == self._unknown + 1

@@ -24,7 +24,8 @@ class StackManipulation(Transduction):
         targets   . . . . . . 0 1 0 5 .
 
     Tests a stack: popped symbols must be forgotten, and the symbols below them come back. POP does not change an empty
-    stack. The end token is left out if the final stack has as many symbols as the first stack and the actions together.
+    stack. The answer has at most as many tokens as the stack and the actions together. So the end token is left out if
+    there is no POP.
 
     Source: Delétang et al. (2023), stack manipulation. The separator is our addition.
     """
@@ -49,11 +50,11 @@ class StackManipulation(Transduction):
 
     @property
     def vocab_size(self) -> int:
-        """Number of token ids: the symbols, a PUSH for each, POP, the end, the separator, the blank and the padding."""
+        """Number of token ids: the symbols, a PUSH per symbol, POP, the end, the separator, blank and padding."""
         return 2 * self.num_symbols + 5
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw strings of a stack, of at least one symbol, and at least one action; uniform positions divide them."""
+        """Draw stacks of one or more symbols, then one or more actions; the actions begin at a uniform position."""
         longest = self.longest(length)
         lengths = self.draw_lengths(rng, batch_size, length)
         positions = np.arange(longest)
@@ -75,7 +76,7 @@ class StackManipulation(Transduction):
         return self.lay_out(strings, lengths, answers, np.minimum(num_left + 1, lengths), length)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of naming one symbol at each position, or the end token where it is likelier."""
+        """Return the accuracy of naming a fixed symbol, except at positions where the end token is likelier."""
         return Bound(_floor(self.shortest, self.longest(length), self.num_symbols, self.pop_rate))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
@@ -91,10 +92,10 @@ class StackManipulation(Transduction):
         return guesses
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend :meth:`shortcuts` by rules that also place the end token, from the numbers of PUSHes and POPs.
+        """Extend :meth:`shortcuts` by rules that also place the end token, based on the numbers of PUSHes and POPs.
 
-        Before the end, two rules write the answers of :meth:`shortcuts`. A third rule writes the stack that would
-        remain if a POP had an effect only right after a PUSH.
+        Before the end token, two of these rules write the answers of :meth:`shortcuts`. The third rule writes the stack
+        that would remain if a POP had an effect only right after a PUSH.
         """
         string_lengths, length = self.string_lengths(inputs), inputs.shape[1]
         positions = np.arange(length)

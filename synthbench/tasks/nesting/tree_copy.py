@@ -21,9 +21,9 @@ class TreeCopy(Expansion):
         inputs    6 4 1 5 7 4 2 4 3 5 5 4 0 7 4 1 5 6 5 8 4 0 4 2 9 9 9 9 9 9 9 9 9 9 9 10
         targets   . . . . . . . . . . . . . . . . . . . . . . . . 4 3 5 5 4 1 5 4 1 5 5  .
 
-    Tests recall of a tree by its name, and the return: where the copy ends, the main tree goes on behind the name.
-    Names may repeat, so a tree may be copied several times or not at all. Recall alone gives labels but not the end of
-    a copy; a stack alone gives the end of a copy but not labels.
+    Tests recall of a tree by its name, and the return to the main tree: after the copied tree, the main tree goes on
+    with the tokens after the name. Names may repeat, so a tree may be copied several times or not at all. Recall alone
+    gives labels but not the end of a copied tree; a stack alone gives the end but not the labels.
 
     Source: our own design; trees are written like the symbolic expressions of McCarthy (1960).
     """
@@ -53,7 +53,7 @@ class TreeCopy(Expansion):
         wholes: Int[np.ndarray, "batch trees 2"],
         names: Int[np.ndarray, "batch names 2"],
     ) -> tuple[Spans, Spans]:
-        """Put as many names into the main tree as trees are defined; each name is drawn uniformly, so it may repeat."""
+        """Put ``num_templates`` names into the main tree; each is drawn uniformly, so names may repeat."""
         gaps = self.draw_gaps(rng, trees[:, 0], num_nodes[:, 0], self.num_templates)
         cuts = np.concatenate([wholes[:, 0, :1], gaps, wholes[:, 0, 1:]], axis=1)
         parts = np.stack([cuts[:, :-1], cuts[:, 1:]], axis=2)

@@ -22,8 +22,9 @@ class TreeMirror(TreeCompletion):
         inputs    4 0 4 1 5 4 2 4 3 5 5 5 6 4 0 4 2 7 7 7 7 7 7 7 7 8
         targets   . . . . . . . . . . . . . . . . . 4 3 5 5 4 1 5 5 .
 
-    Tests a stack and recall together: the nesting determines the next bracket, the position in the first tree the next
-    label. Repeating the string or reversing it is not enough, since a label stands after its opening bracket.
+    Tests a stack and recall together: the nesting determines the next bracket, and the position in the first tree
+    determines the next label. Repeating the string or reversing it is not enough, since a label stands after its
+    opening bracket.
 
     Source: our own design; trees are written like the symbolic expressions of McCarthy (1960).
     """
@@ -52,18 +53,18 @@ class TreeMirror(TreeCompletion):
 
     @property
     def tokens_per_node(self) -> int:
-        """Number of tokens of one more node, 6: three in each of the two trees."""
+        """Number of tokens added if the tree gets one more node, 6: three in each of the two trees."""
         return 6
 
     @property
     def num_marks(self) -> int:
-        """Number of tokens besides nodes and padding, 1: the ``=``."""
+        """Number of tokens that belong neither to nodes nor to padding, 1: the ``=``."""
         return 1
 
     def write(
         self, rng: np.random.Generator, batch_size: int, length: int
     ) -> tuple[Tokens, Int[np.ndarray, " batch"], Int[np.ndarray, " batch"]]:
-        """Write each tree, then its mirror image, from the same nodes."""
+        """Draw trees; write each tree, the ``=`` and the mirror image of the tree."""
         num_nodes = rng.integers(self.fewest, self.most_nodes(length), size=batch_size, endpoint=True)
         tokens = np.full((batch_size, length), self.vocab_size - 1)
         nodes = self.draw_nodes(rng, num_nodes)

@@ -10,7 +10,7 @@ from synthbench.tasks.base import Bound, Task
 
 @dataclass(frozen=True)
 class Recall(Task):
-    """Base class of tasks whose answers are equally likely at first, and certain once the model has read enough."""
+    """Base class of tasks in which all answers are equally likely, but the tokens read determine the right answer."""
 
     @property
     @abstractmethod
@@ -26,7 +26,7 @@ class Recall(Task):
         return Bound(1.0)
 
     def check_at_most(self, option: str, most: int, reason: str) -> None:
-        """Check that the value of an option does not exceed a limit, which other options set.
+        """Check that the value of an option does not exceed a limit that follows from other options.
 
         Raises:
             UsageError: If the value is larger than ``most``; the error message ends with ``reason``.
@@ -63,12 +63,12 @@ class Dictionary(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Number of values that occur: half of the vocabulary, rounded down, or ``tokens_used`` if that is not 0."""
+        """Number of values that occur: ``tokens_used``, or if it is 0, half of the vocabulary, rounded down."""
         return self.tokens_used or self.vocabulary // 2
 
     @property
     def num_key_tokens(self) -> int:
-        """Number of token ids that are keys: half of the vocabulary without the blank, rounded down."""
+        """Number of token ids that are keys: half of ``vocabulary - 1`` (without the blank), rounded down."""
         return (self.vocabulary - 1) // 2
 
     @property

@@ -18,10 +18,10 @@ def ask(
 ) -> Int[np.ndarray, "batch length"]:
     """Write keys into the inputs again, as queries for their values, and return targets with these values.
 
-    Each key is asked once, or with ``with_replacement``, each query asks for a random key. The positions from ``start``
-    on are divided into slots of one position more than a key has tokens. Slots are numbered from 1. One key after
-    another draws a free slot, with probability proportional to ``slot ** (alpha - 1)``. A query's target stands at its
-    last token.
+    Each key is asked once; with ``with_replacement``, each query asks for a random key instead. The positions from
+    ``start`` on are divided into slots, each one position longer than a key. Slots are numbered from 1. One key after
+    another draws a free slot, with probability proportional to ``slot ** (alpha - 1)``. The target of a query stands at
+    the query's last token.
     """
     batch_size, num_keys, width = keys.shape
     length = inputs.shape[1]
@@ -44,7 +44,7 @@ def look_up(
     inputs: Int[np.ndarray, "batch length"],
     vocab_size: int,
 ) -> Int[np.ndarray, "batch length"]:
-    """Look up, for each input token, the value of the last pair whose key is this token; 0 if there is none."""
+    """Look up, for each input token, the value of the last pair whose key is this token; 0 if no key is."""
     table = np.zeros((len(inputs), vocab_size), dtype=np.int64)
     rows = np.arange(len(inputs))
     # One pair after the other: in a single assignment NumPy may write equal keys in any order.

@@ -69,7 +69,7 @@ def sample_stream(
 
     Token ids are, in this order, keys, values and noise. A sequence consists of slots of two tokens. A slot holds a
     uniform key and its value or, with probability ``noise``, two uniform noise tokens. The last slot holds a key drawn
-    uniformly from those of earlier slots.
+    uniformly from the keys of earlier slots.
 
     Args:
         rng: Generator that draws everything.
@@ -77,10 +77,10 @@ def sample_stream(
         length: Number of tokens in each sequence; if odd, the last value is cut off.
         num_keys: Number of keys; each sequence draws a uniform value for each key.
         num_values: Number of values.
-        keys_used: Number of keys that may occur, which are those with the smallest ids; 0 for all keys.
+        keys_used: Number of keys that may occur, which are the keys with the smallest ids; 0 for all keys.
         noise: Probability of noise in a slot; the last slot and one random earlier slot never hold noise.
         num_noise: Number of token ids of noise.
-        only_last: True to score only the last slot.
+        only_last: True to score only the key in the last slot.
     """
     rows, num_slots = np.arange(batch_size), (length + 1) // 2
     num_used = keys_used or num_keys

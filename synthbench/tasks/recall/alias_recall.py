@@ -23,7 +23,7 @@ class AliasRecall(Recall):
     """Read pairs of a key and a value; at a synonym of a key, name the key's value.
 
     Each key has several fixed names, its synonyms, but no sequence shows which names belong together. In the example, 0
-    and 3 are the names of one key, and 1 and 2 are the names of the other. Values are 4 to 6, and the blank is 7. With
+    and 3 are the names of one key, and 1 and 2 are the names of the other key. Values are 4 to 6, the blank is 7. With
     ``num_keys=2``, ``num_values=3`` and ``num_pairs=2``::
 
         inputs    1 5 3 4 0 7 2 7
@@ -66,7 +66,7 @@ class AliasRecall(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Number of values that occur: ``num_values``, or ``tokens_used`` if that is not 0."""
+        """Number of values that occur: ``tokens_used``, or ``num_values`` if ``tokens_used`` is 0."""
         return self.tokens_used or self.num_values
 
     @property
@@ -84,7 +84,7 @@ class AliasRecall(Recall):
         return 4 * self.num_pairs
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw distinct keys, two names of each, and distinct values; ask for each key by its second name."""
+        """Draw distinct keys, two names of each key, and distinct values; ask for each key by its second name."""
         end = 2 * self.num_pairs
         keys = distinct(rng, batch_size, self.num_pairs, self.tokens_used or self.num_keys)
         values = self._num_name_tokens + distinct(rng, batch_size, self.num_pairs, self.num_answers)
@@ -110,7 +110,7 @@ class AliasRecall(Recall):
         ), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Return the answers of two rules: the value of the last pair, or at the n-th query, the n-th pair's value."""
+        """Return the answers of two rules: the last pair's value, or the n-th pair's value at the n-th query."""
         end = 2 * self.num_pairs
         values = inputs[:, 1:end:2]
         is_query = (inputs < self._num_name_tokens) & (np.arange(inputs.shape[1]) >= end)

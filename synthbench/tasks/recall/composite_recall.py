@@ -125,10 +125,10 @@ class CompositeRecall(Recall):
         return Batch(inputs, targets)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Return the answers of three rules that compare only one token of the key: the first, second or rarer one.
+        """Return the answers of three rules that compare only one token of the key: the first, second or rarer token.
 
-        Each rule names the value of the last pair whose key has the same token there. The rarer token is the one in
-        fewer keys.
+        Each rule names the value of the last pair whose key has the same token in this place. The rarer token is the
+        token that occurs in fewer keys.
         """
         end = 3 * self.num_pairs
         first, second, values = inputs[:, 0:end:3], inputs[:, 1:end:3], inputs[:, 2:end:3]

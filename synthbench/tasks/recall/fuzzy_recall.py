@@ -28,15 +28,15 @@ class FuzzyRecall(Recall):
         targets   . . . . . . . 4 7 . 5 .
 
     A key consists of different tokens from 0 to 3, and a value of different tokens from 4 to 7. Each token of a value
-    is the target at the position before it, so the first of them is the target at the end of the key. Keys and values
-    change from sequence to sequence. The id of a token shows whether it belongs to a key or a value. So it is clear
-    where keys end, and the ceiling (the best possible score) is 1.
+    is the target at the position before it, so the first token of a value is the target at the last token of its key.
+    Keys and values change from sequence to sequence. The id of a token shows whether it belongs to a key or a value. So
+    it is clear where keys end, and the ceiling (the best possible score) is 1.
 
     Tests binding of several tokens to several other tokens: keys share tokens, so the whole key must be compared. In
     the benchmark MAD, this task is the hardest, and mechanisms whose state decays do worst.
 
     Source: Poli et al. (2024), MAD, following its code. MAD draws keys from all possible sequences of tokens, so long
-    keys hardly repeat, except for one key asked at the end. MAD pads the start, and all keys in its tests have the
+    keys hardly repeat, except for a key asked at the end. MAD pads the start, and all keys in its tests have the
     largest size. In MAD's training, every next token is a target, and the set of sequences is fixed.
 
     Here, each sequence draws ``num_keys`` keys, and pairs use only these keys. The stream is cut off instead of padded.
@@ -93,7 +93,7 @@ class FuzzyRecall(Recall):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of all keys with their values, and of one repeated key, if all are as long as possible."""
+        """Number of tokens of all keys with their values, and of one repeated key, if each has ``max_motif`` tokens."""
         return 2 * self.max_motif * self.num_keys + self.max_motif
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -116,9 +116,9 @@ class FuzzyRecall(Recall):
         return Batch(inputs[is_kept].reshape(batch_size, length), targets[is_kept].reshape(batch_size, length))
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Return the guesses of a rule that ignores all tokens of the key but the last.
+        """Return the guesses of a rule that compares only the last token of the key.
 
-        It names the token that followed the latest earlier copy of the current token.
+        The rule finds where the current token occurred last, and names the token that followed it there.
         """
         return {"same_token": np.take_along_axis(inputs, previous(inputs) + 1, axis=1)}
 

@@ -21,10 +21,10 @@ class InContextRecall(Stream):
         inputs    2 6 0 4 2 6 1 4 0 4
         targets   . . . . 6 . . . 4 .
 
-    Keys are 0 to 3, values 4 to 7. Each sequence draws new values for the keys. The last key is a repeated one.
+    Keys are 0 to 3, values 4 to 7. Each sequence draws new values for the keys. The last key repeats an earlier key.
 
     Tests associative recall with few, frequent keys, so the answer is nearby. Most mechanisms do well with few keys
-    and fall behind as the number of keys and the length grow.
+    but fall behind as the number of keys and the length grow.
 
     Source: Poli et al. (2024), MAD, following its code. In MAD's training, every next token is a target, and the set of
     sequences is fixed. Here, every sequence is newly drawn. Only repeated keys are scored, as in MAD's tests; with
@@ -75,7 +75,7 @@ class InContextRecall(Stream):
 
     @property
     def num_answers(self) -> int:
-        """Number of values that occur: half of the vocabulary, rounded down, or ``values_used`` if that is not 0."""
+        """Number of values that occur: ``values_used``, or if it is 0, half of the vocabulary, rounded down."""
         return self.values_used or self.vocabulary // 2
 
     @property
@@ -89,7 +89,7 @@ class InContextRecall(Stream):
         return self.vocabulary
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a value for each key, then a stream of keys; the last key repeats an earlier one."""
+        """Draw a value for each key, then a stream of keys; the last key repeats an earlier key."""
         return sample_stream(
             rng,
             batch_size,

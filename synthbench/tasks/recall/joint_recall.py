@@ -16,7 +16,7 @@ from synthbench.tasks.recall._base import Recall
 @task
 @dataclass(frozen=True)
 class JointRecall(Recall):
-    """Read contexts, in each of which the same keys have other values; name the value of a given key in a context.
+    """Read contexts in which the same keys have different values; name the value of a given key in a given context.
 
     Contexts are 0 and 1, keys 2 and 3, values 4 to 7, and the padding is 8. With
     ``num_contexts=2``, ``num_keys=2``, ``context_ids=2``, ``key_ids=2`` and ``num_values=4``::
@@ -90,7 +90,7 @@ class JointRecall(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Number of values that occur: ``num_values``, or ``tokens_used`` if that is not 0."""
+        """Number of values that occur: ``tokens_used``, or ``num_values`` if ``tokens_used`` is 0."""
         return self.tokens_used or self.num_values
 
     @property
@@ -132,13 +132,13 @@ class JointRecall(Recall):
         return Batch(inputs, score_at(answers, np.broadcast_to(positions, answers.shape), length))
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Return the task and the length for longer tests: ``factor`` times as many keys per context, and tokens."""
+        """Return the task and the length for longer tests: keys per context and tokens are multiplied by ``factor``."""
         return replace(self, num_keys=factor * self.num_keys), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """Return the answers of three rules: any value of the key, the key's latest value, or any value of the context.
 
-        Over all questions, a rule of "any" value uses each of these values equally often.
+        A rule of "any" value takes the possible values in turn, from one question to the next.
         """
         batch_size, length = inputs.shape
         read = inputs[:, : self._num_read].reshape(batch_size, self.num_contexts, 1 + 2 * self.num_keys)

@@ -109,7 +109,7 @@ class Mqar(Dictionary):
         return (replace(self, num_pairs=pairs) if pairs <= self.num_keys_used else self), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Return the answers of two rules: the value of the last pair, or at the n-th query, the n-th pair's value."""
+        """Return the answers of two rules: the last pair's value, or the n-th pair's value at the n-th query."""
         end = 2 * self.num_pairs
         keys, values = inputs[:, 0:end:2], inputs[:, 1:end:2]
         is_query = look_up(keys, np.ones_like(keys), inputs, self.vocabulary)

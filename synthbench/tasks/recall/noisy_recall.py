@@ -22,7 +22,7 @@ class NoisyRecall(Stream):
         targets   . . . . . . 6 . . . 4 .
 
     Keys are 0 to 3, values 4 to 7, and noise is 8 and 9; two noise tokens take the place of a key and its value. Each
-    sequence draws new values for the keys. The last key is a repeated one.
+    sequence draws new values for the keys. The last key repeats an earlier key.
 
     Tests associative recall among noise. A gate or a delta rule that sees the input can keep noise out of the state; a
     linear time-invariant mixer cannot.
@@ -30,7 +30,7 @@ class NoisyRecall(Stream):
     Source: Poli et al. (2024), MAD, following its code. In MAD's training, every next token is a target, and the set of
     sequences is fixed. Here, every sequence is newly drawn, and only repeated keys are scored, as in MAD's tests. MAD's
     sequences end with the last key. Here, the value of the last key follows if the length is even. Unlike in MAD, at
-    least one key comes before the last key, so there is always a key to ask for.
+    least one key comes before the last key, so that the last key can repeat it.
     """
 
     name: ClassVar = "noisy_recall"
@@ -55,7 +55,7 @@ class NoisyRecall(Stream):
         return self.vocabulary + self.num_noise
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a value for each key, then a stream of keys and noise; the last key repeats an earlier one."""
+        """Draw a value for each key, then a stream of keys and noise; the last key repeats an earlier key."""
         return sample_stream(
             rng,
             batch_size,

@@ -28,8 +28,8 @@ class OverwriteRecall(Dictionary):
     each key is asked once, at a random position. With the option ``with_replacement``, each query asks for a random
     key.
 
-    Tests replacing a value. Linear attention adds the second value to the first, and the delta rule erases the first. A
-    decaying state prefers recent pairs, at the cost of keys that were written once and long ago.
+    Tests replacing a value. Linear attention adds the second value to the first; the delta rule erases the first value.
+    A decaying state prefers recent pairs, at the cost of keys that were written once and long ago.
 
     Source: Arora et al. (2024), Zoology, the variant of MQAR with updates in its code. There, all second values come
     after all first values, positions of queries follow a power law, and first values are distinct. Writing a key more
@@ -126,7 +126,7 @@ class OverwriteRecall(Dictionary):
         return self.num_key_tokens + np.concatenate([first, later], axis=2)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Return the answers of two rules: the first value of the key, or the last value of all, whatever its key."""
+        """Return the answers of two rules: the first value of the key, or the value of the last pair, whatever its key."""
         end = 2 * self.num_pairs
         keys, values = inputs[:, 0:end:2], inputs[:, 1:end:2]
         return {
@@ -135,7 +135,7 @@ class OverwriteRecall(Dictionary):
         }
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Extend :meth:`shortcuts` by a rule that names any of the key's values, all of them equally often."""
+        """Extend :meth:`shortcuts` by a rule that names any value of the key, and each of its values equally often."""
         end = 2 * self.num_pairs
         order = np.argsort(inputs[:, 0:end:2], axis=1, kind="stable")
         keys, values = (np.take_along_axis(inputs[:, part:end:2], order, axis=1) for part in (0, 1))

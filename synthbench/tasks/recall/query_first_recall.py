@@ -23,9 +23,9 @@ class QueryFirstRecall(Recall):
         inputs    2 0 5 2 4 1 5 1 6 7
         targets   . . . . . . . . . 4
 
-    Tests selection, not the size of memory: the key asked about precedes the pairs, so memory for one pair suffices at
-    any length. In the task ``mqar`` the queries come last, so all pairs must be kept. A mechanism that fails here does
-    not lack memory: it cannot use one token to decide which later tokens to keep.
+    Tests selection, not the size of memory: the key asked about comes before the pairs, so memory for one pair suffices
+    at any length. In the task ``mqar`` the queries come last, so all pairs must be kept. A mechanism that fails here
+    does not lack memory: it cannot use one token to decide which later tokens to keep.
 
     The first key stands in one pair, at a random position. All other pairs have random keys that differ from the first
     key. All values are random.
@@ -64,7 +64,7 @@ class QueryFirstRecall(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Number of values that occur: ``num_values``, but no more than keys that occur."""
+        """Number of values that occur: ``num_values``, or the number of keys that occur if that is smaller."""
         return min(self._num_used, self.num_values)
 
     @property
@@ -77,7 +77,7 @@ class QueryFirstRecall(Recall):
         return self.num_keys + self.num_values + 1
 
     def check_length(self, length: int) -> None:
-        """Refuse a length below ``min_length``, and an odd one: besides two tokens per pair, a sequence has two more.
+        """Refuse a length that is odd or below ``min_length``: n pairs, the first key and ``?`` are 2n + 2 tokens.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -103,7 +103,7 @@ class QueryFirstRecall(Recall):
         return Batch(inputs, score_last(values[rows, place], length))
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Return the answers of four rules: the last value, or the most frequent value in one of three sets of pairs.
+        """Return the answers of four rules: the last value, and the most frequent value in each of three sets of pairs.
 
         The sets are all pairs, the later half of the pairs, and the pairs whose key occurs once.
         """

@@ -13,7 +13,7 @@ Permutation = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Group:
-    """The group of all products of some permutations, its generators; the elements are numbered.
+    """A group of permutations: all products of its generators. The elements are numbered.
 
     The identity is element 0, the generators have the next numbers, then come products of two generators, and so on.
     """
@@ -40,7 +40,7 @@ class Group:
 
     @cached_property
     def products(self) -> Int[np.ndarray, "order order"]:
-        """Table of products: at [a, b], the number of the product that applies element a first, then element b."""
+        """Table of products: entry [a, b] is the number of the element that applies element a first, then element b."""
         num_points = self.elements.shape[1]
         weights = num_points ** np.arange(num_points)
         codes = self.elements @ weights
@@ -51,7 +51,7 @@ class Group:
 
     @cached_property
     def inverses(self) -> Int[np.ndarray, " order"]:
-        """Number of the inverse of each element."""
+        """Numbers of the inverses of all elements, in the order of the elements."""
         numbers: Int[np.ndarray, " order"] = self.products.argmin(axis=1)
         return numbers
 

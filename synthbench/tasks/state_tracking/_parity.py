@@ -19,12 +19,12 @@ def running_parity(bits: Tokens) -> Tokens:
 
 
 def latest_parities(bits: Tokens) -> dict[str, Tokens]:
-    """Compute two guesses of the parity at each position: that of the latest bit, and that of the latest four bits."""
+    """Compute two guesses at each position: the parity of the latest bit, and the parity of the latest four bits."""
     return {"latest bit": bits.copy(), "latest four bits": running(bits, np.bitwise_xor, window=4)}
 
 
 def likelier_parity(num_bits: Int[np.ndarray, " cases"], one_rate: float) -> Float[np.ndarray, " cases"]:
-    """Return the probability of the likelier parity of the sum of ``num_bits`` independent bits."""
+    """Return, for each number of independent bits, the probability of the likelier parity of their sum."""
     # Let the sign of a bit be -1 for 1, else 1: the expectation of the product is the product of the expectations.
     likelier: Float[np.ndarray, " cases"] = (1 + np.abs(1 - 2 * one_rate) ** num_bits) / 2
     return likelier

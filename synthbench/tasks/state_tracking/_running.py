@@ -9,12 +9,12 @@ Factors = Int[np.ndarray, "batch length *parts"]
 
 
 def running(factors: Factors, multiply: Callable[[Factors, Factors], Factors], window: int | None = None) -> Factors:
-    """Compute the product of the factors up to each position, in log2(length) multiplications of whole arrays.
+    """Compute the product of all factors up to each position, with log2(length) multiplications of whole arrays.
 
     Args:
         factors: One factor per position, each a number or an array of numbers.
-        multiply: Function that multiplies two arrays of factors, the left and the right ones; it must be associative.
-        window: Number of latest factors to multiply, a power of 2; None for all factors so far.
+        multiply: Associative function that multiplies an array of left factors by an array of right factors.
+        window: Number of latest factors in each product, a power of 2; None for all factors so far.
     """
     length = factors.shape[1]
     products = factors.copy()

@@ -35,7 +35,7 @@ def string_levels(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...
 
 @dataclass(frozen=True)
 class StringTask(Task):
-    """Base class of tasks with a string of random length, a separator at which the answer is asked, and padding."""
+    """Base class of tasks that show a string of random length, then a separator that asks for the answer."""
 
     load: ClassVar = "symbols"
     shortest: int = option(1, "symbols in the shortest string", low=1, high=65536)
@@ -52,7 +52,7 @@ class StringTask(Task):
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, batch_size: int, longest: int) -> Int[np.ndarray, "batch longest"]:
-        """Draw strings of ``longest`` symbols; shorter strings are beginnings of them."""
+        """Draw strings of ``longest`` symbols; shorter strings are made by cutting off their ends."""
 
     @abstractmethod
     def answers(self, symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
@@ -60,15 +60,15 @@ class StringTask(Task):
 
     @abstractmethod
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Compute each shortcut's answer at each position, as if the string ended there; keys are shortcuts' names."""
+        """Compute, by shortcut name, the shortcut's answer at each position, as if the string ended there."""
 
     @abstractmethod
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return the probability of the likeliest answer for strings of each of the given lengths."""
+        """Return, for each given string length, the probability of the likeliest answer."""
 
     @property
     def vocab_size(self) -> int:
-        """Number of token ids (symbols, separator and padding), or of different answers, if that is larger."""
+        """The larger of two numbers: token ids (symbols, separator and padding) and different answers."""
         return max(self.num_symbols + 2, self.num_answers)
 
     @property
@@ -83,7 +83,7 @@ class StringTask(Task):
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
         """Return a task with longer strings, and the length in tokens that its longest strings need.
 
-        Strings have more than ``factor / 2`` and up to ``factor`` times as many symbols as the longest trained ones.
+        Strings have more than ``factor / 2`` and up to ``factor`` times as many symbols as the longest trained strings.
         """
         longest = length - 1
         return dataclasses.replace(self, shortest=factor // 2 * longest + 1), factor * longest + 1
@@ -99,13 +99,13 @@ class StringTask(Task):
         return Batch(inputs, score_at(answers, ends, length))
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of naming the likeliest answer for each string length.
+        """Return the accuracy of a guess that knows only the string's length and names its likeliest answer.
 
-        The separator's position reveals the length.
+        The guess may use the length, because the separator's position reveals it.
         """
         return Bound(float(self.best_guess(self.string_lengths(length)).mean()))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return each shortcut's answer about the tokens before each position, with the shortcuts' names as keys."""
+        """Return, by shortcut name, the shortcut's answer at each position about the tokens before that position."""
         guesses = self.guesses(inputs[:, :-1])
         return {name: np.pad(answers, ((0, 0), (1, 0))) for name, answers in guesses.items()}

@@ -49,9 +49,9 @@ class GroupWords(Task):
         return self.tokens_per_element
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw elements; each takes ``tokens_per_element`` tokens, of which all but the first are the identity.
+        """Draw elements; each takes ``tokens_per_element`` tokens: the element itself, then only identities.
 
-        The last of these tokens asks for the product so far.
+        The last token of each element asks for the product so far.
         """
         step = self.tokens_per_element
         elements = self.first_input + rng.integers(self.num_inputs, size=(batch_size, -(-length // step)))
@@ -63,7 +63,7 @@ class GroupWords(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of naming, after each number of elements, the likeliest product."""
+        """Return the accuracy of a guess that knows only the number of elements so far and names the likeliest product."""
         return Bound(_likeliest(self.group, self.first_input, self.num_inputs, length // self.tokens_per_element))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:

@@ -53,7 +53,7 @@ class CycleNavigation(StringTask):
         return places
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Return the answers of two rules: the place after only the latest move, or only the latest four moves."""
+        """Return the answers of two rules, which apply only the latest move, or the latest four moves, to place 0."""
         steps = _steps(symbols)
         return {
             "latest move": steps % self.modulus,
@@ -63,7 +63,7 @@ class CycleNavigation(StringTask):
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
         """Return the probability of the likeliest place after each given number of moves.
 
-        The eigenvalues of a circulant matrix give it.
+        The probability is computed from the eigenvalues of a circulant matrix.
         """
         angles = 2 * np.pi * np.arange(self.modulus) / self.modulus
         eigenvalues = self.stay_rate + (1 - self.stay_rate) * np.cos(angles)

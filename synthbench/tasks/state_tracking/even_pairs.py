@@ -24,7 +24,7 @@ class EvenPairs(StringTask):
         targets   . . . . . 1 . .
 
     With two symbols, tests finding both ends of a string: the ends differ exactly if the number is odd. Attention and
-    all recurrences can find the ends at any length, so the task is a control that any of them should pass, without
+    all recurrences can find the ends at any length, so the task is a control that all of them should pass. It has no
     levels of difficulty. With more symbols, the task is parity over windows of two tokens.
 
     Source: Delétang et al. (2023), regular tasks. They do not mark the end of the string; we ask at a separator.
@@ -46,12 +46,12 @@ class EvenPairs(StringTask):
         return running_parity(_changes(symbols))
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Return the answers of two rules: the parity of only the latest pair, or of only the latest four pairs."""
+        """Return the answers of two rules, which take the parity of only the latest pair, or the latest four pairs."""
         changes = _changes(symbols)
         return {"latest pair": changes, "latest four pairs": running(changes, np.bitwise_xor, window=4)}
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return the probability of the likelier parity; whether pairs are unequal is independent of each other."""
+        """Return the probability of the likelier parity by length; pairs are unequal independently of each other."""
         return likelier_parity(lengths - 1, 1 - 1 / self.num_symbols)
 
 

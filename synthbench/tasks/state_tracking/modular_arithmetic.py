@@ -50,7 +50,7 @@ class ModularArithmetic(StringTask):
         return self.modulus
 
     def string_lengths(self, length: int) -> Int[np.ndarray, " lengths"]:
-        """List the possible lengths, which are odd, since an operator stands between two digits."""
+        """List the possible string lengths, which are odd, since digits and operators alternate."""
         return np.arange(self.shortest | 1, length, 2)
 
     def draw(self, rng: np.random.Generator, batch_size: int, longest: int) -> Int[np.ndarray, "batch longest"]:
@@ -62,7 +62,7 @@ class ModularArithmetic(StringTask):
         return symbols
 
     def answers(self, symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
-        """Compute, at each position, the value of the string so far; an operator at its end is ignored."""
+        """Compute, at each position, the value of the string so far, ignoring an operator at its end."""
         digits, is_product = self._signed_digits(symbols)
         # A term begins with a constant map, which forgets the term before it.
         terms = self._apply(np.where(is_product, digits, 0), np.where(is_product, 0, digits))
@@ -71,16 +71,16 @@ class ModularArithmetic(StringTask):
         return _at_tokens(growth.cumsum(axis=1) % self.modulus, symbols.shape[1])
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Return the answers of two rules: the value from left to right without precedence, or the last digit."""
+        """Return the answers of two rules: calculate from left to right without precedence, or name the last digit."""
         digits, is_product = self._signed_digits(symbols)
         values = self._apply(np.where(is_product, digits, 1), np.where(is_product, 0, digits))
         length = symbols.shape[1]
         return {"left to right": _at_tokens(values, length), "last digit": _at_tokens(symbols[:, ::2], length)}
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return the probability of the likeliest value for strings of each of the given lengths.
+        """Return, for each given string length, the probability of the likeliest value.
 
-        The joint distribution of the sum so far and the current product gives it.
+        The probability is computed from the joint distribution of the sum so far and the current product.
         """
         residues = np.arange(self.modulus)
         multiply = np.zeros((self.modulus, self.modulus))  # the term before and after a factor

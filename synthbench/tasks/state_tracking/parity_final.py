@@ -51,9 +51,9 @@ class ParityFinal(StringTask):
         return running_parity(symbols)
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Return the answers of two rules: the parity of only the latest bit, or of only the latest four bits."""
+        """Return the answers of two rules, which count ones among only the latest bit or only the latest four bits."""
         return latest_parities(symbols)
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return the probability of the likelier parity by string length: 1/2 if ones are as frequent as zeros."""
+        """Return, for each string length, the probability of the likelier parity: 1/2 if ``one_rate`` is 1/2."""
         return likelier_parity(lengths, self.one_rate)

@@ -49,9 +49,9 @@ class ParityRunning(Task):
         return Batch(inputs, running_parity(inputs))
 
     def floor(self, length: int) -> Bound:
-        """Return the mean probability of the likelier parity: 1/2 if ones are as frequent as zeros."""
+        """Return the probability of the likelier parity, averaged over positions: 1/2 if ``one_rate`` is 1/2."""
         return Bound(float(likelier_parity(np.arange(1, length + 1), self.one_rate).mean()))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of two rules: the parity of only the latest bit, or of only the latest four bits."""
+        """Return the answers of two rules, which count ones among only the latest bit or only the latest four bits."""
         return latest_parities(inputs)

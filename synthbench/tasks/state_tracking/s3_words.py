@@ -13,8 +13,8 @@ from synthbench.tasks.state_tracking._words import GroupWords, inputs_option
 class S3Words(GroupWords):
     """Name the running product of permutations of three points.
 
-    Token 0 is the identity; 1, 2 and 3 swap points 0 1, 0 2 and 1 2. Tokens 4 and 5 move the points in a cycle, 0 to 1
-    to 2 or 0 to 2 to 1::
+    Token 0 is the identity; 1, 2 and 3 swap points 0 1, 0 2 and 1 2. Tokens 4 and 5 move the points in a cycle: 0 to 1
+    to 2, or 0 to 2 to 1::
 
         inputs    1 2 4 0 3 5
         targets   1 4 5 5 1 3

@@ -13,8 +13,8 @@ from synthbench.tasks.state_tracking._words import GroupWords, inputs_option
 class S5Words(GroupWords):
     """Name the running product of permutations of five points.
 
-    Token 0 is the identity; 1 to 4 swap the point 0 with 1, 2, 3 and 4. Tokens 11 and 12 move points in a cycle, 0 to 1
-    to 2 or 0 to 2 to 1::
+    Token 0 is the identity; 1 to 4 swap the point 0 with 1, 2, 3 and 4. Tokens 11 and 12 move points in a cycle: 0 to 1
+    to 2, or 0 to 2 to 1::
 
         inputs    1 2 11 0 12
         targets   1 11 12 12 11

@@ -35,9 +35,9 @@ class Z60Words(GroupWords):
     num_inputs: int = inputs_option(3, 60)
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend the shortcuts by rules that add up only the later half or quarter of the numbers.
+        """Extend the shortcuts by two rules, which add up only the later half or the last quarter of the numbers.
 
-        To this sum they add the likeliest sum of the earlier numbers.
+        For the earlier numbers, each rule adds their likeliest sum.
         """
         step = self.tokens_per_element
         elements = inputs[:, ::step]
