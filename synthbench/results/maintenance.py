@@ -67,7 +67,7 @@ def contents(store: Store, rows: pa.Table) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Broken:
-    """A damaged file of a store, or a file with a damaged row."""
+    """A file of a store that is damaged or contains a damaged row."""
 
     what: str
     """The file, as a path relative to the store."""
@@ -80,7 +80,7 @@ def examine(store: Store, *, is_repairing: bool) -> list[Broken]:
 
     Args:
         store: The store; open for writing if it is to be repaired.
-        is_repairing: Whether to move damaged files and rows to ``quarantine/``, so that a repeated ``run``
+        is_repairing: Whether to move damaged files and rows to ``quarantine/``, so that repeating the ``run``
             command makes the rows again. A row whose learning curve is lost is moved too.
     """
     rows = newest(collected(parts_of(store, _INDEX)), _INDEX)
@@ -108,10 +108,10 @@ class Leftover:
 
 
 def collect(store: Store, *, is_dry: bool) -> list[Leftover]:
-    """Delete and list files that no reader needs: unfinished files of killed processes, replaced rows, unused curves.
+    """Delete files that no reader needs, and list them: remnants of killed processes, replaced rows, unused curves.
 
     Compact files (merged from the files of many jobs) are never deleted. A loose (not yet merged) file of rows is
-    deleted only if each of its rows is in another file too, or replaced by a newer row of its run. A file of
+    deleted only if each of its rows is also in another file, or was replaced by a newer row of the same run. A file of
     curves without rows is deleted only if it is over an hour old, since curves are written before their rows.
 
     Args:

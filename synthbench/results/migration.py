@@ -26,13 +26,13 @@ _FORMER = re.compile(r"([0-9]+):([0-9a-f]{16}):([0-9a-f]{64})(?: (.+))?")
 
 
 def is_older(table: pa.Table) -> bool:
-    """Return whether any row of a table has a schema in which run ids depended on the suite."""
+    """Return whether any row of a table has an old schema version, in which run ids depended on the suite."""
     oldest = pc.min(table["schema_version"]).as_py()
     return oldest is not None and bool(oldest <= LAST_BY_SUITE)
 
 
 def migrated(table: pa.Table) -> pa.Table:
-    """Return the table with the run ids of schema 5, which do not depend on the suite.
+    """Migrate a table to the run ids of schema 5, which do not depend on the suite.
 
     Args:
         table: Rows with the columns of ``RUNS`` and correct checksums.
@@ -46,10 +46,10 @@ def migrated(table: pa.Table) -> pa.Table:
 
 
 def former(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Reconstruct a row as it was before migration; None if ``migrated_from`` is null or states another id or checksum.
+    """Reconstruct a row as it was before migration to the present run ids.
 
-    Anyone who can write a row can forge ``migrated_from``, so the id and checksum of the original are recomputed and
-    compared with the values that the column states.
+    Anyone who can write a row can forge the column ``migrated_from``. So the id and checksum of the original row are
+    recomputed and compared with the values in this column. None if they differ, or if the column is null.
     """
     stated = _FORMER.fullmatch(row["migrated_from"] or "")
     if stated is None:
@@ -69,7 +69,7 @@ def former(row: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def stated_name(migrated_from: str | None) -> tuple[str, str] | None:
-    """Return a row's run id and checksum before migration; None unless ``migrated_from`` states them."""
+    """Read a row's run id and checksum before migration from ``migrated_from``; None if they are not there."""
     stated = _FORMER.fullmatch(migrated_from or "")
     return None if stated is None else (stated[2], stated[3])
 

@@ -87,7 +87,7 @@ class Column:
         return _ARROW.get(self.type, pa.string())
 
     def allowed(self) -> str:
-        """Say in words which values are allowed, e.g. ``float64 or null``."""
+        """Describe the allowed values in words, e.g. ``float64 or null``."""
         described = "one of " + ", ".join(self.choices) if self.choices else self.type
         return described + (" or null" if self.is_nullable else "")
 
@@ -262,7 +262,7 @@ VERIFICATION_COLUMNS = (
 
 
 def join_match(asked: str, term: str) -> str:
-    """Join a requested size and the mechanism before it was scaled to this size, such as ``state=4096 of slay:P=8``.
+    """Join a requested size and the mechanism that is scaled to this size into a text: ``state=4096 of slay:P=8``.
 
     The result is stored in column ``match``.
     """
@@ -270,7 +270,7 @@ def join_match(asked: str, term: str) -> str:
 
 
 def split_match(match: str) -> tuple[str, str]:
-    """Split a value made by :func:`join_match` into the requested size and the mechanism before scaling."""
+    """Split a text made by :func:`join_match` into the requested size and the mechanism before scaling."""
     asked, _, term = match.partition(" of ")
     return asked, term
 
@@ -285,16 +285,16 @@ VERIFICATIONS: pa.Schema = _schema(VERIFICATION_COLUMNS)
 
 
 def run_id(identity: dict[str, Any]) -> str:
-    """Compute the id of a run, 16 hex digits: the hash of everything that decides its result.
+    """Compute the id of a run: 16 hex digits, the hash of everything that determines the run's result.
 
     Args:
-        identity: The configuration of the run, in JSON values. Validate it first, since 64 and 64.0 hash differently.
+        identity: The configuration of the run, as JSON values. Validate it first, since 64 and 64.0 hash differently.
     """
     return run_id_of(json_entries(identity))
 
 
 def skill(score: float | None, floor: float, ceiling: float) -> float | None:
-    """Rescale a score so that the floor becomes 0 and the ceiling 1; None without a score or if both are equal."""
+    """Rescale a score: the floor becomes 0, the ceiling 1. None if there is no score, or if floor equals ceiling."""
     if score is None or floor == ceiling:
         return None
     return (score - floor) / (ceiling - floor)
@@ -311,7 +311,7 @@ def row_sha256(row: Mapping[str, Any]) -> str:
 
 
 def curve_sha256(curve: Mapping[str, Sequence[Any]]) -> str:
-    """Hash the points of one run's learning curve in the given order, without column ``run_id``.
+    """Hash the points of one run's learning curve in the given order, without their column ``run_id``.
 
     Args:
         curve: One list of values, one per point, for each column.
@@ -339,7 +339,7 @@ def table_of(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> pa
 
 
 def check_values(columns: Iterable[Column], row: Mapping[str, Any]) -> None:
-    """Check a row beyond its Arrow types: nulls, allowed values, names, strict JSON, and the length of strings.
+    """Check what Arrow types do not check in a row: nulls, allowed values, names, strict JSON, and lengths of strings.
 
     Raises:
         UsageError: If a value is not allowed; the message names its column.
@@ -417,5 +417,5 @@ _STRICT_JSON = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def utc_text(value: datetime) -> str:
-    """Format a time for the checksums: ISO 8601 in UTC with microseconds."""
+    """Format a time as it enters checksums: ISO 8601 in UTC with microseconds."""
     return value.astimezone(UTC).isoformat(timespec="microseconds")

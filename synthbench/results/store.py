@@ -96,7 +96,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on what is read or written at once, since a store may come from a stranger or have a million rows."""
+    """Limits on the amount read or written at once, since a store may come from a stranger or have a million rows."""
 
     file_bytes: int = 2**31
     """Size limit of a file, compressed and decompressed, since a few kilobytes of zstd can expand to terabytes."""
@@ -121,7 +121,7 @@ class Quarantined:
 
 
 def published() -> Path:
-    """Find the store of rows that come with synthbench; in a checkout of the code it is the folder ``results``."""
+    """Find the store of packaged rows, which come with synthbench; in a checkout, it is the folder ``results``."""
     package = Path(__file__).parents[1]
     # In a checkout, ``published`` is a link to that folder, which some systems check out as a text file.
     return package / "published" if (package / "published").is_dir() else package.parent / "results"
@@ -145,7 +145,7 @@ class Store:
         Args:
             root: The folder of the store. It may be a link to a folder, but the folders inside it may not be links.
             create: Whether to open the store for writing.
-            limits: Limits on what is read or written at once.
+            limits: Limits on the amount read or written at once.
 
         Raises:
             StoreError: If the store is missing and ``create`` is False, or it is not writable and ``create`` is True.
@@ -165,13 +165,13 @@ class Store:
 
     @property
     def quarantined(self) -> list[Quarantined]:
-        """Rows and files left out so far, each listed once; code that prints a report should print them too."""
+        """Rows and files left out so far, each listed once; code that prints a report should print this list too."""
         return list(self._left_out)
 
     # Reading
 
     def table(self, *, is_checked: bool = False, columns: Sequence[str] = RUNS.names) -> pa.Table:
-        """Read one row per run, in an order that does not depend on the files; null and NaN stay distinct.
+        """Read one row per run, in an order that does not depend on the order of files; null and NaN stay distinct.
 
         The column ``verified_by`` comes from the store's own table of verifications (records of rows confirmed by
         running them again), never from a file of rows.
@@ -179,8 +179,8 @@ class Store:
         Args:
             is_checked: Whether to compute the checksum of every row. By default, rows in hash-named files (whose names
                 contain the hash of their bytes) are not checked in this way, which is enough for the user's own store.
-            columns: Columns to return. Except in the store that comes with synthbench, all other columns are checked
-                too.
+            columns: Columns to return. The values of all other columns are checked too, except that checks may be
+                skipped in the store that comes with synthbench.
 
         Raises:
             StoreError: If a newer synthbench wrote one of the rows.
@@ -192,7 +192,8 @@ class Store:
     def columns(self, names: Sequence[str]) -> pa.Table:
         """Read some columns of one row per run, in the order of :meth:`table`.
 
-        Files named by the hash of their bytes are trusted, so their other columns are not decoded, which saves time.
+        In files that are named by the hash of their bytes, only the needed columns are decoded. This saves time, but
+        the other columns are not checked.
 
         Raises:
             StoreError: If a newer synthbench wrote one of the rows.
@@ -202,17 +203,17 @@ class Store:
         return rows_of(self, names, "values")
 
     def statuses(self) -> dict[str, str]:
-        """Read the status of every run; return a dictionary with run ids as keys."""
+        """Read the status of every run, as a dictionary with run ids as keys."""
         run_ids, statuses = (column.to_pylist() for column in self.columns(("run_id", "status")).itercolumns())
         return dict(zip(run_ids, statuses, strict=True))
 
     def find(self, run_ids: Collection[str]) -> dict[str, dict[str, Any]]:
-        """Read the rows of some runs, with run ids as keys. Files without these runs are not read in full."""
+        """Read the rows of some runs, with run ids as keys. Of files without these runs, only some columns are read."""
         rows = newest(collected(parts_of(self, RUNS.names, "checksums", self._holding("run_id", run_ids))))
         return {row["run_id"]: row for row in only(rows, run_ids).to_pylist()}
 
     def loose(self, kind: str = "runs") -> list[Path]:
-        """List the files of single jobs in folder ``kind`` (``runs`` or ``curves``), which are not merged yet."""
+        """List the loose files of a kind (``runs`` or ``curves``): one per job, not yet merged into compact files."""
         return self._paths(kind)
 
     def rows_in(self, files: Iterable[Path]) -> list[dict[str, Any]]:
@@ -230,15 +231,15 @@ class Store:
         return to_frame(self.table(is_checked=is_checked))
 
     def curves(self, run_ids: Iterable[str] | None = None) -> "pd.DataFrame":
-        """Read the learning curves of some runs (None: of all runs), in the order of :meth:`runs`.
+        """Read the learning curves of the given runs, or of all runs by default, in the order of :meth:`runs`.
 
-        A curve is returned only if its checksum is the one stated in its row.
+        A curve is returned only if its checksum equals the checksum stated in its row.
         """
         rows = rows_of(self, RUNS.names, self._skipped)
         return to_frame(curves_of(self, rows if run_ids is None else only(rows, run_ids))[0])
 
     def read(self, *, is_checked: bool = False) -> "tuple[pd.DataFrame, pd.DataFrame]":
-        """Read the frames of :meth:`runs` and :meth:`curves` together; the rows are read only once."""
+        """Return the frames of :meth:`runs` and :meth:`curves`, but read the rows only once."""
         rows = self._read(is_checked=is_checked)
         return to_frame(rows), to_frame(curves_of(self, rows)[0])
 
@@ -248,7 +249,7 @@ class Store:
         return "values" if self.root.resolve() == published().resolve() else "checksums"
 
     def has_curves(self) -> bool:
-        """Return whether the store has a file of curves; the content of the file is not checked."""
+        """Return whether the store has a file of learning curves; the content of the file is not checked."""
         return bool(self._paths("curves") or self._paths("compact", "curves"))
 
     def _read(self, *, is_checked: bool) -> pa.Table:
@@ -269,11 +270,11 @@ class Store:
     # Writing
 
     def write(self, row: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> None:
-        """Append one finished run in a file of its own; see :meth:`write_all`."""
+        """Append one finished run to the store, in a file of its own; see :meth:`write_all`."""
         self.write_all([(row, curve)])
 
     def write_all(self, runs: Iterable[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]]) -> None:
-        """Append finished runs in one file: either all of them or none, even if the process is killed.
+        """Append finished runs to the store in one file: either all runs or none, even if the process is killed.
 
         Args:
             runs: Row and curve of each run. The row has every column of ``RUNS`` except ``schema_version``,
@@ -318,8 +319,8 @@ class Store:
     ) -> int:
         """Copy rows of another store into this one, unchanged and with their curves; return the number of rows copied.
 
-        A run that is already in this store keeps its row. Verifications are not copied, since they are only claims of
-        the other store.
+        If a run is already in this store, its row here is kept. Verifications are not copied, since they are only
+        claims of the other store.
 
         Args:
             other: The store to copy from.
@@ -338,10 +339,10 @@ class Store:
         return int(rows.num_rows)
 
     def add(self, rows: pa.Table, curves: pa.Table | None = None) -> None:
-        """Write valid rows and their curves into compact (large) files, and check that the files read back the same.
+        """Write valid rows and their curves into compact (large) files; read each file again to check it.
 
         Raises:
-            StoreError: If a file cannot be written, or does not read back the same. Files that were written before
+            StoreError: If a file cannot be written, or its content read again differs. Files that were written before
                 this file stay.
         """
         for start in range(0, rows.num_rows, self.limits.written_rows):
@@ -363,7 +364,7 @@ class Store:
         """Merge the loose files (one per job) into new compact files; return how many loose files were deleted.
 
         The number includes files of rows and files of curves. Existing compact files stay as they are. A loose file is
-        deleted only after its replacement was read back.
+        deleted only after the compact file with its rows was read again and found correct.
 
         Raises:
             StoreError: If the store cannot be written or another process is compacting it.
@@ -385,7 +386,7 @@ class Store:
         return 0
 
     def take_out(self, damaged: Collection[Path], checksums: Collection[str]) -> None:
-        """Move damaged files and the given rows to ``quarantine/``; keep the files' other rows in compact files.
+        """Move damaged files and the given rows to ``quarantine/``; copy other rows of these files to compact files.
 
         Args:
             damaged: Damaged files of rows; their valid rows stay in the store.
@@ -430,7 +431,7 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Convert operating-system errors in the ``with`` block into a StoreError that states the free space.
+        """Convert operating-system errors in the ``with`` block into a StoreError that states the free disk space.
 
         Raises:
             StoreError: If writing fails, or the store was opened for reading.
@@ -505,7 +506,7 @@ class Store:
     # Files that come and go
 
     def commit(self, content: bytes, target: Path) -> None:
-        """Write ``content`` to the file ``target``, all or nothing; it is safely on the disk when this returns.
+        """Write ``content`` to the file ``target``, all of it or nothing; on return, it is safely on the disk.
 
         Raises:
             StoreError: If the disk is full or the store cannot be written.
@@ -583,10 +584,10 @@ class Store:
         return paths
 
     def files_of(self, kind: str) -> Iterator[Path]:
-        """Yield every file of a kind (``runs``, ``curves`` or ``verified``): loose ones, compact ones, then new ones.
+        """Yield all files of a kind (``runs``, ``curves`` or ``verified``): loose files, compact files, then new files.
 
-        In this order, no row is missed if its loose file (of one job) is merged during reading: the compact (merged)
-        file exists before the loose file is deleted.
+        New files are those that appeared since the call began. In this order, no row is missed if another process
+        merges loose files meanwhile, because it writes the compact file before it deletes the loose files.
         """
         seen = set[Path]()
         while new := [path for path in (*self._paths(kind), *self._paths("compact", kind)) if path not in seen]:
@@ -594,7 +595,7 @@ class Store:
             seen.update(new)
 
     def look_at(self, paths: Iterable[Path], look: Callable[["File"], Found]) -> Iterator[Found]:
-        """Open each file, call ``look`` on it and yield the result; quarantine damaged and skip missing files."""
+        """Open each file, call ``look`` on it and yield the result; quarantine damaged files and skip missing files."""
         for path in paths:
             try:
                 if (file := open_file(path, self.limits)) is None:
@@ -662,7 +663,7 @@ KEYS = ("run_id", "finished_at", "row_sha256")
 
 
 def rows_of(store: Store, names: Sequence[str] = RUNS.names, skipped: Skipped = "nothing") -> pa.Table:
-    """Read one row per run, sorted by suite, task, mechanism, seed and run id; for arguments see :func:`parts_of`."""
+    """Read one row per run, sorted by suite, task, mechanism, seed and run id; see :func:`parts_of` for arguments."""
     return newest(collected(parts_of(store, names, skipped)), names)
 
 
@@ -673,9 +674,10 @@ def parts_of(
 
     Args:
         store: The store to read.
-        names: Columns to read. The columns in ``KEYS`` and those by which reports sort are always added. So are
-            ``is_migrated`` (the row has a new run id), ``is_result`` (the status is ``ok``, or the row is not
-            migrated) and ``file`` (path in the store). Most text columns are dictionary-encoded.
+        names: Columns to read. The columns in ``KEYS`` and the columns by which reports sort are always added. Three
+            more columns are added: ``is_migrated`` (the run id was replaced by migration), ``is_result`` (the status is
+            ``ok``, or the row is not migrated) and ``file`` (path in the store). Most text columns are
+            dictionary-encoded.
         skipped: Checks that are skipped for hash-named files (whose names contain the hash of their bytes). If it is
             ``values``, only the needed columns of these files are decoded.
         paths: Files to read; None for all files of rows.
@@ -711,7 +713,7 @@ def parts_of(
 
 
 def collected(parts: Iterator[pa.Table], most_rows: int | None = None) -> pa.Table:
-    """Join tables into one until it has at least ``most_rows`` rows (None: all); later tables stay in the iterator."""
+    """Join tables from an iterator until they have ``most_rows`` rows or more, and leave later tables in it."""
     tables, num_rows = list[pa.Table](), 0
     for part in parts:
         tables.append(part)
@@ -751,11 +753,11 @@ def newest(table: pa.Table, names: Sequence[str] = RUNS.names) -> pa.Table:
 
 
 def newest_numbers(table: pa.Table) -> pa.Array:
-    """Choose the row of each run that finished last; return the row numbers (from 0), sorted as in reports.
+    """Choose, for each run, the row that finished last; return the row numbers (from 0), sorted as in reports.
 
     If two rows finished at the same time, the row with the larger checksum is chosen. Migration (to run ids that do not
-    depend on the suite) can give rows of different runs the same id. So a migrated row of a failed run never replaces a
-    row with status ``ok``.
+    depend on the suite) can give rows of different runs the same id. So a migrated row of a failed run is never
+    preferred to a row with status ``ok``.
     """
     by_age = _sorted(table, ("run_id", "is_result", "finished_at", "row_sha256"))
     names = table["run_id"].take(by_age).combine_chunks()
@@ -765,9 +767,9 @@ def newest_numbers(table: pa.Table) -> pa.Array:
 
 
 def only_there(rows: pa.Table, numbers: pa.Array) -> pa.Table:
-    """Select migrated rows (with new run ids) that are neither chosen by ``numbers`` nor copies of chosen rows.
+    """Select the migrated rows that are not in use: neither chosen by ``numbers`` nor copies of chosen rows.
 
-    ``numbers`` are the row numbers (from 0) of the rows that are used, one per run id.
+    Migrated rows have new run ids. ``numbers`` are the row numbers (from 0) of the rows in use, one per run id.
     """
     counting = rows["row_sha256"].take(numbers).combine_chunks()
     return rows.filter(pc.and_(rows["is_migrated"], pc.invert(pc.is_in(rows["row_sha256"], counting))))
@@ -779,12 +781,12 @@ def _sorted(table: pa.Table, names: Sequence[str]) -> pa.Array:
 
 
 def only(rows: pa.Table, values: Iterable[str], column: str = "run_id") -> pa.Table:
-    """Select the rows that have one of the given values in a column, by default the run id."""
+    """Select the rows whose value in a column, by default the run id, is among the given values."""
     return rows.filter(pc.is_in(rows[column], pa.array(set(values), pa.string())))
 
 
 def verifications_of(store: Store) -> dict[tuple[str, str], str]:
-    """Read who last confirmed each row by running it again; the keys are the row's run id and checksum."""
+    """Describe who last confirmed each row by running it again; the keys are pairs of run id and checksum."""
 
     def look(file: File) -> list[dict[str, Any]]:
         table = file.table()
@@ -809,7 +811,7 @@ def verifications_of(store: Store) -> dict[tuple[str, str], str]:
 
 
 def curves_of(store: Store, rows: pa.Table, paths: Iterable[Path] | None = None) -> tuple[pa.Table, set[str]]:
-    """Read the learning curves of some rows; return their points, and the ids of the runs whose curve is lost.
+    """Read the learning curves of some rows; return the curves' points, and the ids of runs whose curve is lost.
 
     Args:
         store: The store to read.
@@ -897,7 +899,7 @@ def _fault_of(row: Mapping[str, Any]) -> str | None:
 
 
 def suspects(columns: Iterable[Column], table: pa.Table) -> Bool[np.ndarray, " rows"]:
-    """Mark every row of a table that ``check_values`` refuses, and perhaps some valid rows."""
+    """Mark rows of a table that may be invalid: all rows that ``check_values`` refuses, and perhaps some valid rows."""
     is_suspect = np.zeros(table.num_rows, dtype=bool)
     for column in columns:
         values = table[column.name].combine_chunks()
@@ -953,12 +955,12 @@ def _as_numpy(array: pa.Array) -> np.ndarray:
 
 
 class Damaged(Exception):  # noqa: N818 -- not an error: the reader goes on without the file
-    """A file that cannot be trusted; its message says why."""
+    """Exception for a file that cannot be trusted; the message says why."""
 
 
 @dataclass(frozen=True)
 class File:
-    """A Parquet file whose footer (metadata) and column types are checked, but whose values are not yet checked."""
+    """An opened Parquet file: footer (metadata) and column types are checked already, but not yet the values."""
 
     path: Path
     is_hash_named: bool
@@ -969,7 +971,7 @@ class File:
     limits: Limits
 
     def batches(self, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Decode the rows, a few thousand at a time, with all columns or only ``names``.
+        """Decode the rows, a few thousand at a time, with all columns or only the columns ``names``.
 
         Raises:
             Damaged: If part of the file cannot be decoded or is missing, or it decodes to more bytes than allowed.
@@ -1154,7 +1156,7 @@ def read_plain(path: Path, max_bytes: int) -> bytes:
 
     Raises:
         OSError: If the file cannot be read, or is a link.
-        ValueError: If it is a pipe, a device or anything else but a plain file, or has more than ``max_bytes`` bytes.
+        ValueError: If it is a pipe, a device or anything else than a plain file, or exceeds ``max_bytes`` bytes.
     """
     with _opened(path) as file:
         status = os.fstat(file.fileno())

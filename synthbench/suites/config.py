@@ -53,7 +53,7 @@ class _Strict(BaseModel):
 
 
 class ModelSettings(_Strict):
-    """The small model around the mechanism: its blocks, position encoding and size."""
+    """Settings of the small model around the mechanism: blocks, position encoding and size."""
 
     block: str
     """Name of the block, with the arguments that differ from the defaults: ``aether:norm=pre``."""
@@ -69,7 +69,7 @@ class ModelSettings(_Strict):
 
 
 class TrainingSettings(_Strict):
-    """Training of a run. The optimiser ``adamw`` applies weight decay to every parameter; gradients are not clipped."""
+    """Settings for training a run. The optimiser ``adamw`` decays every parameter; gradients are not clipped."""
 
     optimizer: Literal["adamw"]
     learning_rates: Annotated[
@@ -110,7 +110,7 @@ class TrainingSettings(_Strict):
 
 
 class LadderSettings(_Strict):
-    """Training on all levels (difficulties) of each task instead of one size; docs/ladder.md gives the reasons.
+    """Settings for training on all levels of difficulty of each task, not only one; docs/ladder.md explains why.
 
     The order of levels over the training steps is the same for all mechanisms, all seeds, and all tasks with the same
     number of levels: see :func:`synthbench.training.ladder.mixture`.
@@ -127,10 +127,10 @@ class LadderSettings(_Strict):
 
 
 class TuningSettings(_Strict):
-    """Choice among several learning rates, made separately for every task and mechanism.
+    """Settings for choosing one of several learning rates, separately for every task and mechanism.
 
-    Models are trained with every rate on every tuning seed. The reported runs use the rate with the highest mean skill
-    on the validation sequences after the last step. Test sequences are not used for the choice.
+    Models are trained with every rate on every tuning seed. The reported runs use the rate whose models have the
+    highest mean skill on the validation sequences after the last step. Test sequences are not used for the choice.
     """
 
     seeds: Seeds
@@ -138,7 +138,7 @@ class TuningSettings(_Strict):
 
 
 class EvaluationSettings(_Strict):
-    """Settings for measuring a run; the test sequences are used once, after the last step."""
+    """Settings for evaluating a run; the test sequences are used only once, after the last training step."""
 
     test_sequences: Positive
     """Number of test sequences; on a ladder, the number per level."""
@@ -238,7 +238,7 @@ def with_tasks(suite: Suite, tasks: Mapping[str, Mapping[str, str]]) -> Suite:
 
 
 def suite_names() -> list[str]:
-    """List the names of the suites that come with synthbench or with installed packages."""
+    """List the names of all suites that come with synthbench or with installed packages."""
     return sorted([*_built_in(), *offers("suites")])
 
 

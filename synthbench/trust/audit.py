@@ -56,7 +56,7 @@ _MEASURED = ("score", "n_correct", "n_eval_examples", "eval_loss")
 
 
 def digest(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Hash the ids and checksums of some rows to 64 hex digits; the order of the rows has no effect.
+    """Hash the ids and checksums of the given rows to 64 hex digits; the order of the rows has no effect.
 
     For a row migrated from an older schema, the original id and checksum are hashed, so migration does not change the
     digest.
@@ -69,8 +69,8 @@ def digest(rows: Iterable[Mapping[str, Any]]) -> str:
 def sample(rows: Sequence[Mapping[str, Any]], fraction: float, salt: str = "") -> list[str]:
     """Draw a sample of run ids that depends only on the rows and the salt.
 
-    A change to any row changes the sample, so a patient forger could change rows until the sample suits them. A salt
-    that is chosen after the rows were handed in prevents this.
+    A change to any row changes the sample, so a patient forger could change rows until the sample suits them. To
+    prevent this, the verifier chooses the salt after the rows were submitted.
 
     Args:
         rows: All rows, in any order.
@@ -86,10 +86,10 @@ def sample(rows: Sequence[Mapping[str, Any]], fraction: float, salt: str = "") -
 
 
 def faults(row: Mapping[str, Any], now: datetime) -> list[str]:
-    """Find contradictions within a row; empty if there is none.
+    """List the contradictions within a row; the list is empty if there are none.
 
     Args:
-        row: A row of a store, whose columns, types and checksum are right.
+        row: A row of a store whose columns, types and checksum are already checked.
         now: The present time, with a time zone.
     """
     oversized = list(_oversized(row))

@@ -29,7 +29,7 @@ _Part = tuple[str, pd.DataFrame, pd.DataFrame]
 
 @dataclass(frozen=True)
 class Joined:
-    """Rows of several stores, with one row per run and suite."""
+    """Rows of several stores, joined so that each run has one row per suite."""
 
     rows: pd.DataFrame
     curves: pd.DataFrame
@@ -49,12 +49,12 @@ class Joined:
         Args:
             suite: Name of the suite. None means the suite of the user's newest own row or, without own rows, the main
                 suite.
-            version: Version of the suite. None means the newest version with full runs (not shortened ones) among the
-                user's own rows, or else the newest of all.
+            version: Version of the suite. None means the newest version with full (not shortened) runs among the user's
+                own rows or, if there are none, among all rows.
 
         Raises:
             UnknownName: If there is no full run of the suite or of its version.
-            UsageError: If the named other store has no full run of the suite or of its version.
+            UsageError: If the other store that the user named has no full run of the suite or of its version.
         """
         suite = suite or default_suite(self.rows, self.is_own)
         own = self.rows[self.is_own]
@@ -65,7 +65,9 @@ class Joined:
         return suite, version
 
     def seen_from(self, suite: str | None) -> "Joined":
-        """Label rows for the reports of a suite, and add rows of other suites with the same protocol (model, training).
+        """Label rows for the reports of a suite, and add rows of other suites that were made under the same protocol.
+
+        The protocol is the settings of model, training and evaluation.
 
         Args:
             suite: Name of the suite; None is interpreted as in :meth:`shown`. If the suite is not installed, nothing
@@ -81,14 +83,14 @@ class Joined:
 def join(results: Path, other: str | None = None, *, has_packaged: bool = True, has_curves: bool = False) -> Joined:
     """Read the user's own rows, another store's rows and the packaged rows; keep one row per run and suite.
 
-    Packaged rows come with synthbench. If several stores have a row of the same run, the user's own row is kept, or
-    else the other store's. Scores over levels are recomputed with the shortcut baselines in this version
-    (:mod:`synthbench.training.ladder_scores`).
+    Packaged rows come with synthbench. If several stores have a row of the same run, the user's own row is kept; if
+    there is none, the other store's row is kept. Scores over levels are recomputed with the shortcut baselines of this
+    version of synthbench (:mod:`synthbench.training.ladder_scores`).
 
     Args:
         results: Folder of the user's own store. The default folder may be missing if packaged rows are included.
-        other: Folder of another store, a ``.parquet`` file of rows or a ``.tar.gz`` bundle. ``packaged`` includes the
-            packaged rows; None adds no store.
+        other: Folder of another store, a ``.parquet`` file of rows or a ``.tar.gz`` bundle. ``packaged`` stands for
+            the packaged rows; None adds no store.
         has_packaged: Whether to include the packaged rows.
         has_curves: Whether to read learning curves.
 

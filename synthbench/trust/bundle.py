@@ -56,7 +56,7 @@ Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class Manifest(BaseModel):
-    """Declared content of a bundle; readers check its counts and hashes."""
+    """Manifest of a bundle: its declared content. Readers check the counts and hashes in it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -83,18 +83,18 @@ class Manifest(BaseModel):
 
 
 def environment_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    """Collect the machines and versions that made some rows: the distinct values in the columns of ``ENVIRONMENT``."""
+    """Collect the machines and versions that made the rows: the distinct values in the columns of ``ENVIRONMENT``."""
     return {name: tuple(sorted({str(row[name]) for row in rows if row[name] is not None})) for name in ENVIRONMENT}
 
 
 def pack(store: Store, run_ids: Sequence[str], manifest: Manifest, plugin: Path | None, target: Path) -> None:
-    """Write a bundle as a folder, or as an archive if the target ends in ``.tar.gz``; equal rows give equal bytes.
+    """Write a bundle as a folder, or as an archive if ``target`` ends in ``.tar.gz``; equal rows give equal bytes.
 
     Args:
         store: The store with the rows.
         run_ids: Ids of the rows to include.
-        manifest: The manifest of these rows.
-        plugin: The file that the manifest names; None if it names none.
+        manifest: The manifest to include, which describes these rows.
+        plugin: The plugin file that the manifest names; None if the manifest names no plugin.
         target: Path to write; it must not exist.
 
     Raises:
@@ -127,7 +127,7 @@ def pack(store: Store, run_ids: Sequence[str], manifest: Manifest, plugin: Path 
 def opened(path: Path) -> Iterator[tuple[Store, Manifest | None]]:
     """Open a store's folder, a Parquet file of rows or a bundle; yield a store with the rows, and the manifest.
 
-    The manifest is None if ``path`` has none.
+    The manifest is None if there is none at ``path``.
 
     Raises:
         StoreError: If ``path`` cannot be read, is too large, or contains something that no bundle contains.
@@ -151,7 +151,7 @@ def opened(path: Path) -> Iterator[tuple[Store, Manifest | None]]:
 
 
 def faults_of_bundle(store: Store, rows: Sequence[Mapping[str, Any]], manifest: Manifest) -> list[str]:
-    """List where the content of a bundle differs from its manifest: in rows, curves, plugin or environment."""
+    """List the differences between a bundle and its manifest: in rows, curves, plugin and environment."""
     num_curves = store.curves()["run_id"].nunique()
     num_with_curve = sum(row["curve_sha256"] is not None for row in rows)
     plugin = None if manifest.plugin is None else sha256_of(store.root / "plugin" / manifest.plugin)
@@ -172,7 +172,7 @@ def sha256_of(path: Path) -> str | None:
 
 
 def write_archive(folder: Path, files: Iterable[Path], target: Path) -> None:
-    """Write files to a ``.tar.gz``, with names relative to ``folder``; the same files give the same bytes."""
+    """Write files to a ``.tar.gz`` archive, named relative to ``folder``; the same files give the same bytes."""
     # No times, owners or order of the disk.
     with (
         target.open("xb") as raw,

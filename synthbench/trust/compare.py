@@ -41,7 +41,7 @@ Verdict = Literal["bitwise", "tolerance", "undecided", "differs", "not run"]
 
 
 def curves_of(store: Store, run_ids: Iterable[str]) -> dict[str, Points]:
-    """Read the learning curves of some runs, without the times of the points; run ids are the keys."""
+    """Read the learning curves of some runs, with run ids as keys; the times of the points are left out."""
     frame = store.curves(run_ids)
     return {
         str(name): list(points[["step", "split", "metric", "value", "tokens"]].itertuples(index=False, name=None))
@@ -50,17 +50,17 @@ def curves_of(store: Store, run_ids: Iterable[str]) -> dict[str, Points]:
 
 
 def tolerance_of(row: Row, deviation: float, standard_error: float | None = None) -> float:
-    """Compute how much a re-run's score may differ on another device or with other versions, in units of the score.
+    """Compute how much a re-run's score may differ from a row's score on another device or with other versions.
 
-    Different rounding changes the course of training as another seed would. The re-run may therefore differ as much as
-    two runs with different seeds. It may also differ as much as the scores of one model on two random test sets of the
-    row's size. The larger difference is returned.
+    Different rounding changes the course of training as another seed would. So the scores may differ as much as the
+    scores of two runs with different seeds. They may also differ as much as the scores of one model on two random test
+    sets of the row's size. The larger of these two differences is returned, in units of the score.
 
     Args:
         row: The row as recorded.
-        deviation: Standard deviation over seeds of the scores of the row's mechanism on the row's task.
-        standard_error: Standard error of the re-run's score if it was measured on a new test set; None if both runs had
-            the same test.
+        deviation: Standard deviation, over seeds, of the scores of the row's mechanism on the row's task.
+        standard_error: Standard error of the re-run's score if it was measured on a new test set; None if both scores
+            were measured on the same test set.
     """
     if row["score"] is None:
         return 0.0
@@ -81,13 +81,13 @@ def judged(
     *,
     is_asked: bool = False,
 ) -> tuple[Verdict, str]:
-    """Return whether the re-run confirms a row, as a :data:`Verdict`, and the reason.
+    """Judge whether a re-run confirms a row; return the :data:`Verdict` and the reason for it.
 
     Args:
         row: The row as recorded.
-        again: The row of the re-run; None if it made none.
+        again: The row of the re-run; None if the re-run made no row.
         curves: Learning curves of the row and of the re-run; None for a missing curve.
-        tolerance: Allowed difference of the scores where bitwise equality cannot be expected.
+        tolerance: Allowed difference of the scores if bitwise equality cannot be expected.
         is_asked: Whether the two scores were measured on different test sets. If so, only two things are compared: the
             scores, and columns that are equal on every device, such as the number of parameters.
     """
@@ -134,7 +134,7 @@ def _changed(row: Row, again: Row) -> list[str]:
 
 
 def equal(value: Any, other: Any, tolerance: float = 0.0) -> bool:
-    """Return whether two values are equal, numbers up to a tolerance; NaN equals NaN."""
+    """Return whether two values are equal. Floats may differ by up to ``tolerance``, and NaN equals NaN."""
     if isinstance(value, float) and isinstance(other, int | float):
         return bool((math.isnan(value) and math.isnan(other)) or abs(value - other) <= tolerance or value == other)
     return bool(value == other)

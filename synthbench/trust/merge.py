@@ -18,7 +18,7 @@ _OUTCOME = ("status", "score", "n_correct", "n_eval_examples", "metrics")
 
 @dataclass(frozen=True)
 class Conflict:
-    """Two different rows of one run: ``ours`` was kept, and ``theirs`` is still only in the other store."""
+    """Two different rows of one run: ``ours`` was kept, and ``theirs`` was not copied from the other store."""
 
     run_id: str
     theirs_in: str
@@ -27,11 +27,11 @@ class Conflict:
 
     @property
     def is_outcome(self) -> bool:
-        """True if the two rows differ in their results, and not only in facts such as time and host."""
+        """True if the two rows differ in their results, not only in facts such as time and host."""
         return any(self.ours[name] != self.theirs[name] for name in _OUTCOME)
 
     def as_facts(self) -> dict[str, Any]:
-        """Return suite, task, mechanism and seed, and both rows' status, score, time, host and checksum."""
+        """Return the run's suite, task, mechanism and seed, and status, score, time, host and checksum of both rows."""
         shown = ("status", "score", "finished_at", "host_hash", "row_sha256")
         sides = {
             f"{side}_{name}": row[name] for name in shown for side, row in (("our", self.ours), ("their", self.theirs))
@@ -42,7 +42,7 @@ class Conflict:
 
 @dataclass(frozen=True)
 class Merged:
-    """The result of merging another store."""
+    """The result of merging another store into a store."""
 
     source: str
     num_new: int
@@ -54,12 +54,12 @@ class Merged:
 
 
 def merge(store: Store, source: Path) -> Merged:
-    """Copy rows and curves into a store, from another store, a Parquet file of rows or a bundle.
+    """Copy rows and curves into a store from ``source``: another store, a Parquet file of rows or a bundle.
 
     If both stores have a row of the same run, the row in ``store`` is kept, even if the other row is newer; different
     checksums are reported as a conflict. Rows that fail the schema, their checksum or the audit (a search for
-    contradictions), or that lost their learning curve, are left out and reported. Records of verification are not
-    copied, and ``source`` is not changed.
+    contradictions), or whose learning curve is lost, are left out and reported. Records of verification are not copied,
+    and ``source`` is not changed.
 
     Raises:
         UsageError: If ``source`` is ``store`` itself.

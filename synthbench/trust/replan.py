@@ -49,7 +49,7 @@ class CannotVerify(Exception):  # noqa: N818 -- not an error: the row may be rig
 
 
 class Checked(NamedTuple):
-    """Findings about rows, made without any training."""
+    """Result of checking rows against the plans of their suites, without any training."""
 
     unverifiable: dict[str, str]
     """Reasons why rows cannot be run again here, by run id."""
@@ -58,18 +58,18 @@ class Checked(NamedTuple):
 
 
 def is_foreign(row: Row, keys: Iterable[str] = COMPONENTS) -> bool:
-    """Return True if a row names a component that does not come with synthbench; no package is imported.
+    """Return True if a row names a component that does not come with synthbench; no package is imported for this.
 
     Args:
         row: A row in which the audit has found no faults.
-        keys: Kinds of components to look at; all four (task, mechanism, block, positions) by default.
+        keys: Kinds of components to check; by default all four (task, mechanism, block and position encoding).
     """
     config = json.loads(row["config_json"])
     return not all(COMPONENTS[key].is_built_in(part) for key in keys for part in str(config.get(key)).split("+"))
 
 
 def check(rows: Sequence[Row]) -> Checked:
-    """Compare rows with the runs that their suites plan; the code of the rows' components must be loaded here."""
+    """Compare rows with the runs that their suites plan; the code of their components must be loaded already."""
     groups = Groups(rows)
     found = Checked({}, [])
     for row in rows:
@@ -81,12 +81,12 @@ def check(rows: Sequence[Row]) -> Checked:
 
 
 def run_again(rows: Sequence[Row], run_ids: Sequence[str], context: RunContext) -> None:
-    """Run again rows that were trained together; the code of their components must be loaded in this process.
+    """Repeat runs that were trained together; the code of their components must be loaded in this process.
 
     Args:
-        rows: The rows to make again, and the tuning rows that chose their learning rates.
-        run_ids: Ids of the rows to make again.
-        context: Settings of the re-run, such as the store to write to and the device.
+        rows: The rows of these runs, and the rows of the tuning runs that chose their learning rates.
+        run_ids: Ids of the runs to repeat.
+        context: Settings of the re-runs, such as the store to write to and the device.
     """
     groups = Groups(rows)
     with settings_restored():
@@ -95,7 +95,7 @@ def run_again(rows: Sequence[Row], run_ids: Sequence[str], context: RunContext) 
 
 
 class Groups:
-    """Rows grouped in two ways: by cell (same mechanism, task and suite), and by batch (trained together)."""
+    """Groups of rows, formed in two ways: by cell (same mechanism, task and suite) and by batch (trained together)."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         """Group rows in which the audit has found no faults."""
@@ -120,7 +120,7 @@ class Groups:
                     self._batches |= {row["run_id"]: batch for row in batch}
 
     def run(self, row: Row) -> Run:
-        """Find the planned run that has a row's id.
+        """Find the run with a row's id among the runs that the row's suite plans.
 
         Raises:
             CannotVerify: If no run of the installed suites and components has this id.
@@ -139,7 +139,7 @@ class Groups:
             return _run(cell, config, row)
 
     def group(self, row: Row) -> list[Row]:
-        """Return a row and all rows trained together with it, or only the row if some are missing or do not fit."""
+        """Return a row and all rows trained together with it; only the row itself if any of them is missing or unfit."""
         batch = self._batches.get(row["run_id"], [row])
         return batch if self._is_one_program(batch) else [row]
 
@@ -155,11 +155,11 @@ class Groups:
             return False
 
     def siblings(self, row: Row) -> list[str]:
-        """Return the ids of all rows whose configuration differs from a row's at most in the seed."""
+        """Return the ids of all rows that have the configuration of the given row, except perhaps for the seed."""
         return [other["run_id"] for other in self._of_cell[self._cell_key(row)] if other["lr"] == row["lr"]]
 
     def batches(self, run_ids: Iterable[str]) -> list[list[Row]]:
-        """Return the groups of rows trained together that contain any of the given rows, each group once."""
+        """Return each group of rows trained together that contains at least one of the given rows."""
         groups, seen = [], set()
         for name in run_ids:
             if name not in seen:
@@ -169,7 +169,7 @@ class Groups:
         return groups
 
     def job(self, group: Sequence[Row]) -> Job:
-        """Return the job (work for one worker process) that makes the rows of a group again."""
+        """Return the job (work for one worker process) that repeats the runs of a group of rows."""
         runs = tuple(self.run(row) for row in group)
         cells = tuple(dict.fromkeys(run.cell for run in runs))
         tuning = [run for cell in cells for run in cell.tuning_runs()]
@@ -211,9 +211,9 @@ def _what_is_not_here() -> Iterator[None]:
 
 
 def tested_by(row: Row) -> Cell:
-    """Return a cell with a row's suite and task, from which the row's test sequences can be drawn.
+    """Return a cell with a row's suite and task, which suffices to draw the row's test sequences.
 
-    The cell names the mechanism, but has none of its options.
+    The cell names the row's mechanism, but has none of the mechanism's options.
 
     Raises:
         CannotVerify: If the suite or the task is not installed in the version of the row.

@@ -51,11 +51,11 @@ def submit(request: Request, target: Path, *, plugin: Path | None = None, packag
     """Write a bundle with all rows of some mechanisms in a suite, if no row is missing.
 
     Args:
-        request: The suite, the mechanisms as they were run, the type of device (``auto`` means the type that made the
-            rows), and the store with the rows.
+        request: The suite, the mechanisms as they were run, the type of device (``auto`` means the type of device that
+            made the rows), and the store with the rows.
         target: Folder or ``.tar.gz`` file to write.
         plugin: File that defines the mechanisms, if no package does.
-        package: Distribution that defines the mechanisms, pinned: ``name==version``.
+        package: Distribution that defines the mechanisms, with its version: ``name==version``.
 
     Raises:
         UsageError: If a name or value is not allowed, the target exists, or the suite is a file and not a name.
@@ -105,7 +105,7 @@ def receive(
     by: str | None = None,
     on_plan: Callable[[int], None] = lambda _num_rows: None,
 ) -> Verification:
-    """Verify rows, and copy them into a store if nothing is wrong.
+    """Verify rows; if nothing is wrong, copy them into a store.
 
     Args:
         path: A store's folder, a Parquet file of rows or a bundle.
@@ -113,7 +113,7 @@ def receive(
         runs_plugin: Whether to run the plugin that a bundle contains, which is foreign code.
         into: Folder of the store to copy the rows into, perhaps the one at ``path``; None to copy nothing.
         by: Name of the person who verifies the rows; required with ``into``, and not allowed without it.
-        on_plan: Function that is called with the number of rows to be run again, before these runs.
+        on_plan: Function that is called before the re-runs, with the number of rows to be run again.
 
     Raises:
         UsageError: If a value is not allowed, or a manifest names something that is not installed.
@@ -199,9 +199,9 @@ def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> l
 
 
 def asked_for(request: Request, device_type: str) -> tuple[dict[str, str], list[str]]:
-    """Return the rows that a submission must have (descriptions by run id), and the failed checks of its components.
+    """Describe the rows that a submission must have, by run id, and list the failed checks of foreign components.
 
-    The code of the components must be loaded in this process.
+    Foreign components do not come with synthbench. Their code must be loaded in this process.
     """
     components = foreign_components(select_components(request))
     broken = [f"checks: {said}" for component in components if (said := first_failure(examine(component)))]

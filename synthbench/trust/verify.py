@@ -46,7 +46,7 @@ AGAIN = "again"
 
 @dataclass(frozen=True)
 class Rerun:
-    """A re-run and its result; its row was in the sample, or was trained together with a row of the sample."""
+    """Result of running a row again. The row was in the sample, or was trained together with a row of the sample."""
 
     run_id: str
     row_sha256: str
@@ -63,7 +63,7 @@ class Rerun:
 
     @property
     def difference(self) -> float | None:
-        """Score of the re-run minus the recorded score; None if either is missing."""
+        """Score of the re-run minus the recorded score; None if one of the scores is missing."""
         return None if self.recorded is None or self.again is None else self.again - self.recorded
 
     @property
@@ -74,7 +74,7 @@ class Rerun:
 
 @dataclass
 class Verification:
-    """The result of checking some rows."""
+    """The result of checking rows and running a sample of the rows again."""
 
     num_rows: int
     digest: str
@@ -90,7 +90,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """True if there are no faults, every row is verifiable, and all re-runs (one or more) agree with the rows."""
+        """True if there is no fault, every row is verifiable, and all re-runs (at least one) agree with the rows."""
         is_sound = bool(self.reruns) and not self.faults and not self.unverifiable
         return is_sound and all(rerun.is_confirmed for rerun in self.reruns)
 
@@ -104,7 +104,7 @@ class Verification:
         )
 
     def confirmed(self, name: str) -> list[dict[str, Any]]:
-        """Return what :meth:`synthbench.results.Store.verify` records: one dictionary per confirmed row.
+        """Return one dictionary per confirmed row, as :meth:`synthbench.results.Store.verify` takes them.
 
         Args:
             name: Name of the person who verified the rows.
@@ -130,8 +130,8 @@ class Verification:
 class Sampling:
     """Settings of a verification: which rows are run again, and how.
 
-    With each sampled row, all rows that were trained together with it are run again. The last bits of a result
-    depend on the runs that train together, and training them together takes no longer.
+    With each sampled row, all rows that were trained together with it are run again, because the last bits of a
+    result depend on which runs train together. Training them together takes no longer than one after another.
     """
 
     fraction: float = 0.05
@@ -181,8 +181,8 @@ def verify(
 
     Args:
         store: The store with the rows.
-        sampling: Which rows are run again, and how.
-        on_plan: Function that is called with the number of rows to be run again, before these runs.
+        sampling: Settings: which rows are run again, and how.
+        on_plan: Function that is called before the re-runs, with the number of rows to be run again.
     """
     rows = store.table(is_checked=True).to_pylist()
     verification = Verification(len(rows), digest(rows), [row["row_sha256"] for row in rows])
@@ -246,7 +246,7 @@ class Made:
     """Reason why the row was not made again; None if it was."""
 
     def judged(self, deviation: float) -> tuple[Verdict, str]:
-        """Return whether the re-run confirms the row, and the reason; ``deviation`` is as in :func:`tolerance_of`."""
+        """Judge whether the re-run confirms the row; return verdict and reason. See :func:`tolerance_of` for the argument."""
         row = with_committed_baselines(self.row)
         tolerance = tolerance_of(self.row, deviation, self.standard_error)
         if self.problem is not None:
@@ -264,7 +264,7 @@ class Made:
 
     @property
     def is_doubtful(self) -> bool:
-        """True if the verdict depends on how far the scores of the same mechanism and task scatter over seeds."""
+        """True if the verdict depends on how much the scores of the row's mechanism and task vary over seeds."""
         return self.judged(0.0)[0] == "differs" != self.judged(math.inf)[0]
 
 

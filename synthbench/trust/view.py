@@ -24,7 +24,7 @@ _OF_MECHANISM = ("mech", "mech_version", "mech_args", "positions", "positions_ve
 def seen_from(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
     """Label rows for the reports of a suite, and add rows of other suites that also fit this suite.
 
-    Rows that fit are those of :func:`also_of`. If the suite is not installed, the rows are returned unchanged.
+    The added rows are those that :func:`also_of` finds. If the suite is not installed, the rows are returned unchanged.
     """
     if suite.removesuffix(EXTRA) not in suite_names():
         return rows
@@ -39,7 +39,8 @@ def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
     """Return the rows of other suites that also fit a given suite, labelled as rows of the given suite.
 
     A row fits if it has the suite's protocol (settings of model, training and evaluation), and the suite lists the
-    row's task. The suite's name with the suffix ``.extra`` stands for the same protocol with tasks that are not listed.
+    row's task with the same length and options or, on a ladder, the same levels. Runs that the suite already has are
+    left out. A name with the suffix ``.extra`` asks for the suite's protocol with tasks that the suite does not list.
     """
     made = load_suite(name.removesuffix(EXTRA))
     may_agree = (rows["suite"] != name) & (rows["steps_planned"] == made.training.steps)
@@ -51,10 +52,11 @@ def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def as_listed(rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Label the rows of a suite and of its extra tasks anew: tasks that the suite no longer lists are extra.
+    """Update the suite's name in rows of a suite: rows of tasks that it no longer lists get the suffix ``.extra``.
 
-    Rows on levels that the tasks no longer have are left out. Nothing changes if the suite's condition is neither
-    ``stock`` (layers as their authors build them) nor ``bare`` (only the recurrence or the attention scores).
+    Rows of ``.extra`` tasks that the suite lists now lose the suffix. Rows on levels that the tasks no longer have are
+    left out. Nothing changes if the suite's condition is neither ``stock`` (layers as their authors build them) nor
+    ``bare`` (only the recurrence or the attention scores).
     """
     base = name.removesuffix(EXTRA)
     made = load_suite(base)
@@ -81,13 +83,15 @@ def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
     """Add columns for the leaderboard to the rows of a suite: ``condition``, ``sees_places`` and ``is_variant``.
 
     The condition of a layer is ``stock`` (as its authors build it) or ``bare`` (only the recurrence or the attention
-    scores). A row made before conditions were introduced gets the condition whose configuration it has. A bare layer
-    with rotations of queries and keys (``rope``) also counts as ``bare``, if it then does not see absolute positions.
+    scores). A row made before conditions were introduced gets the condition whose configuration equals the row's. A
+    bare layer with rotations of queries and keys (``rope``) also counts as ``bare``, provided that it does not see
+    absolute positions.
 
     ``sees_places`` is True if the layer sees absolute positions. It is null if the mechanism is not installed, or if
-    the row's options or positions are not those of a condition. ``is_variant`` is True if the layer is built as in no
-    condition of the suite. It is also True for a row whose options differ from those of a condition, unless the row
-    comes from the user's own store. For a suite with neither condition, only ``is_variant`` is added.
+    the row's options or positions differ from those of both conditions. ``is_variant`` is True if the layer has
+    neither condition. It is also True for a row whose options differ from those of both conditions, unless the row
+    comes from the user's own store. For a suite with neither condition, only ``is_variant`` is added; it is True for
+    ``stock`` and ``bare`` rows whose layer differs from the suite's own.
     """
     made = load_suite(suite.removesuffix(EXTRA))
     is_shown = rows["suite"] == suite
@@ -115,7 +119,7 @@ def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
 
 @cache
 def recorded_layers() -> Mapping[str, Mapping[str, tuple[str, bool]]]:
-    """Read stored results of :func:`conditions_of` for built-in mechanisms in the main suite; no PyTorch is needed."""
+    """Read stored results of :func:`conditions_of` for built-in mechanisms in the main suite, without PyTorch."""
     of_name: dict[str, dict[str, tuple[str, bool]]] = json.loads(
         resources.files(__package__).joinpath("layers.json").read_text()
     )
@@ -125,10 +129,11 @@ def recorded_layers() -> Mapping[str, Mapping[str, tuple[str, bool]]]:
 def conditions_of(
     suite: Suite, mechanism: str, known: Mapping[str, tuple[str, bool]] = MappingProxyType({})
 ) -> dict[str, tuple[str, bool]]:
-    """Find a mechanism's configurations in a suite under both conditions: ``stock`` (as published) and ``bare``.
+    """Find the configurations of a mechanism's layer in a suite, under the conditions ``stock`` and ``bare``.
 
-    The result maps each configuration to a pair: the condition, and True if the layer sees absolute positions.
-    Whether a layer sees positions is measured, except for configurations in ``known``.
+    A ``stock`` layer is built as its authors build it; a ``bare`` layer is only the recurrence or the attention scores.
+    The result maps each configuration to a pair: the condition, and True if the layer sees absolute positions. Sight of
+    positions is measured, except for configurations in ``known``.
     """
     from synthbench.contract.places import sees_places  # noqa: PLC0415 - PyTorch
     from synthbench.mechanisms import MECHANISMS, Attention  # noqa: PLC0415 - PyTorch

@@ -126,7 +126,7 @@ class OverwriteRecall(Dictionary):
         return self.num_key_tokens + np.concatenate([first, later], axis=2)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Return the answers of two rules: the first value of the key, or the value of the last pair, whatever its key."""
+        """Return the answers of two rules: the first value of the key, or the last pair's value, whatever its key."""
         end = 2 * self.num_pairs
         keys, values = inputs[:, 0:end:2], inputs[:, 1:end:2]
         return {

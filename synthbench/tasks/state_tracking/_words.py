@@ -63,7 +63,7 @@ class GroupWords(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of a guess that knows only the number of elements so far and names the likeliest product."""
+        """Return the accuracy of a guess that knows only how many elements were read: the likeliest product."""
         return Bound(_likeliest(self.group, self.first_input, self.num_inputs, length // self.tokens_per_element))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
