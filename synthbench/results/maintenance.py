@@ -111,7 +111,7 @@ def collect(store: Store, *, is_dry: bool) -> list[Leftover]:
     """Delete files that no reader needs, and list them: remnants of killed processes, replaced rows, unused curves.
 
     Compact files (merged from the files of many jobs) are never deleted. A loose (not yet merged) file of rows is
-    deleted only if each of its rows is also in another file, or was replaced by a newer row of the same run. A file of
+    deleted only if each of its rows is also in another file or was replaced by a newer row. A file of
     curves without rows is deleted only if it is over an hour old, since curves are written before their rows.
 
     Args:

@@ -49,7 +49,7 @@ def former(row: Mapping[str, Any]) -> dict[str, Any] | None:
     """Reconstruct a row as it was before migration to the present run ids.
 
     Anyone who can write a row can forge the column ``migrated_from``. So the id and checksum of the original row are
-    recomputed and compared with the values in this column. None if they differ, or if the column is null.
+    recomputed and compared with the values in this column. The result is None if they differ or the column is null.
     """
     stated = _FORMER.fullmatch(row["migrated_from"] or "")
     if stated is None:
@@ -69,7 +69,7 @@ def former(row: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def stated_name(migrated_from: str | None) -> tuple[str, str] | None:
-    """Read a row's run id and checksum before migration from ``migrated_from``; None if they are not there."""
+    """Extract the run id and checksum that a row had before migration; None if ``migrated_from`` lacks them."""
     stated = _FORMER.fullmatch(migrated_from or "")
     return None if stated is None else (stated[2], stated[3])
 

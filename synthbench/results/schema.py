@@ -262,7 +262,7 @@ VERIFICATION_COLUMNS = (
 
 
 def join_match(asked: str, term: str) -> str:
-    """Join a requested size and the mechanism that is scaled to this size into a text: ``state=4096 of slay:P=8``.
+    """Write a requested size, and the mechanism that is scaled to this size, as one text: ``state=4096 of slay:P=8``.
 
     The result is stored in column ``match``.
     """

@@ -342,8 +342,8 @@ class Store:
         """Write valid rows and their curves into compact (large) files; read each file again to check it.
 
         Raises:
-            StoreError: If a file cannot be written, or its content read again differs. Files that were written before
-                this file stay.
+            StoreError: If a file cannot be written, or reading it again gives different rows. Files that were written
+                before this file stay.
         """
         for start in range(0, rows.num_rows, self.limits.written_rows):
             piece = rows.slice(start, self.limits.written_rows)
@@ -587,7 +587,7 @@ class Store:
         """Yield all files of a kind (``runs``, ``curves`` or ``verified``): loose files, compact files, then new files.
 
         New files are those that appeared since the call began. In this order, no row is missed if another process
-        merges loose files meanwhile, because it writes the compact file before it deletes the loose files.
+        merges loose files meanwhile, because that process writes the compact file before it deletes the loose files.
         """
         seen = set[Path]()
         while new := [path for path in (*self._paths(kind), *self._paths("compact", kind)) if path not in seen]:
@@ -713,7 +713,7 @@ def parts_of(
 
 
 def collected(parts: Iterator[pa.Table], most_rows: int | None = None) -> pa.Table:
-    """Join tables from an iterator until they have ``most_rows`` rows or more, and leave later tables in it."""
+    """Join tables from an iterator until they have ``most_rows`` rows or more (None: join all); leave the rest in it."""
     tables, num_rows = list[pa.Table](), 0
     for part in parts:
         tables.append(part)

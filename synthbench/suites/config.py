@@ -69,7 +69,7 @@ class ModelSettings(_Strict):
 
 
 class TrainingSettings(_Strict):
-    """Settings for training a run. The optimiser ``adamw`` decays every parameter; gradients are not clipped."""
+    """Settings for training a run. ``adamw`` applies weight decay to every parameter; gradients are not clipped."""
 
     optimizer: Literal["adamw"]
     learning_rates: Annotated[

@@ -139,7 +139,7 @@ class Groups:
             return _run(cell, config, row)
 
     def group(self, row: Row) -> list[Row]:
-        """Return a row and all rows trained together with it; only the row itself if any of them is missing or unfit."""
+        """Return a row and all rows trained together with it; only the row itself if some are missing or do not fit."""
         batch = self._batches.get(row["run_id"], [row])
         return batch if self._is_one_program(batch) else [row]
 

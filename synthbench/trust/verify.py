@@ -246,7 +246,11 @@ class Made:
     """Reason why the row was not made again; None if it was."""
 
     def judged(self, deviation: float) -> tuple[Verdict, str]:
-        """Judge whether the re-run confirms the row; return verdict and reason. See :func:`tolerance_of` for the argument."""
+        """Judge whether the re-run confirms the row; return verdict and reason.
+
+        Args:
+            deviation: Standard deviation of the scores over seeds, as in :func:`tolerance_of`.
+        """
         row = with_committed_baselines(self.row)
         tolerance = tolerance_of(self.row, deviation, self.standard_error)
         if self.problem is not None:

@@ -39,7 +39,7 @@ def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
     """Return the rows of other suites that also fit a given suite, labelled as rows of the given suite.
 
     A row fits if it has the suite's protocol (settings of model, training and evaluation), and the suite lists the
-    row's task with the same length and options or, on a ladder, the same levels. Runs that the suite already has are
+    row's task. Length and options of the task, or its levels, must be equal too. Runs that the suite already has are
     left out. A name with the suffix ``.extra`` asks for the suite's protocol with tasks that the suite does not list.
     """
     made = load_suite(name.removesuffix(EXTRA))
@@ -132,8 +132,8 @@ def conditions_of(
     """Find the configurations of a mechanism's layer in a suite, under the conditions ``stock`` and ``bare``.
 
     A ``stock`` layer is built as its authors build it; a ``bare`` layer is only the recurrence or the attention scores.
-    The result maps each configuration to a pair: the condition, and True if the layer sees absolute positions. Sight of
-    positions is measured, except for configurations in ``known``.
+    The result maps each configuration to a pair: the condition, and True if the layer sees absolute positions. The
+    second entry is measured, except for configurations in ``known``.
     """
     from synthbench.contract.places import sees_places  # noqa: PLC0415 - PyTorch
     from synthbench.mechanisms import MECHANISMS, Attention  # noqa: PLC0415 - PyTorch

@@ -105,7 +105,7 @@ class TreeCompletion(Task):
         return (length - self.num_marks) // self.tokens_per_node
 
     def check_length(self, length: int) -> None:
-        """Refuse a length below ``min_length``, or one that fits larger trees than ``depth`` and ``arity`` allow.
+        """Refuse a length below ``min_length``, or a length with room for larger trees than the options allow.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -141,7 +141,7 @@ class TreeCompletion(Task):
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Return the guesses of one rule: the latest label or, with ``is_shown``, an induction rule.
 
-        The induction rule finds where the last tokens occurred before, and names the token that followed them there.
+        The induction rule finds the latest earlier place with the same last tokens, and names the token that followed.
         """
         if self.is_shown:
             return {"induction": self._induced(inputs)}
@@ -176,8 +176,8 @@ class TreeCompletion(Task):
     def draw_nodes(self, rng: np.random.Generator, sizes: Int[np.ndarray, " trees"]) -> LabelledNodes:
         """Draw one random tree for each given number of nodes.
 
-        Suppose each node above the last level gets 0 to ``arity`` children with equal probability. The trees have the
-        distribution of such trees, given their number of nodes.
+        Trees are distributed as if each node above the last level got 0 to ``arity`` children with equal probability,
+        and only trees with the given number of nodes were kept.
         """
         law = Law((1 / (self.arity + 1),) * (self.arity + 1), inner=1, levels=self.depth)
         levels = grow(rng, law, sizes)

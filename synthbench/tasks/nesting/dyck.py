@@ -17,8 +17,8 @@ from synthbench.tasks.nesting._prefixes import NextSymbols
 class Dyck(NextSymbols):
     """Read nested brackets of several types; name all brackets that may follow.
 
-    At most ``depth`` brackets are open at once, and the sequence may end before all are closed. The bracket that closes
-    the innermost open one may follow. All opening brackets may follow while fewer than ``depth`` brackets are open.
+    At most ``depth`` brackets are open at once, and a sequence may end with open brackets. The bracket that closes the
+    innermost open bracket may follow. All opening brackets may follow while fewer than ``depth`` brackets are open.
     With k types, class 0 stands for all opening brackets. Class 1 + i stands for all opening brackets and the closing
     bracket of type i. Class k + 1 + i stands for the closing bracket of type i alone. The example is ``([()])[``, with
     opening brackets 0 1 and closing brackets 2 3. With ``num_types=2`` and ``depth=3``::
@@ -26,9 +26,9 @@ class Dyck(NextSymbols):
         inputs    0 1 0 2 3 2 1
         targets   1 2 3 2 1 0 2
 
-    Tests a stack of bounded depth: the model must know the innermost open bracket after later ones have been closed. A
-    finite state suffices, but it must hold the type of each open bracket; attention can find the innermost open bracket
-    by its depth.
+    Tests a stack of bounded depth: the model must know the innermost open bracket after later brackets have been
+    closed. A finite state suffices, but it must hold the type of each open bracket; attention can find the innermost
+    open bracket by its depth.
 
     Source: Hewitt et al. (2020), Dyck-(k, m), with sets of next symbols as targets, as in Bhattamishra et al. (2020).
     Bhattamishra et al. predict each symbol separately and count a set as right if all its symbols are right, so their

@@ -38,7 +38,7 @@ class Listops(Evaluation):
 
     Source: Nangia & Bowman (2018). Depth, number of arguments and rate of digits follow Tay et al. (2021), with smaller
     trees. They draw a tree and keep it if its length is in range; here, the length is drawn first, uniformly. The
-    median of an even number of digits is the lower of the two middle digits here; in their data it is the mean of the
+    median of an even number of digits is the lower of the two middle digits here. In their data it is the mean of the
     two middle digits, rounded down.
     """
 
@@ -56,11 +56,11 @@ class Listops(Evaluation):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the shortest possible expression with at least ``shortest`` symbols, and of the end."""
+        """Number of tokens of the shortest possible expression of ``shortest`` symbols or more, with the end token."""
         return int(self.expression_lengths(self.shortest + 4).min(initial=self.shortest + 4)) + 1
 
     def check_length(self, length: int) -> None:
-        """Refuse a length below ``min_length``, or one that fits longer expressions than the options allow.
+        """Refuse a length below ``min_length``, or a length with room for longer expressions than the options allow.
 
         Raises:
             UsageError: If the task has no sequence of this length.

@@ -14,7 +14,7 @@ from synthbench.tasks.nesting._templates import Expansion, Spans, alternate
 @task
 @dataclass(frozen=True)
 class TreeCompose(Expansion):
-    """Read definitions of trees that name each other, and a main tree with a name; complete it with all names expanded.
+    """Read definitions of trees that name each other, then complete a copy of a main tree with all names expanded.
 
     If A is defined as (1) and B as (2 A (3)), then (0 B) expands to (0 (2 (1) (3))). The brackets are 4 and 5, A is 6,
     B is 7, = is 8, the blank 9 and the padding 10. With ``num_labels=4``, ``num_templates=2`` and ``num_names=2``::

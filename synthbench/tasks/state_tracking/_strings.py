@@ -60,7 +60,7 @@ class StringTask(Task):
 
     @abstractmethod
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Compute, by shortcut name, the shortcut's answer at each position, as if the string ended there."""
+        """Compute each shortcut's answer at each position, as if the string ended there; return the answers by name."""
 
     @abstractmethod
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
@@ -106,6 +106,6 @@ class StringTask(Task):
         return Bound(float(self.best_guess(self.string_lengths(length)).mean()))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return, by shortcut name, the shortcut's answer at each position about the tokens before that position."""
+        """Return, for each shortcut, its answer at each position about the tokens before that position."""
         guesses = self.guesses(inputs[:, :-1])
         return {name: np.pad(answers, ((0, 0), (1, 0))) for name, answers in guesses.items()}

@@ -53,7 +53,7 @@ class CycleNavigation(StringTask):
         return places
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Return the answers of two rules, which apply only the latest move, or the latest four moves, to place 0."""
+        """Return the answers of two rules, which ignore all but the latest move, or all but the latest four moves."""
         steps = _steps(symbols)
         return {
             "latest move": steps % self.modulus,

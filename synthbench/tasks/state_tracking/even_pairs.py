@@ -46,7 +46,7 @@ class EvenPairs(StringTask):
         return running_parity(_changes(symbols))
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Return the answers of two rules, which take the parity of only the latest pair, or the latest four pairs."""
+        """Return the answers of two rules, which ignore all but the latest pair, or all but the latest four pairs."""
         changes = _changes(symbols)
         return {"latest pair": changes, "latest four pairs": running(changes, np.bitwise_xor, window=4)}
 

@@ -51,7 +51,7 @@ class ParityFinal(StringTask):
         return running_parity(symbols)
 
     def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
-        """Return the answers of two rules, which count ones among only the latest bit or only the latest four bits."""
+        """Return the answers of two rules, which ignore all but the latest bit, or all but the latest four bits."""
         return latest_parities(symbols)
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:

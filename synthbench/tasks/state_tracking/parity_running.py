@@ -53,5 +53,5 @@ class ParityRunning(Task):
         return Bound(float(likelier_parity(np.arange(1, length + 1), self.one_rate).mean()))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of two rules, which count ones among only the latest bit or only the latest four bits."""
+        """Return the answers of two rules, which ignore all but the latest bit, or all but the latest four bits."""
         return latest_parities(inputs)
