@@ -713,7 +713,10 @@ def parts_of(
 
 
 def collected(parts: Iterator[pa.Table], most_rows: int | None = None) -> pa.Table:
-    """Join tables from an iterator until they have ``most_rows`` rows or more (None: join all); leave the rest in it."""
+    """Join tables from an iterator into one table, until it has at least ``most_rows`` rows.
+
+    Later tables stay in the iterator. If ``most_rows`` is None, all tables are joined.
+    """
     tables, num_rows = list[pa.Table](), 0
     for part in parts:
         tables.append(part)

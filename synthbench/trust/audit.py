@@ -69,8 +69,8 @@ def digest(rows: Iterable[Mapping[str, Any]]) -> str:
 def sample(rows: Sequence[Mapping[str, Any]], fraction: float, salt: str = "") -> list[str]:
     """Draw a sample of run ids that depends only on the rows and the salt.
 
-    A change to any row changes the sample, so a patient forger could change rows until the sample suits them. To
-    prevent this, the verifier chooses the salt after the rows were submitted.
+    A change to any row changes the sample, so a patient forger could change rows until the sample suits them. A
+    salt that the verifier chooses after the rows were submitted prevents this.
 
     Args:
         rows: All rows, in any order.

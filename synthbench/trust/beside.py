@@ -67,7 +67,7 @@ class Joined:
     def seen_from(self, suite: str | None) -> "Joined":
         """Label rows for the reports of a suite, and add rows of other suites that were made under the same protocol.
 
-        The protocol is the settings of model, training and evaluation.
+        A protocol consists of the settings of model, training and evaluation.
 
         Args:
             suite: Name of the suite; None is interpreted as in :meth:`shown`. If the suite is not installed, nothing

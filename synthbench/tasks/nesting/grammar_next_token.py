@@ -84,7 +84,7 @@ class GrammarNextToken(Task):
         return 1 if self.scored == "all" else 3
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Refuse tests at lengths beyond the trained ones.
+        """Refuse tests at lengths beyond the trained length.
 
         Raises:
             UsageError: Always, because the ceiling of longer sequences takes too long to compute.
