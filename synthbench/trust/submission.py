@@ -111,7 +111,7 @@ def receive(
         path: A store's folder, a Parquet file of rows or a bundle.
         sampling: Choice of the rows to run again, and settings of the re-runs.
         runs_plugin: Whether to run the plugin that a bundle contains, which is foreign code.
-        into: Folder of the store to copy the rows into, perhaps the one at ``path``; None to copy nothing.
+        into: Folder of the store to copy the rows into, which may be ``path`` itself; None to copy nothing.
         by: Name of the person who verifies the rows; required with ``into``, and not allowed without it.
         on_plan: Function that is called before the re-runs, with the number of rows to be run again.
 

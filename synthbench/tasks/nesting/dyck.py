@@ -146,7 +146,7 @@ class Dyck(NextSymbols):
         """Return the answers of one rule, which takes the latest opening bracket for the innermost open bracket.
 
         The rule ignores whether that bracket was closed since. With ``nearest`` above 0, that bracket is always closed
-        at scored positions. There, the rule assumes that the innermost open bracket has the type with most open brackets.
+        at scored positions. The rule then assumes that the innermost open bracket has the type with most open brackets.
         """
         is_open = inputs < self.num_types
         depths = np.cumsum(2 * is_open - 1, axis=1)

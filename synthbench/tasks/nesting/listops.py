@@ -104,7 +104,7 @@ class Listops(Evaluation):
         return chances
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of two rules: the outermost operator applied to all digits, or the last digit."""
+        """Return the answers of two rules: apply the outermost operator to all digits, or name the last digit."""
         is_digit = inputs < NUM_DIGITS
         flat = _apply(inputs[:, 0], is_digit.sum(axis=1), inputs[is_digit])
         latest = np.maximum.accumulate(is_digit * np.arange(inputs.shape[1]), axis=1)

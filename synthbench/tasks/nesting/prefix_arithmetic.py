@@ -102,9 +102,9 @@ class PrefixArithmetic(Task):
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Return the answers of three rules that ignore the nesting, or no answers if there is only one operator.
 
-        The first two rules put the n-th operator between the n-th number and the next one, for all n. One of them
-        calculates from the left, the other from the right. The third rule applies only the first operator, to the first
-        and the last number.
+        The first two rules put the n-th operator between the n-th number and the next number, for all n. The first rule
+        calculates from the left, the second from the right. The third rule applies only the first operator, to the
+        first and the last number.
         """
         tokens, num_operators = inputs[:, :-1], inputs.shape[1] // 2 - 1
         if num_operators == 1:

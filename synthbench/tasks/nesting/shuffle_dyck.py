@@ -46,7 +46,7 @@ class ShuffleDyck(NextSymbols):
         return max(2 * self.num_types, 1 << self.num_types)
 
     def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a type per position; its bracket opens with probability ``open_rate``, or always if none is open."""
+        """Draw a type per position; brackets open at rate ``open_rate``, or always if their type is not open."""
         # Positions come first: the loop below takes one of them at a time.
         types = rng.integers(self.num_types, size=(length, batch_size))
         is_open = rng.random((length, batch_size)) < self.open_rate
@@ -81,7 +81,7 @@ class ShuffleDyck(NextSymbols):
         return chances
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of one rule: a type is open exactly if its latest bracket is an opening one."""
+        """Return the answers of one rule: a type is open exactly if its latest bracket is an opening bracket."""
         positions = np.arange(inputs.shape[1])
         sets = np.zeros_like(inputs)
         for kind in range(self.num_types):

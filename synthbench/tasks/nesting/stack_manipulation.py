@@ -80,7 +80,7 @@ class StackManipulation(Transduction):
         return Bound(_floor(self.shortest, self.longest(length), self.num_symbols, self.pop_rate))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of two rules: the symbols pushed last, ignoring POPs, or the stack before all actions."""
+        """Return the answers of two rules: the stack as if there were no POPs, or the stack before all actions."""
         slots = (np.arange(inputs.shape[1]) - self.string_lengths(inputs) - 1).clip(0)
         guesses = {}
         for name, num_ids in {"without pops": 2 * self.num_symbols, "without actions": self.num_symbols}.items():

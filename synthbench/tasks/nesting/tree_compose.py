@@ -77,7 +77,7 @@ class TreeCompose(Expansion):
         )
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend the shortcuts by a rule that expands the name in the main tree, but no name inside that template."""
+        """Extend the shortcuts by a rule that expands the main tree's name, but leaves out the name in its template."""
         definitions = self.definition_index(inputs)
         is_main = definitions == self.num_templates
         is_name = (inputs > self.closing) & (inputs < self.equals)

@@ -44,7 +44,7 @@ def look_up(
     inputs: Int[np.ndarray, "batch length"],
     vocab_size: int,
 ) -> Int[np.ndarray, "batch length"]:
-    """Look up, for each input token, the value of the last pair whose key is this token; 0 if no key is."""
+    """Look up, for each input token, the value of the last pair whose key is this token; 0 without such a pair."""
     table = np.zeros((len(inputs), vocab_size), dtype=np.int64)
     rows = np.arange(len(inputs))
     # One pair after the other: in a single assignment NumPy may write equal keys in any order.
