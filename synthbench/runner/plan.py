@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -162,7 +163,7 @@ def plan_request(request: Request, device: torch.device, selected: Selected | No
         done,
         request.group_size,
         is_across_tasks=request.group_size is not None or device.type == "cuda",
-        estimates=Estimates(timed.to_pandas()) if is_timed else _packaged_estimates(),
+        estimates=Estimates(timed.to_pandas()) if is_timed else _estimates_of(published()),
     )
     of_plan = [stored[name] for name in plan.runs if name in stored]
     rows = [row for row in of_plan if row["run_id"] in done]
@@ -175,9 +176,9 @@ def plan_request(request: Request, device: torch.device, selected: Selected | No
 
 
 @cache
-def _packaged_estimates() -> Estimates:
+def _estimates_of(packaged: Path) -> Estimates:
     """Make estimates from the rows that come with synthbench, once per process: reading them takes .3 s."""
-    return Estimates(Store.open(published(), create=False).columns(TIMED).to_pandas())
+    return Estimates(Store.open(packaged, create=False).columns(TIMED).to_pandas())
 
 
 def count_status(request: Request, device: torch.device) -> list[dict[str, Any]]:
