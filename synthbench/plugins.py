@@ -398,7 +398,7 @@ def described(problem: BaseException, unit: type) -> str:
 
 
 def written(unit: type) -> type:
-    """Return the class that the author wrote: for a mechanism made of an ``nn.Module``, the class of this module."""
+    """Return the class that a component's author wrote: the ``nn.Module`` that ``unit`` was made of, or ``unit``."""
     wrapped = getattr(unit, "module_class", unit)
     return wrapped if isinstance(wrapped, type) else unit
 

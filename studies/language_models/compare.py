@@ -212,9 +212,9 @@ def sentence() -> str:
         f"In {now['concordant']:g} of {now['pairs']:.0f} pairs of language models, the model with the higher published "
         f"recall uses the mechanism with the higher score here (p {now['p']:.2f}, "
         "by permuting scores among mechanisms). "
-        "Scores credit only accuracy above that of shortcut rules, which do not solve the task. "
-        "Some of these rules were found after the plan was made; without them, the higher recall "
-        f"goes with the higher score in {then['concordant']:g} of {then['pairs']:.0f} pairs (p {then['p']:.2f}). "
+        "Scores credit only accuracy above that of shortcut rules. "
+        "Some of these rules were found after the plan was made; with scores computed without them, "
+        f"it is {then['concordant']:g} of {then['pairs']:.0f} pairs (p {then['p']:.2f}). "
         "[Details](studies/language_models/README.md)."
     )
 

@@ -49,7 +49,7 @@ def as_in_a_worker() -> Iterator[None]:
 def give_back_memory() -> None:
     """Return unused memory of this process to the system, where possible.
 
-    Otherwise, memory use grows with every size that is measured, since blocks freed by one size do not fit another.
+    Without this call, memory use would grow with each input size, as blocks freed after one do not fit the next.
     """
     trim = of_glibc("malloc_trim")
     if trim is not None:

@@ -48,7 +48,7 @@ def tiling(device: torch.device) -> Tiling:
 
 
 def of(unit: Any) -> Form | None:
-    """Return a mechanism's tiled attention.
+    """Return the form that computes the attention of the mechanism ``unit`` in tiles.
 
     The result is None if the normaliser is ``softermax``, or if the mechanism's class does not declare ``yat_sides``.
     """

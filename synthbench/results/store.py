@@ -770,9 +770,9 @@ def newest_numbers(table: pa.Table) -> pa.Array:
 
 
 def only_there(rows: pa.Table, numbers: pa.Array) -> pa.Table:
-    """Select the migrated rows that are not in use: neither chosen by ``numbers`` nor copies of chosen rows.
+    """Select the migrated rows that another row of their run replaces, and of which no copy is in use.
 
-    Migrated rows have new run ids. ``numbers`` are the row numbers (from 0) of the rows in use, one per run id.
+    Migration gave these rows new run ids. ``numbers`` are the row numbers (from 0) of the rows in use, one per run id.
     """
     counting = rows["row_sha256"].take(numbers).combine_chunks()
     return rows.filter(pc.and_(rows["is_migrated"], pc.invert(pc.is_in(rows["row_sha256"], counting))))

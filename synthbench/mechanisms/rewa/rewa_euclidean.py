@@ -9,12 +9,12 @@ from synthbench.options import option
 
 @mechanism
 class RewaEuclidean(RewaGeometric):
-    r"""Softmax of the negative Euclidean distance :math:`-\alpha \|x - y\| / \tau` between points x of q and y of k.
+    r"""Softmax of the negative Euclidean distance :math:`-\alpha \|x - y\| / \tau`, where x and y are maps of q and k.
 
-    This is ``rewa-geometric`` with a single geometry. Its default width, 15, equals the total default width of the
-    three geometries of ``rewa-geometric``. In each head, x and y are linear maps of q and k; the weight alpha and the
-    temperature tau are learned. With ``power=2``, and if all y have equal norm, this mechanism equals softmax attention
-    with x and y as queries and keys.
+    This is ``rewa-geometric`` with a single geometry. By default, x and y have 15 coordinates, as many as in the
+    three geometries of ``rewa-geometric`` together. In each head, x and y are linear maps of q and k; the weight
+    alpha and the temperature tau are learned. With ``power=2``, and if all y have equal norm, this mechanism equals
+    softmax attention with x and y as queries and keys.
 
     State: every key and value so far.
 

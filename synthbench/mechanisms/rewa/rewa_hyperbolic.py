@@ -9,7 +9,7 @@ from synthbench.options import option
 
 @mechanism
 class RewaHyperbolic(RewaGeometric):
-    r"""Softmax of the negative hyperbolic distance :math:`-\gamma d_H(x, y) / \tau` between points x of q and y of k.
+    r"""Softmax of the negative hyperbolic distance :math:`-\gamma d_H(x, y) / \tau`, where x and y are maps of q and k.
 
     This is ``rewa-geometric`` with a single geometry. Its default width, 15, equals the total default width of the
     three geometries of ``rewa-geometric``. The points x and y are q and k, mapped linearly and then into the Poincaré

@@ -71,7 +71,7 @@ POLL_S = 0.5
 
 @dataclass(frozen=True)
 class JobDone:
-    """A job that has ended, with the outcomes of the runs in ``job.missing``."""
+    """A job that has ended, with one outcome for each run that it had to do (``job.missing``)."""
 
     job: Job
     outcomes: list[RunOutcome]

@@ -145,8 +145,8 @@ class Dyck(NextSymbols):
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Return the answers of one rule, which takes the latest opening bracket for the innermost open bracket.
 
-        The rule ignores whether that bracket was closed since. With ``nearest`` above 0, that bracket is always closed
-        at scored positions. The rule then assumes that the innermost open bracket has the type with most open brackets.
+        The rule ignores whether that bracket was closed since. With ``nearest`` above 0, it always was before a scored
+        position, so the rule answers with the type that has the most open brackets instead.
         """
         is_open = inputs < self.num_types
         depths = np.cumsum(2 * is_open - 1, axis=1)

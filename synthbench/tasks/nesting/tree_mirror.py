@@ -58,7 +58,7 @@ class TreeMirror(TreeCompletion):
 
     @property
     def num_marks(self) -> int:
-        """Number of tokens that belong neither to nodes nor to padding, 1: the ``=``."""
+        """Number of tokens that stand neither for nodes nor for padding: one, the ``=``."""
         return 1
 
     def write(

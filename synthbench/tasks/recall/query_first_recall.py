@@ -77,7 +77,7 @@ class QueryFirstRecall(Recall):
         return self.num_keys + self.num_values + 1
 
     def check_length(self, length: int) -> None:
-        """Refuse a length that is odd or below ``min_length``: n pairs, the first key and ``?`` are 2n + 2 tokens.
+        """Refuse a length that is odd or below ``min_length``: the queried key, n pairs and ``?`` are 2n + 2 tokens.
 
         Raises:
             UsageError: If the task has no sequence of this length.
