@@ -335,8 +335,8 @@ def mechanism_of(module: Module) -> str:
             the number of heads or the longest sequence are filled in; docs/plugins.md lists these names.
 
     Raises:
-        UsageError: If ``module`` is neither a class nor a function, or requires an argument that cannot be filled in. Also
-            if it has the name of a mechanism that was not made in this way, such as a built-in one.
+        UsageError: If ``module`` is neither a class nor a function, or requires an argument that cannot be filled in.
+            Also if it has the name of a mechanism that was not made in this way, such as a built-in one.
     """
     if isinstance(module, nn.Module) or not callable(module):
         kind = f"an instance of {type(module).__name__}" if isinstance(module, nn.Module) else repr(module)
