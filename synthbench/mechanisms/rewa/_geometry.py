@@ -259,7 +259,7 @@ class Gate(nn.Module):
         shares = (self.network(q) + witnesses.active.log()).softmax(-1)
         return dict(zip(witnesses.widths, shares.split(1, -1), strict=True))
 
-    def means(self, q: Queries, witnesses: Witnesses) -> dict[str, Float[Tensor, "*batch heads"]]:
+    def means(self, q: Queries, witnesses: Witnesses) -> dict[str, Float[Tensor, "*runs heads"]]:
         """Return, per head, the mean weights over queries and sequences, and kappa (curvature) of these means."""
         shares = self(q, witnesses)
         return named({geometry: share[..., 0].mean(-1).mean(-2) for geometry, share in shares.items()})
