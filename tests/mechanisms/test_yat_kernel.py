@@ -16,7 +16,8 @@ from tests.tensors import normal
 
 def drawn(**strategies: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A few seeds, dimensions and epsilons, and what a test names beside them."""
-    beside = {"seed": st.integers(0, 2**32 - 1), "dim": st.integers(1, 12), "epsilon": st.sampled_from([1e-3, 0.1, 1.0])}
+    epsilons = st.sampled_from([1e-3, 0.1, 1.0])
+    beside = {"seed": st.integers(0, 2**32 - 1), "dim": st.integers(1, 12), "epsilon": epsilons}
     return lambda test: settings(max_examples=20)(given(**beside, **strategies)(test))
 
 
