@@ -26,6 +26,8 @@ _COLUMN_WIDTH = 44
 """Characters in a column of the narrowest two-column style in common use, that of ACL."""
 _WIDEST = {"number": 16, "word": 20, "text": 32}
 """Largest width of a column of each kind; longer cells are broken into lines."""
+_NARROW = 14
+"""Smallest width to which labels are broken so that a table fits in a column."""
 _BETWEEN = 2
 _PAGE_HEIGHT = 56
 _CAPTION = 70
@@ -137,6 +139,9 @@ def _parts(table: Table) -> Iterator[tuple[list[_Column], Sequence[Line]]]:
         _column(heading, kind, [line[place] for line in texts])
         for place, (heading, kind) in enumerate(zip(headings, kinds, strict=True))
     ]
+    surplus = sum(column.width + _BETWEEN for column in columns) - _COLUMN_WIDTH
+    if surplus > 0 and columns[0].width - surplus >= _NARROW:
+        columns[0] = columns[0]._replace(width=columns[0].width - surplus, is_wrapped=True)
     labels, others = columns[: len(table.headings)], columns[len(table.headings) :]
     room = _PAGE_WIDTH - sum(column.width + _BETWEEN for column in labels)
     for across in _runs([column.width + _BETWEEN for column in others], room, MOST_COLUMNS):
