@@ -85,7 +85,7 @@ def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
     The condition of a layer is ``stock`` (as its authors build it) or ``bare`` (only the recurrence or the attention
     scores). A row made before conditions were introduced gets the condition whose configuration equals the row's. A
     bare layer with rotations of queries and keys (``rope``) also counts as ``bare``, provided that it does not see
-    absolute positions, and that the mechanism's two conditions differ.
+    absolute positions.
 
     ``sees_places`` is True if the layer sees absolute positions. It is null if the mechanism is not installed, or if
     the row's options or positions differ from those of both conditions. ``is_variant`` is True if the layer has
@@ -144,12 +144,12 @@ def conditions_of(
     unit = MECHANISMS[mechanism]
     found: dict[str, tuple[str, bool]] = {}
     turned = [("bare", "rope")] if issubclass(unit, Attention) and not unit.rotation_note else []
-    # A layer that is the same in both conditions is called stock, and then no other one is bare.
+    # A layer that is the same in both conditions is called stock.
     for condition, positions in (*((name, None) for name in CONDITIONS), *turned):
         among = with_block_and_positions(suite, block=None, positions=positions, condition=condition)
         for layer, options in _layer_of(among, mechanism):
             sees = known[layer][1] if layer in known else sees_places(unit, options, positions)
-            if positions is None or (not sees and "bare" in {named for named, _ in found.values()}):
+            if positions is None or not sees:
                 found.setdefault(layer, (condition, sees))
     return found
 
