@@ -57,11 +57,11 @@ def signs(values: np.ndarray) -> np.ndarray:
 
 
 @cache
-def draws(number: int) -> tuple[np.ndarray, np.ndarray]:
+def drawn_once(number: int, draws: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw orders of ``number`` mechanisms and their counts in bootstrap samples, each [draws, mechanisms]."""
     rng = np.random.default_rng(0)
-    orders = rng.permuted(np.tile(np.arange(number), (DRAWS, 1)), axis=1)
-    return orders, rng.multinomial(number, np.full(number, 1 / number), size=DRAWS).astype(float)
+    orders = rng.permuted(np.tile(np.arange(number), (draws, 1)), axis=1)
+    return orders, rng.multinomial(number, np.full(number, 1 / number), size=draws).astype(float)
 
 
 def statistics_of(tables: pd.DataFrame, scores: pd.Series) -> dict[str, float]:
@@ -76,7 +76,7 @@ def statistics_of(tables: pd.DataFrame, scores: pd.Series) -> dict[str, float]:
     if not len(wins):
         return dict.fromkeys(("concordant", "pairs", "tau", "p", "low", "high"), 0.0)
     pairs, hits = wins.sum(axis=0), wins * (1 + signs(x)) / 2
-    orders, drawn = draws(len(x))
+    orders, drawn = drawn_once(len(x), DRAWS)
     concordant, tau = hits.sum(), (2 * hits.sum(axis=(1, 2)) / wins.sum(axis=(1, 2)) - 1).mean()
     ahead = np.triu(pairs - pairs.T)  # sums of halves are exact in any order, so only pairs that weigh are compared
     first, second = np.nonzero(ahead)
