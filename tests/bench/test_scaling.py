@@ -217,23 +217,19 @@ def test_what_is_not_allowed_is_refused() -> None:
         measured("slay", [8], arguments={"P": "0"})
 
 
-def test_the_same_call_again_measures_what_is_missing_or_of_an_older_version(tmp_path: Path) -> None:
+def test_the_same_call_again_measures_what_is_missing(tmp_path: Path) -> None:
     file = tmp_path / "bench" / "scaling.parquet"
     known: dict[str, Any] = {"arguments": {"P": "16"}, "forms": ["layer"]}
     with Table(scaling.IDENTITY, CPU, file) as table:
         before = measured("slay", [32], table=table, **known)
 
-    more = known | {"forms": ["layer", "gram"]}
     with Table(scaling.IDENTITY, CPU, file) as table:
-        new = measured("slay", [64, 32], table=table, **more)
-        table.add({**new[0], "mech_version": "0+older"})
-        (again,) = measured("slay", [64, 32], table=table, **more)
+        new = measured("slay", [64, 32], table=table, **known | {"forms": ["layer", "gram"]})
 
     assert {row["mechanism"] for row in before} == {"slay:P=16"}
     assert {(row["form"], row["length"]) for row in new} == {("layer", 64), ("gram", 32), ("gram", 64)}
     assert [row["median_ms"] for row in load(file)[:2]] == [row["median_ms"] for row in before]
     assert len(load(file)) == 2 * 2 * 2
-    assert {name: again[name] for name in ("form", "length", "mech_version")}.items() <= new[0].items()
 
 
 def test_rows_of_a_direction_are_in_the_file_before_those_of_the_next_are_measured(tmp_path: Path) -> None:
@@ -259,6 +255,17 @@ def test_a_form_that_would_exceed_a_limit_says_so_and_is_measured_no_further_but
     assert {row["status"] for row in table.rows} == {"ok"}
 
 
+def test_a_row_of_an_older_version_is_measured_again_and_replaced() -> None:
+    table = Table(scaling.IDENTITY, CPU)
+    measured("linear", [16], table=table, forms=["layer"])
+    for row in table.rows:
+        table.add({**row, "mech_version": "0+older"})
+
+    assert len(measured("linear", [16], table=table, forms=["layer"])) == 2
+    assert {row["mech_version"] for row in table.rows} != {"0+older"}
+    assert len(table.rows) == 2
+
+
 def test_a_table_of_something_else_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "rows.parquet"
     with Table(["estimator"], CPU, file) as table:
@@ -282,3 +289,36 @@ def test_kernels_are_measured_where_they_run(monkeypatch: pytest.MonkeyPatch) ->
         ("kernel", direction, "ok") for direction in DIRECTIONS
     }
     assert all(row["flops"] > 0 for row in rows)  # of the PyTorch form: Triton's are not counted
+
+
+def test_what_a_mechanism_gains_over_its_naive_form_is_a_ratio_at_each_length() -> None:
+    def row(form: str, length: int, milliseconds: float, num_bytes: int, **changes: str) -> dict[str, Any]:
+        return {
+            "mechanism": "slay", "direction": "forward", "form": form, "length": length, "status": "ok",
+            "median_ms": milliseconds, "peak_bytes": num_bytes,
+        } | changes  # fmt: skip
+
+    found = scaling.against_naive(
+        [
+            row("published", 64, 12.0, 80),
+            row("attend", 64, 3.0, 20),
+            row("attend", 32, 2.0, 50),
+            row("published", 32, 3.0, 100),
+            row("attend", 128, 6.0, 40),
+            row("published", 128, 0.0, 0, status="oom"),
+            row("gram", 32, 1.0, 1),
+            row("dense", 32, 8.0, 100, mechanism="yat"),
+            row("tiled", 32, 2.0, 10, mechanism="yat"),
+        ]
+    )
+
+    assert found == [
+        {
+            "mechanism": "slay", "direction": "forward", "form": "attend", "against": "published",
+            "32": 1.5, "64": 4.0, "memory": 0.25,
+        },
+        {
+            "mechanism": "yat", "direction": "forward", "form": "tiled", "against": "dense",
+            "32": 4.0, "64": None, "memory": 0.1,
+        },
+    ]  # fmt: skip

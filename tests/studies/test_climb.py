@@ -1,28 +1,56 @@
 """The page on the rows of climb, for made-up rows."""
 
+from functools import cache
+from typing import Any
+
 import pandas as pd
 import pytest
 
 from studies.climb import page as climb
+from studies.climb.page import SUITE
 from synthbench.reports.cells import grid
 from tests.studies._made import NUM_LEVELS, ladder_row
 
 SEEDS = (1, 2, 3)
 
 
+@cache
+def rows_at(mech: str, height: float) -> list[dict[str, Any]]:
+    return [
+        ladder_row(task, mech, seed, min(NUM_LEVELS, max(0.0, height + 0.02 * ((number + seed) % 3))))
+        for number, task in enumerate(SUITE.tasks)
+        for seed in SEEDS
+    ]
+
+
+def rows_of(heights: dict[str, float]) -> pd.DataFrame:
+    """Rows of mechanisms that reach a height on every task of the suite, but for a little that depends on the run."""
+    return pd.DataFrame([row for mech, height in heights.items() for row in rows_at(mech, height)])
+
+
 def test_runs_within_a_tenth_of_a_level_of_an_end_are_there() -> None:
-    heights = {"lstm": 0.0, "linear": 7.95, "softmax": 4.0, "gla": 0.2}
-    rows = pd.DataFrame(ladder_row("mqar", mech, seed, height) for mech, height in heights.items() for seed in SEEDS)
-    (place,) = climb.places(grid(rows))
+    rows = rows_of({"lstm": 0.0, "linear": 7.95, "softmax": 4.0, "gla": 0.2})
 
-    assert (place.num_levels, place.at_baseline, place.at_top, place.at_an_end) == (NUM_LEVELS, 0.25, 0.25, 0.5)
-    assert (place.lowest, place.highest) == pytest.approx((0.0, 7.95))
+    for place in climb.places(grid(rows)):
+        assert (place.num_levels, place.at_baseline, place.at_top, place.at_an_end) == (NUM_LEVELS, 0.25, 0.25, 0.5)
+        assert place.lowest < 0.05
+        assert place.highest > 7.9
 
 
-def test_the_third_seed_is_asked_about_pairs_of_which_the_first_two_say_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(climb, "NUM_RESAMPLES", 2)
+@pytest.mark.end_to_end
+def test_seeds_that_agree_have_the_same_order_and_others_do_not() -> None:
+    rows = rows_of({"lstm": 1.0, "linear": 2.0, "softmax": 3.0, "gla": 4.0})
+    agreed = climb.order(grid(rows))
+    turned = rows.copy()
+    is_second = turned["seed"] == SEEDS[1]
+    turned.loc[is_second, "score"] = 1 - turned.loc[is_second, "score"]
+
+    assert (agreed.tau, agreed.low, agreed.high) == (1, 1, 1)
+    assert agreed[3:] == (6 * len(SUITE.tasks),) * 4
+    assert climb.order(grid(turned)) == (-1, -1, -1, agreed.num_untied, 0, 0, 0)
+
+
+def test_the_third_seed_is_asked_about_pairs_of_which_the_first_two_say_the_same() -> None:
     # In levels by seed: far apart for the first two seeds, near, and tied for the first.
     heights = {"lstm": (1.0, 1.0, 5.0), "linear": (3.0, 3.0, 3.0), "gla": (3.2, 3.2, 4.0), "softmax": (3.0, 7.0, 7.0)}
     rows = pd.DataFrame(
@@ -34,3 +62,10 @@ def test_the_third_seed_is_asked_about_pairs_of_which_the_first_two_say_the_same
 
     # Seeds 1 and 2 tie one pair, and turn that of gla and softmax; seed 3 repeats one of three far pairs.
     assert found[3:] == (5, 4, 3, 1)
+
+
+def test_complete_mechanisms_have_a_run_of_every_task() -> None:
+    rows = rows_of({"lstm": 1.0, "linear": 2.0})
+
+    assert set(climb.complete(rows, SEEDS)["mech"]) == {"lstm", "linear"}
+    assert len(climb.complete(rows[rows["task"].isin(SUITE.quick or ())], SEEDS)) == 0

@@ -11,9 +11,10 @@ import pytest
 
 from studies.depth import page as depth
 from synthbench.reports.ladder import Ladder
-from tests.studies._made import ladder_row
+from tests.studies._made import cells_in, ladder_row
 
 LOADS = (1.0, 2.0, 4.0, 8.0, 16.0)
+TASKS = ("khop_induction", "tree_compose")
 Heights = Sequence[float | None]
 
 
@@ -27,6 +28,19 @@ def rows_at(heights: Mapping[str, Heights], task: str, layers: int, **changes: A
         for mech, of_mechanism in heights.items()
         for seed, height in enumerate(of_mechanism, start=1)
     )
+
+
+@pytest.fixture
+def few() -> pd.DataFrame:
+    """Softmax attention is 1, 1 and 2 levels above linear attention on one task; on the other both are at an end."""
+    hops = {
+        1: {"softmax": [2.0, 2.2, 1.8], "linear": [1.0, 1.2, 0.8]},
+        2: {"softmax": [2.5] * 3, "linear": [1.5] * 3},
+        4: {"softmax": [4.0, 4.0, 4.3], "linear": [2.0, 2.2, 2.1]},
+    }
+    of_hops = [rows_at(heights, "khop_induction", layers) for layers, heights in hops.items()]
+    trees = [rows_at(dict.fromkeys(("softmax", "linear"), [0.0] * 3), "tree_compose", layers) for layers in (1, 2)]
+    return pd.concat([*of_hops, *trees], ignore_index=True)
 
 
 def test_scores_stand_for_loads() -> None:
@@ -79,6 +93,47 @@ def test_at_an_end_of_the_ladder_a_ratio_is_a_bound(heights: tuple[float, float]
     assert depth.Comparison("linear", "a", 1, Ladder("hops", LOADS), {1: heights}).bound == bound
 
 
+def test_the_page_has_every_depth_and_the_ratio(few: pd.DataFrame) -> None:
+    _title, _about, verdict, _, _, reached, _, _, ratios = depth.paragraphs(few)
+
+    assert cells_in(reached)[1:] == [
+        ["khop_induction", "hops", "softmax", "2.8 (2.0)", "4.0 (2.5)", "11 (4.1)"],
+        ["khop_induction", "hops", "linear", "1.4 (1.0)", "2.0 (1.5)", "2.9 (2.1)"],
+        ["tree_compose", "hops", "softmax", "< 1 (0.0)", "< 1 (0.0)", ""],
+        ["tree_compose", "hops", "linear", "< 1 (0.0)", "< 1 (0.0)", ""],
+    ]
+    lines = cells_in(ratios)[1:]
+    assert [line[:2] for line in lines] == [["linear", task] for task in (*TASKS, "all")]
+    of_hops, of_trees, of_all = (line[2:] for line in lines)
+    assert of_hops == of_all
+    assert of_hops[:2] == ["2.00 (2.00 to 2.00)"] * 2
+    assert of_hops[2].startswith("4.00 (")
+    assert of_trees == ["--"] * 4
+    hops, pooled = verdict.split("\n\n")
+    first = (
+        "**On `khop_induction` the load of `softmax` is that of `linear` times 2.00 (2.00 to 2.00) at 1 layer, 2.00 ("
+    )
+    assert hops.startswith(first)
+    assert ") at 4 layers** (95 % CIs over seeds). Larger models" in hops
+    assert hops.endswith("The models here have no convolution.")  # the last interval contains 4
+    assert pooled.startswith("Over 3 pairs of task and depth the geometric mean is 2.52 (2.2")
+    assert pooled.endswith(
+        "Lower bounds among them: 0; upper bounds: 0; left out, as both are at the same end of the ladder: 2."
+    )
+
+
+def test_the_announced_ratio_is_compared_on_its_own_task_alone(few: pd.DataFrame) -> None:
+    near = few[few["block"] != "transformer:layers=4"]
+    verdict = [*depth.paragraphs(near)][2]
+    moved = near.assign(task=near["task"].map({"khop_induction": "dyck", "tree_compose": "tree_compose"}))
+    without = [*depth.paragraphs(moved)][2]
+
+    assert ") at 2 layers**" in verdict
+    assert "The announced ratio is above all these intervals." in verdict
+    assert without.startswith("Larger models")
+    assert "these intervals" not in without
+
+
 def test_a_run_that_diverged_reaches_nothing() -> None:
     heights: dict[str, Heights] = {"softmax": [2.0, 2.0], "linear": [1.0, None]}
     rows = [rows_at(heights, "khop_induction", layers) for layers in (1, 2)]
@@ -87,18 +142,13 @@ def test_a_run_that_diverged_reaches_nothing() -> None:
     assert [each.scores for each in compared] == [{1: (2.0, 1.0), 2: (2.0, 0.0)}] * 2
 
 
-def test_other_blocks_and_single_depths_are_left_out() -> None:
-    both = dict.fromkeys(("softmax", "linear"), [3.0] * 3)
-    rows = [
-        *(rows_at(both, "khop_induction", layers) for layers in (1, 2)),
+def test_other_blocks_and_single_depths_are_left_out(few: pd.DataFrame) -> None:
+    others = [
         rows_at({"softmax": [5.0] * 3}, "khop_induction", 2, block="transformer:conv=4"),
         rows_at({"softmax": [3.0] * 3}, "mqar", 2),
         rows_at({"gla": [3.0] * 3}, "khop_induction", 2),
     ]
-    cells = depth.depths_in(pd.concat(rows, ignore_index=True))
+    every = pd.concat([few, *others], ignore_index=True)
 
-    assert [task.name for task in cells.tasks] == ["khop_induction"]
-    assert {name: list(by_depth) for name, by_depth in depth.by_layers(cells).items()} == {
-        "softmax": [1, 2],
-        "linear": [1, 2],
-    }
+    assert [*depth.paragraphs(every)] == [*depth.paragraphs(few)]
+    assert not [*depth.paragraphs(pd.concat(others, ignore_index=True))]

@@ -47,3 +47,13 @@ def test_a_cell_beyond_three_errors_is_outside_and_named(near: pd.DataFrame) -> 
         "145 of 147 published cells lie within 3 combined standard errors; 2 outside (SOFTMAX on reverse, SLAY on rev"
     )
     assert f"rms z is {math.sqrt((far['z'] ** 2).mean()):.2f}" in study.summary(far)
+
+
+def test_a_missing_cell_and_a_single_run_are_not_judged(near: pd.DataFrame) -> None:
+    is_copy, is_linear = near["task"] == "copy", near["mech"] == "linear"
+    cells = study.compare(near[~(is_copy & is_linear) & ((near["seed"] == 0) | ~is_linear)])
+
+    assert set(cells[cells["z"].isna()]["mech"]) == {"linear"}
+    assert study.summary(cells).endswith("Not judged, fewer than two runs: 21.")
+    averages = study.averages(cells)
+    assert set(averages[averages["error"].isna()]["mech"]) == {"linear"}

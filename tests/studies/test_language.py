@@ -8,6 +8,7 @@ import pytest
 
 from studies.real import language
 from tests.reports._made import text_row
+from tests.studies._made import cells_in
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -28,21 +29,66 @@ def test_the_page_on_texts_has_their_hashes() -> None:
     assert [corpus for corpus in texts if corpus not in page] == []
 
 
+def test_without_rows_nothing_is_said() -> None:
+    unmatched = pd.DataFrame([row_of("softmax", seed, 2.0, match=None) for seed in (1, 2, 3)])
+
+    assert list(language.paragraphs(unmatched)) == []
+    assert list(language.paragraphs(unmatched[:0])) == []
+
+
+def test_claims_are_of_differences_of_bits_seed_by_seed_and_those_without_rows_are_left_out() -> None:
+    rows = pd.DataFrame(
+        row_of(mech, seed, bits + seed / 10)
+        for mech, bits in (("softmax", 2.0), ("slay", 2.2), ("linear", 3.0))
+        for seed in (1, 2, 3)
+    )
+    text = "\n".join(language.paragraphs(rows))
+
+    ((*_, found, verdict),) = cells_in(text, "softmax needs fewer bits than slay")
+    assert (found, verdict) == ("−20.0 (−20.0 to −20.0)", "holds")
+    assert "performer" not in text
+    assert "Of 1 comparisons 1 hold" in text
+
+
 def test_a_run_that_diverged_counts_as_a_guess() -> None:
-    rows = pd.DataFrame([row_of("yat", 1, 2.5), row_of("yat", 2, None)])
+    rows = [row_of("yat", seed, 2.0 + seed / 10, block="aether") for seed in (1, 2, 3)]
+    rows += [row_of("yat", seed, None, block="aether:norm=pre") for seed in (1, 2, 3)]
+    text = "\n".join(language.paragraphs(pd.DataFrame(rows)))
 
-    assert language.bits(rows).tolist() == [2.5, language.WITHOUT_KNOWLEDGE]
+    assert "580.0 (555.2 to 604.8)" in cells_in(text, "Aether with LayerNorm before each part")[0]
 
 
-def test_other_texts_blocks_and_unmatched_rows_do_not_count() -> None:
+def test_curvature_is_compared_on_texts_and_other_texts_do_not_count() -> None:
+    kappas = {language.LIBRARY: -0.1, language.DICTIONARY: -0.3, "sha256-other": 0.9, language.DOCSTRINGS: 0.9}
+    rows = pd.DataFrame(
+        row_of("rewa-geometric", seed, 2.0, corpus=corpus,
+               metrics={"layer0.kappa.head0": kappa + seed / 100, "layer1.kappa.head0": kappa - seed / 100})
+        for corpus, kappa in kappas.items()
+        for seed in (1, 2, 3)
+    )  # fmt: skip
+    text = "\n".join(language.paragraphs(rows))
+
+    assert cells_in(text, "4: on code")[0][-2:] == ["−10.0 (−10.0 to −10.0)", "contradicted"]
+    assert "20.0 (20.0 to 20.0)" in cells_in(text, "4: κ is higher on code than on the dictionary")[0]
+    assert "prose, the Euclid" not in text
+
+
+@pytest.mark.end_to_end
+def test_each_factor_changes_by_itself_and_each_cell_has_the_rate_of_its_first_seed() -> None:
+    of_block = {"transformer": 0.0, "aether": 0.5, "aether:norm=pre": 0.25, "aether:norm=post": 0.125}
+    of_mixer, of_rate = {"softmax": 0.0, "yat": -0.25}, {0.003: 0.5, 0.01: 0.0, 0.03: 0.25}
     rows = [
-        row_of("yat", 1, 2.0),
-        row_of("yat", 2, 2.0, language.LIBRARY),
-        row_of("yat", 3, 2.0, block="aether"),
-        row_of("yat", 4, 2.0, match=None),
-        row_of("yat", 5, 2.0, match="state=9 of yat"),
-        row_of("softmax", 6, 2.0),
+        row_of(mixer, seed, 2 + block_bits + mixer_bits + rate_bits, block=block, lr=rate)
+        for mixer, mixer_bits in of_mixer.items()
+        for block, block_bits in of_block.items()
+        for rate, rate_bits in of_rate.items()
+        for seed in ((1, 2, 3) if rate == 0.01 else (1,))
     ]
+    text = "\n".join(language.paragraphs(pd.DataFrame(rows)))
+    (cells,) = cells_in(text, "Yat         | Yat products, no LayerNorm")
 
-    assert language.of("yat")(pd.DataFrame(rows)).to_dict() == {1: 200.0}
-    assert language.of("yat", language.calibration_error)(pd.DataFrame(rows)).to_dict() == {1: pytest.approx(1.0)}
+    assert cells[2:] == ["2.750", "2.250", "2.500", "0.01", "2.250 (2.250 to 2.250)"]
+    assert "Aether minus a transformer is 25.0 (25.0 to 25.0)" in text
+    assert "With Yat attention in the transformer it is −25.0 (−25.0 to −25.0)" in text
+    assert "block around softmax 50.0 (50.0 to 50.0)" in text
+    assert "each by itself" not in "\n".join(language.paragraphs(pd.DataFrame(rows[:-9])))

@@ -26,18 +26,26 @@ def rows_of(skills: Mapping[str, Sequence[Sequence[float]]], status: str = "ok")
 
 
 DEFAULT = [[0.5, 0.52, 0.48], [0.6, 0.63, 0.57]]
+LOWER = [[skill - 0.3 - 0.01 * seed for seed, skill in enumerate(of_task)] for of_task in DEFAULT]
 
 
-def test_options_are_compared_seed_by_seed_and_a_failed_run_counts_as_0() -> None:
-    lower = [[skill - 0.3 - 0.01 * seed for seed, skill in enumerate(of_task)] for of_task in DEFAULT]
-    rows = [rows_of({"default": DEFAULT, "R=1": lower, "P=8": DEFAULT}), rows_of({"R=4": lower}, "diverged")]
-    text = "\n".join(page.results(COMPARISON, pd.concat(rows)))
+def test_an_option_that_lowers_every_seed_is_shown_to_differ_and_missing_rows_are_shown_as_missing() -> None:
+    rows = rows_of({"default": DEFAULT, "R=1": LOWER, "P=8": DEFAULT})
+    text = "\n".join(page.results(COMPARISON, rows))
 
-    assert "24 of 24 runs, 24 minutes on one core." in text
-    assert "Shown to differ: R=1 (-0.31, -0.32 to -0.30); R=4 (-0.55, " in text
+    assert "18 of 24 runs, 18 minutes on one core." in text
+    assert "Shown to differ: R=1 (-0.31, -0.32 to -0.30)." in text
     assert "Not shown to differ: P=8 (+0.00, +0.00 to +0.00)." in text
-    ((_, *differences, _p),) = cells_in(text, "R=4 ")
-    assert [one.split(",")[0] for one in differences] == ["-0.50", "-0.60", "-0.55"]
+    assert "Rows missing: R=4 (--)." in text
+    assert cells_in(text, "R=4") == [["R=4", *["--"] * 4]]
+
+
+def test_a_failed_run_counts_as_0_and_a_single_run_has_no_interval() -> None:
+    rows = pd.concat([rows_of({"default": DEFAULT}), rows_of({"R=1": LOWER}, "diverged")])
+    alone = page.results(COMPARISON, rows_of({"default": [[0.5], [0.7]], "R=1": [[0.25], [0.25]]}))
+
+    assert "R=1 (-0.55, " in "".join(page.results(COMPARISON, rows))
+    assert cells_in("\n".join(alone), "R=1") == [["R=1", "-0.25", "-0.45", "-0.35", "--"]]
 
 
 def test_the_arm_without_a_curriculum_is_suite_paper_and_no_two_arms_share_a_run() -> None:

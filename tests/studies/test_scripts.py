@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from studies.papers.positions import page as positions
 from synthbench.runner.estimates import TIMED, cost_columns
 from synthbench.runner.plan import make_plan
 from synthbench.training.cell import Cell
+from tests.studies._made import cells_in
 
 STUDIES = Path(__file__).parents[2] / "studies"
 
@@ -181,21 +182,53 @@ def test_a_run_costs_its_share_of_its_batch(make_cell: Callable[..., Cell]) -> N
     assert 0 < line["own"] < line["trained"]
 
 
+def rows_of_positions(metrics: dict[str, dict[str, float | None]], seeds: int = 4) -> pd.DataFrame:
+    """Rows with an unmoved loss of 1 and the given metrics by encoding; each seed adds a hundredth to the losses."""
+    common = {"suite": "positions", "suite_version": positions.SUITE.version, "is_full": True, "status": "ok"}
+    rows = [
+        {**common, "mech": "softmax", "positions": name, "seed": seed, "score": 0.5, "eval_loss": 1 + seed / 100}
+        | {"metrics": json.dumps({key: value and value + seed / 100 * ("loss" in key) for key, value in of.items()})}
+        for name, of in metrics.items()
+        for seed in range(seeds)
+    ]
+    return pd.DataFrame(rows, columns=list(positions.COLUMNS))
+
+
+def metrics_of_shifts(loss: float | None, ir_spec: float | None = None) -> dict[str, float | None]:
+    return {"ir_spec": ir_spec} | {f"shift{shift}.{part}": loss for shift in (1, 7, 100) for part in ("score", "loss")}
+
+
 @pytest.mark.parametrize(
-    ("sign", "by_seed", "verdict"),
+    ("free", "espr", "verdicts"),
     [
-        ("negative", [-0.5, -0.51, -0.49], "holds"),
-        ("negative", [0.5, 0.51, 0.49], "does not hold"),
-        ("negative", [-1e-4] * 3, "does not hold"),  # it may be rounding
-        ("negative", [-0.1, 0.1, 0.3], "not decided"),
-        ("negative", [-0.5, -0.51], "no verdict with 2 runs"),
-        ("zero", [1e-4] * 3, "holds"),
-        ("zero", [0.3] * 3, "does not hold"),
-        ("positive", [0.3] * 3, "holds"),
-        ("positive", [1e-4] * 3, "does not hold"),
+        (1.5, 1.0, ["does not hold"] * 3),
+        (0.5, 1.0, ["holds", "does not hold", "holds"]),
+        (1.0, 0.5, ["does not hold", "holds", "does not hold"]),
     ],
 )
 def test_claims_of_positions_are_decided_by_the_sign_of_the_difference(
-    sign: Literal["negative", "zero", "positive"], by_seed: list[float], verdict: str
+    free: float, espr: float, verdicts: list[str]
 ) -> None:
-    assert positions.verdict(positions.Claim("T8", "", "gap of STRING", pd.Series(by_seed), sign)) == verdict
+    rows = rows_of_positions(
+        {
+            "string": metrics_of_shifts(1.0, 1e-15),
+            "espr": metrics_of_shifts(espr, 0.3),
+            positions.FREE: metrics_of_shifts(free, 1.0),
+            "learned": metrics_of_shifts(None),
+        }
+    )
+    claims = positions.claims_of(positions.frame_of(rows))
+
+    assert [positions.verdict(claim) for claim in claims] == [*verdicts, "holds", "holds", "does not hold"]
+    (learned,) = cells_in("\n".join(positions.tables(positions.frame_of(rows))), "`learned`")
+    assert learned[1:5] == ["4", "0.500 [0.500, 0.500]", "--", "--"]
+
+
+def test_a_claim_of_positions_needs_three_seeds_and_one_sign() -> None:
+    few = rows_of_positions({"string": metrics_of_shifts(1.0, 1e-15), positions.FREE: metrics_of_shifts(2.0)}, seeds=2)
+    first = positions.claims_of(positions.frame_of(few))[0]
+
+    assert positions.verdict(first) == "no verdict with 2 runs"
+    assert positions.verdict(first._replace(by_seed=pd.Series([-0.1, 0.1, 0.3]))) == "not decided"
+    others = few.assign(mech="slay"), few.assign(suite="paper"), few.assign(is_full=False), few.assign(status="oom")
+    assert len(positions.frame_of(pd.concat(others))) == 0

@@ -20,8 +20,6 @@ from tests.reports._made import make_row, text_row
 Bits = dict[str, float]
 Studied = Callable[..., page.Study]
 TASKS = ("mqar", "in_context_recall", "selective_copying", "parity_running", "bucket_sort")
-SKILL = 0.01
-"""Difference in skill of two neighbouring mechanisms on the published tasks."""
 NO_CURVES = pd.DataFrame({"run_id": [], "step": [], "split": [], "metric": [], "value": []})
 
 
@@ -81,21 +79,9 @@ def text_rows(
 
 
 @pytest.fixture(scope="module")
-def published(heights: Bits) -> pd.DataFrame:
-    """Rows of three published tasks, on one of which nothing can be learned."""
-    tasks = {"copy": (0.0, 1.0), "reverse": (0.0, 0.5), "retrieval": (0.0625, 0.0625)}
-    return pd.DataFrame(
-        make_row(name, seed, floor + SKILL * number * (ceiling - floor), task=task, floor=floor, ceiling=ceiling)
-        for number, name in enumerate(heights)
-        for seed in (42, 43)
-        for task, (floor, ceiling) in tasks.items()
-    )
-
-
-@pytest.fixture(scope="module")
-def studied(ladders: pd.DataFrame, published: pd.DataFrame) -> Studied:
-    """The study of the ladders, of the published tasks and of some other rows."""
-    return lambda *others, curves=NO_CURVES: page.study_of(pd.concat([ladders, published, *others]), curves)
+def studied(ladders: pd.DataFrame) -> Studied:
+    """The study of the ladders and of some other rows."""
+    return lambda *others, curves=NO_CURVES: page.study_of(pd.concat([ladders, *others]), curves)
 
 
 @pytest.fixture(scope="module")
@@ -114,15 +100,21 @@ def test_an_order_that_is_the_same_on_both_sides_has_rho_one(study: page.Study, 
         assert float(correlation.spearman(by_hand, outcome[""])) == pytest.approx(1)
         np.testing.assert_allclose(outcome["repeated"] - outcome["other"], 1.1)
     assert predictions[0].came_true
+    assert predictions[2].came_true is None  # no published rows
     assert not predictions[3].came_true  # both kinds of bytes have the same order
+    assert predictions[4].came_true is None  # without curves it is not known how the model began
+    assert all(math.isnan(value) for values in study.early.values() for value in values)
 
 
-def test_the_wrong_order_is_said(studied: Studied, heights: Bits) -> None:
+def test_the_wrong_order_and_one_text_are_said(studied: Studied, heights: Bits) -> None:
     reversed_order = {name: 1 + height for name, height in heights.items()}
-    first, *_ = page.predictions_of(studied(text_rows(reversed_order)))
+    first, *_ = page.TEXTS
+    both = page.predictions_of(studied(text_rows(reversed_order)))
+    one_text = studied(text_rows(reversed_order, texts=(first,)))
 
-    assert not first.came_true
-    assert "−" in first.found
+    assert both[0].came_true is False
+    assert "−" in both[0].found
+    assert {prediction.came_true for prediction in page.predictions_of(one_text)} == {None}
 
 
 def test_one_bit_of_architecture_stands_beside_the_score(study: page.Study, studied: Studied, bits: Bits) -> None:
@@ -132,25 +124,24 @@ def test_one_bit_of_architecture_stands_beside_the_score(study: page.Study, stud
     found = studied(text_rows(losses))
     others = [name for name in bits if name not in page.PLAIN]
 
-    rivals = page.rivals_of(found)
-    for alone, given, among, given_early in map(dict.values, rivals.values()):
+    for alone, given, among, given_early in map(dict.values, page.rivals_of(found).values()):
         # Pearson's correlation of a bit with ranks of which it takes the lowest.
         share = len(others) / len(losses)
         assert alone.value == pytest.approx((3 * share * (1 - share) / (1 - len(losses) ** -2)) ** 0.5)
         assert among.value == pytest.approx(-1)
         assert given.value < alone.value
         assert math.isnan(given_early.value)  # without curves
-    assert [*rivals["docstrings"]][2] == f"climb, among the other {len(others)}"
+    rivals = page.tables_of(found)[1]
+    assert [line.labels[0] for line in rivals.lines][2] == f"climb, among the other {len(others)}"
 
 
-def test_what_the_size_explains_is_taken_out_and_size_is_that_of_the_ladders(
-    ladders: pd.DataFrame, published: pd.DataFrame, bits: Bits
-) -> None:
+def test_what_the_size_explains_is_taken_out_and_size_is_that_of_the_ladders(ladders: pd.DataFrame, bits: Bits) -> None:
     ordered = dict(sorted(bits.items(), key=lambda one: one[1]))
     num_parameters = {name: 1000 - place for place, name in enumerate(ordered)}  # as many, as it climbs high
     sized = ladders.assign(n_params_mixer=ladders["mech"].map(num_parameters))
-    study = page.study_of(pd.concat([sized, published, text_rows(ordered)]), NO_CURVES)
-    lines = {line.labels: line for line in page._correlations_table(study).lines}
+    study = page.study_of(pd.concat([sized, text_rows(ordered)]), NO_CURVES)
+    (correlations,) = [table for table in page.tables_of(study) if table.name == "correlations"]
+    lines = {line.labels: line for line in correlations.lines}
 
     assert study.covariates[page.PARAMETERS].tolist() == [num_parameters[one.name] for one in study.mechanisms]
     assert lines["docstrings", f"{page.PARAMETERS} alone"].cells[1].value == "1.00"
@@ -158,7 +149,7 @@ def test_what_the_size_explains_is_taken_out_and_size_is_that_of_the_ladders(
     np.testing.assert_array_equal(
         np.argsort(study.covariates[page.PARAMETERS]), np.argsort(study.covariates[page.STATE])
     )
-    assert not page.predictions_of(study)[1].came_true
+    assert page.predictions_of(study)[1].came_true is None
 
 
 def test_the_time_of_a_step_is_that_of_the_seed_that_chose_the_rate(studied: Studied, bits: Bits) -> None:
@@ -177,9 +168,9 @@ def test_only_matched_rows_of_both_texts_count(study: page.Study, studied: Studi
         text_rows(wrong, block="aether:norm=none"),
     ]
     among_others = studied(text_rows(bits), *others)
-    files = page.files_of(study, ())
+    files = page.files_of(study, page.tables_of(study))
 
-    assert files == page.files_of(among_others, ())
+    assert files == page.files_of(among_others, page.tables_of(among_others))
     assert str(files["README.md"]).startswith("# Validity\n\nDoes the mean score")
     assert len(str(files["mechanisms.csv"]).splitlines()) == 1 + len(bits)
 
@@ -236,14 +227,34 @@ def test_the_model_early_in_its_training_is_a_predictor(studied: Studied, bits: 
         assert values.tolist() == [-early[one.name] for one in study.mechanisms]
 
 
-def test_published_tasks_whose_floor_is_their_ceiling_are_left_out_of_their_mean(study: page.Study) -> None:
-    skills = study.predictors["2 of 3 published tasks"]
+def test_published_tasks_whose_floor_is_their_ceiling_are_left_out_of_their_mean(studied: Studied, bits: Bits) -> None:
+    skills = {name: number / 100 for number, name in enumerate(bits)}
+    tasks = {"copy": (0.0, 1.0), "reverse": (0.0, 0.5), "retrieval": (0.0625, 0.0625)}
+    published = [
+        make_row(
+            name, seed, floor + skill * (ceiling - floor), task=task, mech_label=name, floor=floor, ceiling=ceiling
+        )
+        for name, skill in skills.items()
+        for seed in (42, 43)
+        for task, (floor, ceiling) in tasks.items()
+    ]  # fmt: skip
+    study = studied(pd.DataFrame(published), text_rows(bits))
 
-    np.testing.assert_allclose(skills, [SKILL * number for number in range(len(skills))])
+    np.testing.assert_allclose(
+        study.predictors["2 of 3 published tasks"], [skills[one.name] for one in study.mechanisms]
+    )
+    assert page.predictions_of(study)[2].came_true is not None
 
 
-def test_two_settings_of_a_mechanism_are_refused(studied: Studied, bits: Bits) -> None:
-    rows = text_rows(bits)
+def test_too_few_mechanisms_and_two_settings_are_refused(studied: Studied, heights: Bits) -> None:
+    few = text_rows(dict.fromkeys(list(heights)[:3], 2.0))
+    other = few.assign(match=few["match"] + ":R=5", run_id=few["run_id"].str[::-1])
 
+    with pytest.raises(
+        UsageError, match="3 mechanisms have all ladders of climb and rows of text with --match params=84500"
+    ):
+        studied(few)
+    with pytest.raises(UsageError, match=r"^0 mechanisms have all ladders"):
+        studied()
     with pytest.raises(UsageError, match="has two settings"):
-        studied(rows, rows.assign(match=rows["match"] + ":R=5", run_id=rows["run_id"].str[::-1]))
+        studied(few, other)
