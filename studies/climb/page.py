@@ -117,7 +117,7 @@ def order(of: Cells) -> Order:
 
 
 def page() -> Iterator[str]:
-    """Yield the paragraphs of the page."""
+    """Yield the paragraphs of the page, except those with too few rows."""
     rows = read()
     at = list(places(grid(rows)))
     lines = [
@@ -143,15 +143,16 @@ def page() -> Iterator[str]:
         "are a level or more apart."
     )
     of_all = complete(rows, SUITE.seeds)
-    found, (first, second, third) = order(grid(of_all)), SUITE.seeds[:3]
-    yield "## Do seeds agree?"
-    yield (
-        f"Order of {of_all['mech'].nunique()} mechanisms, seed {first} against seed {second}: "
-        f"Kendall's tau {found.tau:.2f} ({found.low:.2f} to {found.high:.2f}). Seeds {first} and {second} agree on "
-        f"{100 * found.num_agreeing / found.num_untied:.1f} % of {found.num_untied:,} untied pairs of mechanisms "
-        f"on a task. Of the {found.num_far:,} pairs at least {LEAST:g} levels apart on which both agree, seed "
-        f"{third} repeats {100 * found.num_repeated / found.num_far:.1f} %."
-    )
+    if of_all["mech"].nunique() > 2:
+        found, (first, second, third) = order(grid(of_all)), SUITE.seeds[:3]
+        yield "## Do seeds agree?"
+        yield (
+            f"Order of {of_all['mech'].nunique()} mechanisms, seed {first} against seed {second}: "
+            f"Kendall's tau {found.tau:.2f} ({found.low:.2f} to {found.high:.2f}). Seeds {first} and {second} agree on "
+            f"{100 * found.num_agreeing / found.num_untied:.1f} % of {found.num_untied:,} untied pairs of mechanisms "
+            f"on a task. Of the {found.num_far:,} pairs at least {LEAST:g} levels apart on which both agree, seed "
+            f"{third} repeats {100 * found.num_repeated / found.num_far:.1f} %."
+        )
 
 
 def _tasks(number: int) -> str:

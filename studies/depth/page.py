@@ -17,7 +17,7 @@ from jaxtyping import Float
 from studies.climb import page as climb
 from studies.pages import store, write
 from synthbench.reports.aggregates import UNKNOWN, Interval, over_seeds
-from synthbench.reports.cells import Cells, CellStats, MechanismFacts, grid
+from synthbench.reports.cells import NO_ROWS, Cells, CellStats, MechanismFacts, TaskFacts, grid
 from synthbench.reports.ladder import Ladder
 from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select, settings
@@ -117,8 +117,10 @@ def ratio(compared: Sequence[Comparison]) -> Interval:
 
 
 def paragraphs(rows: pd.DataFrame) -> Iterator[str]:
-    """Yield the paragraphs of the page."""
+    """Yield the paragraphs of the page; without rows there are none."""
     cells = depths_in(rows)
+    if not cells.tasks:
+        return
     mechanisms, compared = by_layers(cells), comparisons(cells)
     depths = sorted({layers for of_mechanism in mechanisms.values() for layers in of_mechanism})
     headings = [counted(layers, "layer") for layers in depths]
@@ -128,45 +130,60 @@ def paragraphs(rows: pd.DataFrame) -> Iterator[str]:
         f"{counted(MODEL.num_layers, 'layer')}. Width, steps and batches stay, so a deeper model has more "
         "parameters and sees the same data."
     )
-    yield _verdict([each for each in compared if each.other == LESS])
+    if any(each.other == LESS for each in compared):
+        yield _verdict([each for each in compared if each.other == LESS])
     yield "## Capacity and score"
     yield (
         "Capacity, the load at half skill, as the median over seeds, and in brackets the mean score in levels "
         "([ladder.md](../../docs/ladder.md)). ≥: the skill does not fall to one half; <: it is below one half on the "
         "first level."
     )
-    lines = []
-    for task in cells.tasks:
-        if (ladder := task.ladder) is not None:
-            for name, each in mechanisms.items():
-                reached = [_reached(ladder, cells.cell(task, each[layers])) for layers in depths]
-                lines.append([task.name, ladder.unit, name, *reached])
+    lines = [
+        [task.name, task.ladder.unit, name, *(_reached(task, found.get(layers, NO_ROWS)) for layers in depths)]
+        for task in cells.tasks
+        if task.ladder is not None
+        for name, each in mechanisms.items()
+        for found in [{layers: cells.cell(task, mechanism) for layers, mechanism in each.items()}]
+        if any(cell.runs for cell in found.values())
+    ]
     yield plain_table(lines, ["task", "load in", "mechanism", *headings])
-    yield f"## `{MORE}` against the others"
-    yield (
-        f"The ratio of the loads that the scores of `{MORE}` and the other stand for, with its 95 % CI over seeds; "
-        f"of several tasks or depths the geometric mean. With a score within {climb.END:g} levels of an end of the "
-        "ladder the ratio is a lower bound (≥) or an upper one (≤). Where both mechanisms are at the same end, "
-        "nothing is compared (--)."
-    )
-    yield plain_table(list(_ratios(compared, depths)), ["against", "task", *headings, "all depths"])
+    if compared:
+        yield f"## `{MORE}` against the others"
+        yield (
+            f"The ratio of the loads that the scores of `{MORE}` and the other stand for, with its 95 % CI over seeds; "
+            f"of several tasks or depths the geometric mean. With a score within {climb.END:g} levels of an end of the "
+            "ladder the ratio is a lower bound (≥) or an upper one (≤). Where both mechanisms are at the same end, "
+            "nothing is compared (--)."
+        )
+        yield plain_table(list(_ratios(compared, depths)), ["against", "task", *headings, "all depths"])
 
 
 def _verdict(compared: Sequence[Comparison]) -> str:
     """Write the ratio on ``HOPS`` by depth, beside the published ratio, then that over all tasks and depths."""
     known = [each for each in compared if each.bound != NOTHING]
+    claim = (
+        f"Larger models with more training and Canon layers are announced to reach {PUBLISHED:g} for hops over a "
+        "permutation (Allen-Zhu, 2025). The models here have no convolution."
+    )
+    if not known:
+        return claim
     by_depth = {each.layers: [each] for each in sorted(known, key=lambda each: each.layers) if each.task == HOPS}
-    ratios = ", ".join(f"{_interval(each)} at {counted(layers, 'layer')}" for layers, each in by_depth.items())
-    is_above = all(ratio(each).high < PUBLISHED for each in by_depth.values())
+    of_hops = ""
+    if by_depth:
+        ratios = ", ".join(f"{_interval(each)} at {counted(layers, 'layer')}" for layers, each in by_depth.items())
+        of_hops = f"**On `{HOPS}` the load of `{MORE}` is that of `{LESS}` times {ratios}** (95 % CIs over seeds). "
+        ends = [ratio(each) for each in by_depth.values()]
+        place = (
+            "above" if all(end.high < PUBLISHED for end in ends)
+            else "below" if all(end.low > PUBLISHED for end in ends)
+            else ""
+        )  # fmt: skip
+        claim += f" The announced ratio is {place} all these intervals." * bool(place)
     bounds = [sum(sign in each.bound for each in known) for sign in (LOWER, UPPER)]
     return (
-        f"**On `{HOPS}` the load of `{MORE}` is that of `{LESS}` times {ratios}** (95 % CIs over seeds). Larger models "
-        f"with more training and Canon layers are announced to reach {PUBLISHED:g} for hops over a permutation "
-        "(Allen-Zhu, 2025). The models here have no convolution. The announced ratio is "
-        f"{'' if is_above else 'not '}above all these intervals.\n\n"
-        f"Over {counted(len(known), 'pair')} of task and depth the geometric mean is {_interval(known)}. "
-        f"Lower bounds among them: {bounds[0]}; upper bounds: {bounds[1]}; left out, as both are at the same end of "
-        f"the ladder: {len(compared) - len(known)}."
+        f"{of_hops}{claim}\n\nOver {counted(len(known), 'pair')} of task and depth the geometric mean is "
+        f"{_interval(known)}. Lower bounds among them: {bounds[0]}; upper bounds: {bounds[1]}; left out, as both are "
+        f"at the same end of the ladder: {len(compared) - len(known)}."
     )
 
 
@@ -191,9 +208,13 @@ def _interval(compared: Sequence[Comparison]) -> str:
     return f"{signs}{value}" + ("" if NOTHING in ends else f" ({' to '.join(ends)})")
 
 
-def _reached(ladder: Ladder, cell: CellStats) -> str:
-    """Format the capacity and the mean score in levels of a cell: ``1.7 (1.4)``."""
-    return f"{ladder.load_text(cell.load_at_half)} ({fixed(ladder.num_levels * fmean(cell.runs.values()), 1)})"
+def _reached(task: TaskFacts, cell: CellStats) -> str:
+    """Format the capacity and the mean score in levels of a cell: ``1.7 (1.4)``; empty without a run."""
+    if task.ladder is None or not cell.runs:
+        return ""
+    return (
+        f"{task.ladder.load_text(cell.load_at_half)} ({fixed(task.ladder.num_levels * fmean(cell.runs.values()), 1)})"
+    )
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ class Rates(NamedTuple):
 
 
 def page() -> Iterator[str]:
-    """Yield the paragraphs of the page."""
+    """Yield the paragraphs of the page, except those without rows."""
     rows = store().runs()
     yield "# Disputes between papers"
     yield (
@@ -63,12 +63,16 @@ def page() -> Iterator[str]:
 
 def _variants(rows: pd.DataFrame) -> list[Variant]:
     selection = select(rows, SUITE.name, SUITE.version).without_variants()
+    if selection.variants.empty:
+        return []
     return variants_of(grid(selection.rows), grid(selection.variants))
 
 
 def _convolution(rows: pd.DataFrame) -> Iterator[str]:
     changes = changes_of(_variants(rows))
     with_conv = [change for change in changes if "conv=" in change.words[1] and "conv=" not in change.words[0]]
+    if not with_conv:
+        return
     names = list(dict.fromkeys(mechanism.name for change in with_conv for mechanism in change.mechanisms))
     num_seeds = max(change.num_seeds for change in with_conv)
     yield "## Does a short convolution decide recall?"
@@ -95,6 +99,8 @@ def _convolution(rows: pd.DataFrame) -> Iterator[str]:
 
 def _sizes(rows: pd.DataFrame) -> Iterator[str]:
     found = [sizes for sizes in _all_sizes(rows) if len(sizes.states) > 2]
+    if not found:
+        return
     categories = list(found[0].skills)
     num_tasks, num_seeds = found[0].num_tasks, found[0].num_seeds
     yield "## Does the size of the state decide recall?"
@@ -117,12 +123,16 @@ def _sizes(rows: pd.DataFrame) -> Iterator[str]:
     ]
     headings = ["mechanism", "state", *(category.replace("_", " ") for category in categories)]
     yield plain_table(lines, headings)
-    gains = [
-        f"{in_words(over_runs([sizes.slope(category) for sizes in found]), 3, is_signed=True)} to "
-        f"{category.replace('_', ' ')}"
-        for category in categories
-    ]
-    yield f"On average a doubling adds, with a 95 % t interval over mechanisms, {'; '.join(gains)}."
+    if len(found) > 1:
+        yield (
+            "On average a doubling adds, with a 95 % t interval over mechanisms, "
+            + "; ".join(
+                f"{in_words(over_runs([sizes.slope(category) for sizes in found]), 3, is_signed=True)} to "
+                f"{category.replace('_', ' ')}"
+                for category in categories
+            )
+            + "."
+        )
     yield from _widened(rows, [sizes.mechanism for sizes in found], categories)
 
 
@@ -134,8 +144,13 @@ def _widened(rows: pd.DataFrame, names: Sequence[str], categories: Sequence[str]
     of_suite = alike[(alike["suite"] == SUITE.name) & (is_sized | alike["match"].isna())]
     of_other_width = set(of_suite.loc[of_suite["d_model"] != model.model_dim, "mech"])
     widened = [name for name in names if name in of_other_width]
+    if not widened:
+        return
     text = f"For {len(widened)} of the {len(names)} ({', '.join(widened)}) the width of the whole model changed."
     of_control = alike[(alike["suite"] == MAIN_SUITE) & is_sized & (alike["mech"] == SOFTMAX)]
+    if of_control.empty:
+        yield text
+        return
     seeds = set(of_control["seed"])
     # The rows of the two suites have other baselines, and some tasks other levels.
     compared = pd.concat(
@@ -230,7 +245,9 @@ def _states() -> Iterator[str]:
 
 def _rates(rows: pd.DataFrame) -> Iterator[str]:
     found = sorted(_all_rates(rows), key=lambda one: one.lost.value, reverse=True)
-    low, high = SUITE.training.learning_rates
+    if not found:
+        return
+    low, high = SUITE.training.learning_rates or (0.0, 0.0)
     yield "## How narrow are the windows of learning rates?"
     yield (
         f"Every run of `climb` is trained at {low:g} and {high:g}, and validation chooses one. A mechanism whose good "
@@ -253,7 +270,9 @@ def _rates(rows: pd.DataFrame) -> Iterator[str]:
 
 
 def _all_rates(rows: pd.DataFrame) -> Iterator[Rates]:
-    rates = SUITE.training.learning_rates
+    rates = SUITE.training.learning_rates or ()
+    if len(rates) != 2:
+        return
     of_suite = rows[(rows["suite"] == SUITE.name) & rows["task"].isin(SUITE.tasks) & (rows["mech_family"] != CONTROL)]
     # The protocol of a row includes neither its rate nor what the others did, so each rate can be selected alone.
     parts = [of_suite, *(of_suite[of_suite["lr"] == rate] for rate in rates)]

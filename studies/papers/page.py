@@ -3,6 +3,7 @@
 ``python -m studies.papers.page`` writes the results of every page from the packaged rows; ``--check`` compares them.
 """
 
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -132,8 +133,8 @@ def results(comparison: Comparison, rows: pd.DataFrame) -> Iterator[str]:
 
 
 def _verdicts(differences: Mapping[str, np.ndarray], p: np.ndarray) -> Iterator[str]:
-    """Group the differences by the test of their mean: shown to differ, or not."""
-    shown = {"Shown to differ": p < SIGNIFICANCE, "Not shown to differ": p >= SIGNIFICANCE}
+    """Group the differences by the test of their mean: shown to differ, not shown to differ, or rows missing."""
+    shown = {"Shown to differ": p < SIGNIFICANCE, "Not shown to differ": p >= SIGNIFICANCE, "Rows missing": np.isnan(p)}
     for words, are in shown.items():
         if are.any():
             of_kind = [name for name, is_so in zip(differences, are, strict=True) if is_so]
@@ -146,18 +147,23 @@ def _line(name: str, values: np.ndarray, *, low: float) -> list[str]:
 
 
 def _mean(values: np.ndarray, *, low: float = -1.0) -> Interval:
-    """Compute the mean over tasks with its interval over seeds."""
+    """Compute the mean over tasks with its interval over seeds; NaN if a task has no run."""
+    if np.isnan(values).all(axis=1).any():
+        return Interval(math.nan, math.nan, math.nan)
     return over_seeds(values[None], np.full(len(values), 1 / len(values)), low=low)[0]
 
 
 def _p(values: np.ndarray) -> float:
-    """Compute the p value of a mean over tasks."""
-    return p_over_seeds(values, np.full(len(values), 1 / len(values)))
+    """Compute the p value of a mean over tasks, from the seeds that all tasks have."""
+    common = values[:, ~np.isnan(values).any(axis=0)]
+    return p_over_seeds(common, np.full(len(values), 1 / len(values)))
 
 
 def _text(mean: Interval, *, sign: bool) -> str:
+    if math.isnan(mean.value):
+        return "--"
     value, low, high = (f"{round(number, 2) + 0.0:{'+' if sign else ''}.2f}" for number in mean)  # no -0.00
-    return f"{value}, {low} to {high}"
+    return value if math.isnan(mean.low) else f"{value}, {low} to {high}"
 
 
 def files() -> dict[Path, str]:

@@ -1,11 +1,11 @@
 """Compare the papers' language models with the rows of suite ``text``, for the end of the page.
 
-Every number comes from rows that are matched as in ``studies/validity``.
+Every number comes from rows that are matched as in ``studies/validity``. Claims without rows are left out.
 """
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -15,6 +15,7 @@ import pandas as pd
 from studies.real.claims import (
     REWA,
     Claim,
+    Found,
     Quantity,
     between,
     counted,
@@ -121,31 +122,41 @@ KAPPA = (
 
 
 def paragraphs(rows: pd.DataFrame) -> Iterator[str]:
-    """Yield the paragraphs from the given rows."""
+    """Yield the paragraphs from the given rows; a section without rows is left out."""
     of_text = full_runs(rows[(rows["suite"] == TEXT) & rows["match"].notna()])
-    found, of_kappa = found_in(CLAIMS, of_text), found_in(KAPPA, of_text)
-    yield "## Language models"
-    yield (
-        "Suite [`text`](../../docs/real.md): models of two layers and 84,500 parameters within 5 %, on docstrings, "
-        "in hundredths of a bit per byte. Published are hundredths of a nat per token, of models of 124 million "
-        f"parameters on 2.5 billion tokens. A diverged run counts as {WITHOUT_KNOWLEDGE:g} bits per byte. "
-        f"{counted(found)}."
-    )
-    yield table(found)
-    yield f"Sources: {'; '.join(dict.fromkeys(claim.source for claim in CLAIMS))}."
+    if found := _known(CLAIMS, of_text):
+        yield "## Language models"
+        yield (
+            "Suite [`text`](../../docs/real.md): models of two layers and 84,500 parameters within 5 %, on docstrings, "
+            "in hundredths of a bit per byte. Published are hundredths of a nat per token, of models of 124 million "
+            f"parameters on 2.5 billion tokens. A diverged run counts as {WITHOUT_KNOWLEDGE:g} bits per byte. "
+            f"{counted(found)}."
+        )
+        yield table(found)
+        yield f"Sources: {'; '.join(dict.fromkeys(claim.source for claim, *_ in found))}."
     yield from _factorial(of_text)
-    yield "## κ on text"
-    yield (
-        "The fourth experiment of the REWA paper, on texts. Code is the standard library of Python; a dictionary "
-        "(GCIDE) stands for an encyclopedia, An Anarchist FAQ for novels. κ × 100 of geometric REWA trained on "
-        f"each; its weights start at 0.45, 1 and 0.45 (m = p = 5), so κ at −29. {counted(of_kappa)}."
-    )
-    yield table(of_kappa)
+    if found := _known(KAPPA, of_text):
+        yield "## κ on text"
+        yield (
+            "The fourth experiment of the REWA paper, on texts. Code is the standard library of Python; a dictionary "
+            "(GCIDE) stands for an encyclopedia, An Anarchist FAQ for novels. κ × 100 of geometric REWA trained on "
+            f"each; its weights start at 0.45, 1 and 0.45 (m = p = 5), so κ at −29. {counted(found)}."
+        )
+        yield table(found)
+
+
+def _known(claims: Sequence[Claim], rows: pd.DataFrame) -> Found:
+    """Return the claims for which at least two seeds have rows."""
+    return [] if rows.empty else [one for one in found_in(claims, rows) if not math.isnan(one[2].value)]
 
 
 def _factorial(rows: pd.DataFrame) -> Iterator[str]:
     """Yield a section on attention, block and learning rate as causes of the published difference."""
-    cells = {(mixer, block): own(rows, mixer, block) for mixer in MIXERS for block in BLOCKS}
+    cells = {
+        (mixer, block): some for mixer in MIXERS for block in BLOCKS if not (some := own(rows, mixer, block)).empty
+    }
+    if len(cells) < len(MIXERS) * len(BLOCKS):
+        return
     rates = sorted({float(rate) for some in cells.values() for rate in some["lr"]})
     best = select(rows, TEXT).rows
     lines = []

@@ -129,9 +129,11 @@ class Study:
 
     @property
     def sides(self) -> dict[str, tuple[dict[str, Numbers], Numbers]]:
-        """All predictors of the loss, and minus the loss, by text; last for both texts together."""
-        losses = {text: of_text[""] for text, of_text in self.outcomes.items()} | {"both": self.together[""]}
-        early = {**self.early, "both": _mean_rank(self.early.values())}
+        """All predictors of the loss, and minus the loss, by text; last for both texts together, if there are two."""
+        losses = {text: of_text[""] for text, of_text in self.outcomes.items()}
+        early = dict(self.early)
+        if len(losses) > 1:
+            losses["both"], early["both"] = self.together[""], _mean_rank(early.values())
         return {text: ({**self.predictors, AT_EARLY: early[text]}, loss) for text, loss in losses.items()}
 
 
@@ -144,7 +146,8 @@ class Prediction(NamedTuple):
     """A prediction that was made before the rows, and its outcome."""
 
     words: str
-    came_true: bool
+    came_true: bool | None
+    """None if rows are missing that would decide it."""
     found: str
 
 
@@ -153,7 +156,7 @@ def study_of(rows: pd.DataFrame, curves: pd.DataFrame) -> Study:
 
     Raises:
         UnknownName: If a suite that the study needs has no full rows.
-        UsageError: If a mechanism has two settings.
+        UsageError: If too few mechanisms have rows of both kinds for a correlation, or a mechanism has two settings.
     """
     synthetic = grid(select(rows, SYNTHETIC).without_variants().rows)
     chosen = _at_chosen_rates(rows)
@@ -168,6 +171,8 @@ def study_of(rows: pd.DataFrame, curves: pd.DataFrame) -> Study:
         and all(synthetic.cell(task, one).n for task in synthetic.tasks)
         and all(text.cell(task, of_text[name]).n for task in text.tasks)
     }
+    if len(pairs) < LEAST:
+        raise _too_few(len(pairs))
     main, mechanisms = zip(*pairs.values(), strict=True)
     heights = _means(synthetic, main)
     weights = balanced([task.category for task in synthetic.tasks])
@@ -189,8 +194,8 @@ def study_of(rows: pd.DataFrame, curves: pd.DataFrame) -> Study:
     predictors = {
         SYNTHETIC: heights @ weights,
         f"{SYNTHETIC}, every task alike": heights.mean(axis=1),
-        "mqar": by_task["mqar"],
-        f"{len(mad)} tasks of MAD": np.mean(mad, axis=0),
+        **({"mqar": by_task["mqar"]} if "mqar" in by_task else {}),
+        **({f"{len(mad)} tasks of MAD": np.mean(mad, axis=0)} if mad else {}),
         **_published(rows, names),
         f"{PARAMETERS} alone": covariates[PARAMETERS],
         f"{STATE} alone": covariates[STATE],
@@ -214,6 +219,9 @@ def _at_chosen_rates(rows: pd.DataFrame) -> pd.DataFrame:
     """Select the matched rows of the language model on the study's texts, at one learning rate per mechanism.
 
     The rate is the best in validation on the first text with seed ``CHOOSING_SEED``.
+
+    Raises:
+        UsageError: If this seed has no rows on the first text.
     """
     of_suite = full_runs(rows[(rows["suite"] == TEXT) & (rows["block"] == BLOCK) & rows["match"].notna()])
     matched = of_suite[of_suite["match"].map(lambda match: split_match(match)[0]) == MATCH]
@@ -221,6 +229,8 @@ def _at_chosen_rates(rows: pd.DataFrame) -> pd.DataFrame:
     wanted = matched[corpora.isin(TEXTS)]
     first, *_ = TEXTS
     choosing = matched[(matched["seed"] == CHOOSING_SEED) & (corpora == first)]
+    if choosing.empty:
+        raise _too_few(0)
     rates = select(choosing, TEXT).rows.drop_duplicates("mech").set_index("mech")["lr"]  # of each seed the best
     return select(wanted[wanted["lr"] == wanted["mech"].map(rates)], TEXT).rows
 
@@ -230,13 +240,22 @@ def _corpus_of(task_args: str) -> str:
     return str(arguments_in(task_args).get("corpus"))
 
 
+def _too_few(num: int) -> UsageError:
+    return UsageError(
+        f"{num} mechanisms have all ladders of {SYNTHETIC} and rows of {TEXT} with --match {MATCH} on each text; a "
+        f"correlation needs at least {LEAST}: plan.md has the commands"
+    )
+
+
 def predictions_of(study: Study) -> list[Prediction]:
-    """Judge the plan's predictions by its rules."""
+    """Judge the plan's predictions by its rules; with only one text, no prediction is judged."""
     losses = {text: outcome[""] for text, outcome in study.outcomes.items()}
+    second = 0.0 if len(losses) > 1 else math.nan
     main = {text: interval(spearman, study.main, loss) for text, loss in losses.items()}
     given = study.covariates[PARAMETERS]
     partials = {text: interval(spearman, study.main, loss, given) for text, loss in losses.items()}
-    published = next(values for name, values in study.predictors.items() if name.endswith("published tasks"))
+    missing = np.full(len(study.mechanisms), math.nan)
+    published = next((values for name, values in study.predictors.items() if name.endswith("published tasks")), missing)
     of_published = {text: _plain(published, loss) for text, loss in losses.items()}
     early = {text: _plain(study.early[text], loss) for text, loss in losses.items()}
     # Rho of recall with the loss on repeated bytes less that on others, of the mean ranks on all texts.
@@ -251,39 +270,51 @@ def predictions_of(study: Study) -> list[Prediction]:
         for other, text in permutations(losses, 2)
     }
     mean = float(np.mean([one.value for one in main.values()]))
+
+    def prediction(words: str, found: str, needs: Sequence[Interval | float], *, came_true: bool) -> Prediction:
+        known = [number for one in (second, *needs) for number in (one if isinstance(one, Interval) else (one,))]
+        return Prediction(words, None if any(map(math.isnan, known)) else came_true, found)
+
     return [
-        Prediction(
+        prediction(
             f"{SYNTHETIC} predicts the order on both texts: each rho above 0, the mean at least .5",
-            all(one.low > 0 for one in main.values()) and mean >= 0.5,
             f"{_listed(main)}; mean {fixed(mean, 2)}",
+            list(main.values()),
+            came_true=all(one.low > 0 for one in main.values()) and mean >= 0.5,
         ),
-        Prediction(
+        prediction(
             f"not by size alone: on each text, partial rho given the {PARAMETERS} in {SYNTHETIC} above 0",
-            all(one.low > 0 for one in partials.values()),
             _listed(partials),
+            list(partials.values()),
+            came_true=all(one.low > 0 for one in partials.values()),
         ),
-        Prediction(
+        prediction(
             "the published tasks do not predict it: rho below .2 on both texts",
-            max(of_published.values()) < 0.2,
             ", ".join(f"{text} {fixed(one, 2)}" for text, one in of_published.items()),
+            list(of_published.values()),
+            came_true=max(of_published.values()) < 0.2,
         ),
-        Prediction(
+        prediction(
             "recall predicts the loss on repeated bytes more than on others",
-            of_recall.low > 0,
             f"difference of rho {in_words(of_recall, 3)}",
+            [of_recall],
+            came_true=of_recall.low > 0,
         ),
-        Prediction(
+        prediction(
             f"a language model at 1/{EARLY} of its steps predicts itself better than {SYNTHETIC} does",
-            all(early[text] > main[text].value for text in losses),
             ", ".join(f"{text} {fixed(one, 2)}" for text, one in early.items()),
+            list(early.values()),
+            came_true=all(early[text] > main[text].value for text in losses),
         ),
-        Prediction(
+        prediction(
             "weights fitted to the categories on another text bring less than .05",
-            all(by_fit - equal < 0.05 for by_fit, equal in weighted.values()),
             "; ".join(
                 f"{text} {fixed(by_fit, 2)}, equal weights {fixed(equal, 2)}"
                 for text, (by_fit, equal) in weighted.items()
-            ),
+            )
+            or "one text",
+            [],
+            came_true=all(by_fit - equal < 0.05 for by_fit, equal in weighted.values()),
         ),
     ]
 
@@ -308,6 +339,7 @@ def rivals_of(study: Study) -> dict[str, dict[str, Interval]]:
 
 def tables_of(study: Study) -> list[Table]:
     """Make the tables of predictions, rivals, correlations, left-out families, and mechanisms."""
+    came_true = {True: "yes", False: "no", None: "rows are missing"}
     predictions = table_of(
         "predictions",
         "Predictions made before the rows",
@@ -315,10 +347,7 @@ def tables_of(study: Study) -> list[Table]:
         ("Prediction",),
         predictions_of(study),
         lambda one: (one.words,),
-        {
-            Column("True", "word"): lambda one: "yes" if one.came_true else "no",
-            Column("Found", "text"): lambda one: one.found,
-        },
+        {Column("True", "word"): lambda one: came_true[one.came_true], Column("Found", "text"): lambda one: one.found},
     )
     by_text = {text: list(without_each(study.families, study.main, one[""])) for text, one in study.outcomes.items()}
     families = table_of(
@@ -361,6 +390,7 @@ def _rho_without(number: int) -> Callable[[Sequence[tuple[str, int, float]]], st
 def files_of(study: Study, tables: Sequence[Table]) -> Files:
     """Return file contents by name: a page, and the numbers of all mechanisms."""
     first = predictions_of(study)[0]
+    verdict = {True: "came true", False: "did not come true", None: "cannot be judged yet"}[first.came_true]
     names = [mechanism.name for mechanism in study.mechanisms]
     alone, given = (
         {text: list(rivals.values())[at] for text, rivals in rivals_of(study).items() if text in study.outcomes}
@@ -368,8 +398,7 @@ def files_of(study: Study, tables: Sequence[Table]) -> Files:
     )
     introduction = (
         f"Does the mean score of a mechanism on {SYNTHETIC} predict the loss of a language model with it? The "
-        f"prediction that it does {'came true' if first.came_true else 'did not come true'}, over "
-        f"{len(study.mechanisms)} mechanisms: {first.found}. "
+        f"prediction that it does {verdict}, over {len(study.mechanisms)} mechanisms: {first.found}. "
         "plan.md was committed before the rows. One bit of architecture, plain linear attention or not, predicts it "
         f"too: {_listed(alone)}. Given this bit, {SYNTHETIC} has {_listed(given)}."
     )
@@ -414,6 +443,8 @@ def _means(
 
 def _published(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, Numbers]:
     """Compute the mean skill over the published tasks that can be ranked; NaN for a mechanism that lacks a task."""
+    if PUBLISHED not in set(rows["suite"]):
+        return {}
     cells = grid(select(rows, PUBLISHED).without_variants().rows)
     ranked = [task for task in cells.tasks if is_ranked(task)]
     by_name = {mechanism.name: mechanism for mechanism in cells.mechanisms if mechanism.match is None}
@@ -501,12 +532,12 @@ def _correlations_table(study: Study) -> Table:
 
 def _rates_in_words(study: Study) -> str:
     """Say how many mechanisms chose the highest rate, when it was added, and what was not run."""
-    rates = load_suite(TEXT).training.learning_rates
+    rates = load_suite(TEXT).training.learning_rates or ()
     num_highest = int((study.rates == max(rates)).sum())
     return (
         f"{num_highest} of {len(study.rates)} mechanisms chose the highest of the rates "
         f"{', '.join(f'{rate:g}' for rate in rates)}. Rate 0.03 was added after softmax's bits on the test had been "
-        f"seen (commit d42fa384). Rate {UNTRIED:g} was not run."
+        "seen (commit d42fa384)." + f" Rate {UNTRIED:g} was not run." * (UNTRIED not in rates)
     )
 
 

@@ -39,7 +39,7 @@ def table8() -> pd.DataFrame:
 
 
 def compare(rows: pd.DataFrame) -> pd.DataFrame:
-    """Put every published number beside the runs of its cell: one line per cell.
+    """Put every published number beside the runs of its cell: one line per cell, NaN where there are too few runs.
 
     The variance of a published mean is the larger of two estimates, plus the variance of rounding to two decimals. The
     first estimate comes from the published standard deviation, which is uncertain with three seeds. The second is
@@ -103,18 +103,20 @@ def rms_if_reproduced(cells: pd.DataFrame) -> tuple[float, float, float]:
 
 def summary(cells: pd.DataFrame) -> str:
     """Summarise how many cells lie within the limit, and which difference would go unnoticed."""
-    outside = cells[cells["z"].abs() > LIMIT]
-    gap = cells["ceiling"] - cells["floor"]
-    skill = (cells["accuracy_mean"] - cells["floor"]) / gap
-    reach = (LIMIT * cells["error"] / gap)[skill.between(UNINFORMATIVE, 1 - UNINFORMATIVE) & (gap > 0)]
-    rms, (expected, low, high) = np.sqrt((cells["z"] ** 2).mean()), rms_if_reproduced(cells)
+    judged = cells[cells["z"].notna()].astype({"n": int})
+    outside = judged[judged["z"].abs() > LIMIT]
+    gap = judged["ceiling"] - judged["floor"]
+    skill = (judged["accuracy_mean"] - judged["floor"]) / gap
+    reach = (LIMIT * judged["error"] / gap)[skill.between(UNINFORMATIVE, 1 - UNINFORMATIVE) & (gap > 0)]
+    rms, (expected, low, high) = np.sqrt((judged["z"] ** 2).mean()), rms_if_reproduced(judged)
     names = ", ".join(f"{one.mech_label} on {one.task}" for one in each(outside))
     return (
-        f"{len(cells) - len(outside)} of {len(cells)} published cells lie within {LIMIT:g} combined standard errors; "
+        f"{len(judged) - len(outside)} of {len(cells)} published cells lie within {LIMIT:g} combined standard errors; "
         f"{len(outside)} outside{f' ({names})' if names else ''}. {len(reach)} of them are informative, with a "
         f"published skill from {UNINFORMATIVE:g} to {1 - UNINFORMATIVE:g}. In half of these, a difference in skill of "
         f"{reach.median():.2f} would go unnoticed. The rms z is {rms:.2f}; an exact reproduction has {expected:.2f} "
         f"({low:.2f} to {high:.2f})."
+        + (f" Not judged, fewer than two runs: {len(cells) - len(judged)}." if len(judged) < len(cells) else "")
     )
 
 
