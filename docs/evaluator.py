@@ -69,7 +69,7 @@ def evaluate(path: str, *options: str) -> Any:
 
 def main() -> None:
     """Evaluate a candidate and write the result files."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--program_path", required=True)
     parser.add_argument("--results_dir", type=Path, default=Path("out"))
     asked, options = parser.parse_known_args()

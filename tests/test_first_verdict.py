@@ -396,6 +396,17 @@ def test_openevolve_gets_the_error_of_a_candidate(monkeypatch: pytest.MonkeyPatc
     assert "nothing.py" in found.artifacts["error"]
 
 
+def test_options_of_quick_are_not_taken_for_the_evaluators_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = ["--program_path", "nothing.py", "--results_dir", "out", "--results", "rows"]
+    monkeypatch.setattr(sys, "argv", ["evaluator.py", *asked])
+
+    evaluator.main()
+
+    assert json.loads((tmp_path / "out" / "correct.json").read_text(encoding="utf-8"))["correct"] is False
+    assert (tmp_path / "results.tsv").read_text(encoding="utf-8") == "nothing.py\t0.000000\tcrash\n"
+
+
 @pytest.mark.end_to_end
 def test_the_evaluator_gives_the_same_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_suite(tmp_path, ("parity_running", "mqar", "string_copy", "in_context_recall"), ("linear",), **TINY)
