@@ -106,9 +106,10 @@ class Profile(NamedTuple):
 
 
 def mean_profile(ladder: Ladder, runs: Iterable[Sequence[LevelScore]]) -> Profile | None:
-    """Average the skills of runs on each level (difficulty); the mean over levels is the mean score of these runs.
+    """Average the skills of runs on each level (difficulty).
 
-    Runs that lack a level are left out. The result is None if no run has all levels.
+    Runs that lack a level are left out. The mean over the levels is the mean score of the other runs. The result is
+    None if no run has all levels.
     """
     skills = [profile(levels) for levels in runs if len(levels) == ladder.num_levels]
     if not skills:

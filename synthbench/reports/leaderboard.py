@@ -239,15 +239,15 @@ class Leaderboard:
         single = sum(entry.num_seeds == (1, 1) for entry in self.mechanisms)
         on_some = sum(entry.num_seeds[0] == 1 for entry in self.mechanisms) - single
         few = [
-            f"{number} {'was' if number == 1 else 'were'} trained with a single seed{where}"
-            for number, where in ((single, ""), (on_some, " on some tasks"))
+            f"{number} {'has' if number == 1 else 'have'} one seed on {where} tasks"
+            for number, where in ((single, "all"), (on_some, "some"))
             if number
         ]
         return (
-            "Each line names the mechanisms that cannot be ruled out as the best on these tasks (95 % confidence over "
-            f"seeds), and those within {short(MARGIN)} of the first; “next” is the best of the rest."
-            + f" Of the {len(self.mechanisms)} mechanisms, {' and '.join(few)}. For these, the "
-            "variance over seeds is estimated from mechanisms with several seeds." * bool(few)
+            "Each line names every mechanism that cannot be ruled out as the best on these tasks (95 % confidence over "
+            f"seeds) or that scores within {short(MARGIN)} of the first; “next” is the best of the others."
+            + f" Of the {len(self.mechanisms)} mechanisms, {' and '.join(few)}. Where a mechanism has one seed on a "
+            "task, the variance over seeds is estimated from results with several seeds." * bool(few)
         )
 
     @property

@@ -125,7 +125,8 @@ class Report:
     def own(self) -> frozenset[Key]:
         """Keys of the mechanisms with rows from the user's stores.
 
-        The set is empty if the report shows no packaged rows, that is, rows that come with synthbench.
+        The set is empty if the report shows no packaged rows, since no mechanism then has to be told from packaged
+        ones.
         """
         if self.origins is None or PACKAGED not in self.stores:
             return frozenset()

@@ -386,7 +386,7 @@ class Store:
         return 0
 
     def take_out(self, damaged: Collection[Path], checksums: Collection[str]) -> None:
-        """Move damaged files and the given rows to ``quarantine/``; copy other rows of these files to compact files.
+        """Move damaged files and the given rows to ``quarantine/``; keep all other valid rows of the files concerned.
 
         Args:
             damaged: Damaged files of rows; their valid rows stay in the store.

@@ -479,8 +479,9 @@ def options_in(suite: Suite, mechanism: str) -> dict[str, Any]:
 def in_shard(cells: Sequence[Cell], shard: str) -> list[Cell]:
     """Select the cells (task × mechanism) of one part of the plan: ``2/3`` is the second of three parts.
 
-    Each cell is in exactly one part. All runs of a cell stay together, since they choose a learning rate together or
-    train as one program. The part depends only on the cell and its learning rates, not on the seeds or finished rows.
+    Each cell is in exactly one part. All runs of a cell stay together, because their learning rate is chosen from all
+    of them, or because they are trained in one batch. The part depends only on the cell and its learning rates, not on
+    the seeds or finished rows.
 
     Raises:
         UsageError: If the text is malformed, or there is no such part.

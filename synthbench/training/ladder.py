@@ -48,8 +48,8 @@ def sized_in(suite: Suite, name: str, arguments: Mapping[str, object]) -> Sized:
 
     Raises:
         UnknownName: If the task or an option does not exist.
-        UsageError: If a value is out of range. In a suite with a ladder, also if options are given, or if the task has
-            no level that is short enough.
+        UsageError: If a value is out of range. If the suite has a ladder, also if options are given, or if all levels
+            of the task are longer than the suite allows.
     """
     if suite.ladder is None:
         return sized(name, {**suite.tasks.get(name, {}), **arguments})

@@ -74,7 +74,7 @@ def test_the_verdict_orders_mechanisms_on_these_tasks_and_says_what_others_would
 
     order, reading = clear.verdict().splitlines()
     assert order == "Basic: Softmax .90; next: Linear .50"
-    assert reading.startswith("Each line names the mechanisms that cannot be ruled out as the best on these tasks ")
+    assert reading.startswith("Each line names every mechanism that cannot be ruled out as the best on these tasks ")
     assert reading.endswith("On a fresh set of similar tasks, Softmax would still rank first.")
     assert "single seed" not in reading
     assert near.verdict().startswith("Basic: Softmax .60 or Linear .60; next: SLAY .30\n")
@@ -108,10 +108,10 @@ def test_single_seeds_are_counted_beside_the_verdict() -> None:
     scores: dict[str, list[float | None]] = {"softmax": [0.6, 0.62, 0.64], "linear": [0.3, 0.3, 0.36], "path": [0.9]}
     board = leaderboard(grid(frame({f"task_{index}": scores for index in range(4)})))
 
-    assert "mechanisms, 1 was trained with a single seed. For these, the variance" in board.certainty
+    assert "mechanisms, 1 has one seed on all tasks. Where a mechanism has one seed on a task" in board.certainty
     scores["path"] = [0.9, 0.92]
     some = pd.concat([frame({"more": scores}), frame({"task": scores | {"path": [0.9]}})])
-    assert "mechanisms, 1 was trained with a single seed on some tasks. " in leaderboard(grid(some)).certainty
+    assert "mechanisms, 1 has one seed on some tasks. " in leaderboard(grid(some)).certainty
 
 
 def test_a_bare_layer_is_on_the_board_and_in_no_verdict() -> None:

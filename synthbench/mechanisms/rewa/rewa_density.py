@@ -19,8 +19,8 @@ from synthbench.options import option
 class RewaDensity(ScoreAttention):
     r"""Attention by the fidelity of density matrices, :math:`(tr \sqrt{\sqrt{\rho} \sigma \sqrt{\rho}})^2`.
 
-    A linear map of q or k, scaled to norm 1 and shaped m x r, gives the token's factor A. The density matrix of a query
-    is :math:`\rho = A A^T`, positive semi-definite with trace 1 and rank at most r. With :math:`\sigma = B B^T` for a
+    The factor A of a query is an m x r matrix: a linear map of q, scaled to norm 1. The density matrix of the query is
+    :math:`\rho = A A^T`, positive semi-definite with trace 1 and rank at most r. With :math:`\sigma = B B^T` for a
     key, the fidelity is the square of the nuclear norm of the r x r matrix :math:`A^T B`. So no root of an m x m matrix
     is computed. The weights of a query are its fidelities divided by their sum over the keys.
 

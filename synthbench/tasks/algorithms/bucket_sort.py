@@ -73,7 +73,7 @@ class BucketSort(Transduction):
         return {"string length": modes[string_lengths, slots.clip(0)]}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend :meth:`shortcuts` by rules that count symbols only in the later half or third of the string.
+        """Extend :meth:`shortcuts` by rules that count symbols only in the last half or the last third of the string.
 
         For the rest of the string, the rules assume that all symbols occur equally often.
         """

@@ -22,9 +22,10 @@ class PlantedMajority(Task):
         inputs    3 1 1 0 1 3 2 1
         targets   . . . . . . . 1
 
-    Tests comparing close counts: the margin stays the same as the sequence grows, so it becomes a smaller fraction of
-    the length. There is never a tie. Attention that averages sees only relative frequencies, and so needs numerical
-    precision. Recurrences need a counter for every symbol, and a state that forgets keeps only the latest symbols.
+    Tests whether a model can compare close counts: the margin is fixed, so in a longer sequence it is a smaller
+    fraction of the length. There is never a tie. Attention that averages sees only relative frequencies, and so needs
+    numerical precision. Recurrences need a counter for every symbol, and a state that forgets keeps only the latest
+    symbols.
 
     Source: Yehudai et al. (2024), their most frequent element task. In the paper, the margin is left to chance.
     """
@@ -59,7 +60,7 @@ class PlantedMajority(Task):
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw the count of the most frequent symbol, which is ``margin`` above that of the second most frequent.
 
-        The remaining tokens are divided among all other symbols as equally as possible.
+        The tokens that remain after these two symbols are divided among the other symbols as equally as possible.
         """
         fewest = -(-(length + (self.num_symbols - 1) * self.margin) // self.num_symbols)
         # At most length // num_symbols more than the least count, so that several symbols remain plausible.

@@ -228,8 +228,9 @@ class PermutationHops(Task):
         """Extend :meth:`shortcuts` by rules that guess among nodes that are not near the start node.
 
         These rules exist only if nodes have two tokens and all questions ask for the same number of hops. The rules
-        leave out nodes near the start node, and name the most frequent first token of the remaining nodes. Once the
-        first token is shown, they name the largest second token among the remaining nodes that begin with it.
+        leave out nodes near the start node, and name the most frequent first token of the remaining nodes. When
+        the input already has the answer's first token, they consider the remaining nodes that begin with this token,
+        and name the largest of their second tokens.
         """
         found = self.shortcuts(inputs)
         if self.tokens_per_node != 2 or self.longest_chain != self.shortest_chain:

@@ -114,7 +114,7 @@ class PointerChasing(Task):
     def check_length(self, length: int) -> None:
         """Refuse a length with room for more edges than there are nodes.
 
-        With a single start node, also refuse a length that is one token too long for a whole number of edges.
+        An edge takes two tokens. With a single start node, also refuse a length that would leave one token over.
 
         Raises:
             UsageError: If the task has no sequence of this length.

@@ -29,10 +29,10 @@ class PrefixArithmetic(Task):
 
     All trees with a given number of operators are equally likely, and so are all operators and all numbers.
 
-    Source: after the task Mano of Allen-Zhu (2025): prefix notation with +, - and * modulo 23. In Mano, a token gives
-    the number of operators, which varies, and each operator splits the remaining operators uniformly between its
-    operands. Mano's trees are shallower: with 63 operators, their mean depth is 11.6, against 23.1 here. Mano's
-    knowledge augmentation is left out.
+    Source: after the task Mano of Allen-Zhu (2025): prefix notation with +, - and * modulo 23. In Mano, the number of
+    operators varies, and a token states it. Mano draws a tree from the root: the remaining operators are divided
+    between the two operands, and all divisions are equally likely. So Mano's trees are shallower: with 63 operators,
+    their mean depth is 11.6, against 23.1 here. Mano's knowledge augmentation is left out.
     """
 
     name: ClassVar = "prefix_arithmetic"

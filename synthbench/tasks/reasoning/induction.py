@@ -24,8 +24,8 @@ class Induction(Task):
         inputs    3 0 1 4 5 2 1 6
         targets   . . . . . . . 4
 
-    Tests induction, asked one position later than usual: the answer is asked for not at the repeated token, but after
-    it. Other copies of this token occur by chance, so the answer is not always unique.
+    Tests induction, but the answer is expected one position later than usual: at the token after the repeated one.
+    Other copies of this token occur by chance, so the answer is not always unique.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """

@@ -52,7 +52,7 @@ def bar(skill: float, low: float, high: float) -> Bar | None:
 
 
 def heat(skill: float) -> str:
-    """Return the colour number of a skill as text: 0 for the floor or below, ``HEAT_LEVELS`` for the ceiling or above.
+    """Return the step on a colour scale, as text: from 0 (skill at most 0) to ``HEAT_LEVELS`` (skill at least 1).
 
     The text is empty if the skill is NaN.
     """
