@@ -660,6 +660,8 @@ Skipped = Literal["nothing", "checksums", "values"]
 """Checks skipped for hash-named files: ``nothing``, ``checksums``, or checksums and ``values``."""
 KEYS = ("run_id", "finished_at", "row_sha256")
 """Columns that decide which row of a run is used."""
+_DISTINCT = ("run_id", "row_sha256")
+"""Text columns that are never dictionary-encoded in memory, since almost all their values differ."""
 
 
 def rows_of(store: Store, names: Sequence[str] = RUNS.names, skipped: Skipped = "nothing") -> pa.Table:
@@ -687,7 +689,7 @@ def parts_of(
 
     def look(file: File) -> pa.Table:
         if file.is_hash_named and skipped == "values":
-            table = file.table(needed)
+            table = file.table(needed, is_folded=True)
             _refuse_unreadable(table)
             if not is_older(table):
                 return _folded(table, held, file.path)
@@ -732,12 +734,12 @@ def _folded(table: pa.Table, names: Sequence[str], path: Path) -> pa.Table:
     """Dictionary-encode a file's text columns to save memory; add columns ``is_migrated``, ``is_result``, ``file``."""
     columns = {
         name: table[name].dictionary_encode()
-        if pa.types.is_string(table[name].type) and name not in ("run_id", "row_sha256")  # all different
+        if pa.types.is_string(table[name].type) and name not in _DISTINCT
         else table[name]
         for name in names
     }
     columns["is_migrated"] = pc.is_valid(table["migrated_from"])
-    is_ok = pc.match_like(table["status"], "ok")  # a comparison with a text would import pandas
+    is_ok = pc.match_like(table["status"].cast(pa.string()), "ok")  # a comparison with a text would import pandas
     columns["is_result"] = pc.or_(is_ok, pc.invert(columns["is_migrated"]))
     name = pa.array(["/".join(path.parts[-2:])])
     columns["file"] = pa.DictionaryArray.from_arrays(np.zeros(table.num_rows, dtype=np.int32), name)
@@ -973,8 +975,10 @@ class File:
     parquet: pq.ParquetFile
     limits: Limits
 
-    def batches(self, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    def batches(self, names: Sequence[str] | None = None, *, is_folded: bool = False) -> Iterator[pa.Table]:
         """Decode the rows, a few thousand at a time, with all columns or only the columns ``names``.
+
+        If ``is_folded`` is True, most text columns stay dictionary-encoded.
 
         Raises:
             Damaged: If part of the file cannot be decoded or is missing, or it decodes to more bytes than allowed.
@@ -995,15 +999,19 @@ class File:
                         left -= pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
                         if left < 0:
                             raise Damaged(f"it unfolds to more than {self.limits.file_bytes} bytes")
-                    arrays.append(column if column.type == field.type else column.cast(field.type))
+                    held = column.type
+                    if is_folded and pa.types.is_dictionary(held) and field.name not in _DISTINCT:
+                        held = held.value_type
+                    arrays.append(column if held == field.type else column.cast(field.type))
                 missing -= batch.num_rows
-                yield pa.Table.from_arrays(arrays, schema=schema)
+                fields = [field.with_type(array.type) for field, array in zip(schema, arrays, strict=True)]
+                yield pa.Table.from_arrays(arrays, schema=pa.schema(fields))
             if missing:
                 raise Damaged(f"{missing} of its rows are missing")
 
-    def table(self, names: Sequence[str] | None = None) -> pa.Table:
+    def table(self, names: Sequence[str] | None = None, *, is_folded: bool = False) -> pa.Table:
         """Decode all rows into one table; see :meth:`batches`."""
-        return pa.concat_tables(self.batches(names))
+        return pa.concat_tables(self.batches(names, is_folded=is_folded))
 
 
 def encode(kind: str, table: pa.Table) -> bytes:

@@ -21,8 +21,9 @@ from synthbench.registry import version_of
 from synthbench.tasks import TASKS, Level, committed_bounds, floor_and_ceiling
 from synthbench.training.ladder import FACTORS_BEYOND, beyond, own_levels
 
-USED = ["status", "metric_name", "task", "task_version", "task_args", "metrics", "score", "skill"]
-"""The columns that :func:`rescored` reads."""
+_READ = ["status", "metric_name", "task", "task_version", "task_args", "metrics"]
+USED = [*_READ, "score", "skill"]
+"""The columns that :func:`rescored` reads or replaces."""
 
 
 def with_committed_baselines(row: Mapping[Any, Any]) -> dict[str, Any]:
@@ -32,38 +33,42 @@ def with_committed_baselines(row: Mapping[Any, Any]) -> dict[str, Any]:
     the package. A row is returned unchanged if it has no score over levels, its task comes from a plugin, or the task's
     installed version differs from the row's.
     """
-    has_levels = row["status"] == "ok" and row["metric_name"].endswith(LADDER_SCORE)
-    settings = (row["task"], row["task_version"], row["task_args"])
+    return {**row, **_changes(*(row[name] for name in _READ))}
+
+
+def _changes(status: str, metric_name: str, task: str, version: str, arguments: str, text: str) -> dict[str, Any]:
+    """Recompute score, skill and metrics from the columns ``_READ`` of a row; the result is empty if none changes."""
+    has_levels = status == "ok" and metric_name.endswith(LADDER_SCORE)
+    settings = (task, version, arguments)
     bounds = _bounds_of(*settings) if has_levels else {}
-    metrics = json.loads(row["metrics"]) if bounds else {}
+    metrics = json.loads(text) if bounds else {}
     if not bounds or num_levels_in(metrics) != len(bounds) // 2:
-        return dict(row)
+        return {}
     present = dict[str, float | None](bounds)
     for factor in FACTORS_BEYOND:
         # The load in the row shows which level it was tested on; a new search would draw samples of all levels.
         if level := _committed_beyond(*settings, factor, metrics.get(f"x{factor}.load")):
             present |= _metrics_beyond(factor, level, metrics.get(f"x{factor}.score"))
     if present.items() <= metrics.items():
-        return dict(row)
+        return {}
     metrics |= present
     share = ladder_score(levels_in(metrics))
-    return {**row, "metrics": canonical_json(metrics), "score": share, "skill": share}
+    return {"metrics": canonical_json(metrics), "score": share, "skill": share}
 
 
 def rescored(rows: pd.DataFrame) -> pd.DataFrame:
     """Apply :func:`with_committed_baselines` to the rows of a store; return the same frame if nothing changes."""
     if rows.empty:
         return rows
-    of_levels = rows.loc[rows["metric_name"].str.endswith(LADDER_SCORE), USED]
-    again = pd.DataFrame.from_records(
-        [with_committed_baselines(row) for row in of_levels.to_dict("records")], columns=USED, index=of_levels.index
-    )
-    has_changed = again["metrics"] != of_levels["metrics"]
-    if not has_changed.any():
+    columns = [rows[name].to_numpy(dtype=object) for name in _READ]
+    found = {place: changes for place, row in enumerate(zip(*columns, strict=True)) if (changes := _changes(*row))}
+    if not found:
         return rows
     changed = rows.copy()
-    for column in ("metrics", "score", "skill"):
-        changed.loc[again.index[has_changed], column] = again.loc[has_changed, column]
+    for name in ("metrics", "score", "skill"):
+        values = changed[name].to_numpy(dtype=object, copy=True)
+        values[list(found)] = [changes[name] for changes in found.values()]
+        changed[name] = pd.Series(values, index=rows.index, dtype=rows[name].dtype)
     return changed
 
 

@@ -147,7 +147,7 @@ def test_what_a_row_says_of_the_model_is_counted_on_the_model() -> None:
     assert size.state_elements == 2 * 8 * width
 
 
-def test_data_does_not_depend_on_the_mechanism() -> None:
+def test_initial_embeddings_do_not_depend_on_the_mechanism() -> None:
     cells = [make_cell("stack", mechanism) for mechanism in ("softmax", "slay")]
     first, second = (Trainer([Run(cell, 3, 1e-3)], CPU) for cell in cells)
 
