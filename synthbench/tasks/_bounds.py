@@ -11,7 +11,7 @@ def _log_factorials(largest: int) -> Float[np.ndarray, " counts"]:
 
 
 def binomials(num_draws: int, probabilities: Float[np.ndarray, " cases"]) -> Float[np.ndarray, "cases counts"]:
-    """Compute binomial probabilities: one row per success probability, one column per count 0..num_draws.
+    """Compute binomial probabilities: one row per success probability, one column per number of successes 0..num_draws.
 
     All success probabilities must be above 0.
     """
@@ -43,7 +43,7 @@ def at_least(num_draws: int, num_symbols: int) -> Float[np.ndarray, "symbols cou
 
 
 def sampled(right: Float[np.ndarray, " batch"], scored: Num[np.ndarray, " batch"]) -> Bound:
-    """Estimate an accuracy and its standard error from the counts of each sequence: right answers and scored positions.
+    """Estimate an accuracy and its standard error from each sequence's numbers of right answers and scored positions.
 
     The accuracy is the total number of right answers divided by the total number of scored positions. Positions of a
     sequence are not independent, so the standard error treats whole sequences as the independent samples.
@@ -70,9 +70,9 @@ def poisson(rate: float, largest: int) -> Float[np.ndarray, " counts"]:
 def capped_totals(num_symbols: int, rate: float, cap: int, largest: int) -> Float[np.ndarray, " totals"]:
     """Compute, for each n in 0..largest, the probability that Poisson counts sum to n while no count is above ``cap``.
 
-    There are ``num_symbols`` independent counts, each with mean ``rate``. Given that they sum to n, they are
-    distributed like the counts of symbols in n uniform draws. Hence ``result[n] / poisson(num_symbols * rate,
-    largest)[n]`` is the probability that no symbol occurs more than ``cap`` times in n draws.
+    There are ``num_symbols`` independent counts, each with mean ``rate``. Given their sum n, the counts are distributed
+    like the counts of the symbols in n uniform draws. Hence ``result[n] / poisson(num_symbols * rate, largest)[n]`` is
+    the probability that no symbol occurs more than ``cap`` times in n draws.
     """
     base = poisson(rate, largest)
     base[cap + 1 :] = 0

@@ -5,7 +5,7 @@ from jaxtyping import Int
 
 
 def previous(symbols: Int[np.ndarray, "batch items"]) -> Int[np.ndarray, "batch items"]:
-    """Find, for each position, the latest earlier position in its row with an equal symbol; -1 if there is none."""
+    """Find, for each position, the latest earlier position in the same row that has an equal symbol, or -1."""
     order = np.argsort(symbols, axis=1, kind="stable")
     in_order = np.take_along_axis(symbols, order, axis=1)
     copies = np.full_like(order, -1)

@@ -1,4 +1,4 @@
-"""Measurements on any task: the accuracy of rules that do not mix positions, and of shortcuts."""
+"""Measurements, on samples of any task, of the accuracy of simple rules and shortcuts."""
 
 import numpy as np
 from jaxtyping import Int
@@ -19,7 +19,7 @@ MOST_SEARCHED = 256
 def measured_local_ceiling(task: Task, length: int) -> Bound:
     """Measure the accuracy of the best rule that sees only the current token and its position.
 
-    :func:`synthbench.tasks.local_ceiling` returns this accuracy.
+    See :func:`synthbench.tasks.local_ceiling`.
     """
     floor = task.floor(length)
     if task.readout != "position":
@@ -43,13 +43,13 @@ def measured_bases(level: Level) -> dict[str, float]:
     """Measure the accuracy of simple rules, called baselines, on the targets that a level scores.
 
     Keys are the baselines' names. ``floor`` answers with one constant per position. ``local`` is the best rule that
-    sees only the current token and position. ``place`` copies a token read so far: for each position, the token at the
-    place that most often holds the answer. ``seen`` guesses among the different tokens read so far that are an answer
-    anywhere in the sample. ``unasked`` does the same, but leaves out tokens that were an answer earlier in the
+    sees only the current token and position. ``place`` copies, at each position, the token read at the place that most
+    often holds the answer. ``seen`` guesses uniformly among the token ids read so far, but only among ids that are an
+    answer anywhere in the sample. ``unasked`` is like ``seen``, but leaves out ids that were an answer earlier in the
     sequence.
 
-    The task's own rules are further baselines. If sequences have at most ``MOST_SEARCHED`` tokens, so is the best
-    generic rule of each family of :mod:`synthbench.tasks._rules`.
+    The task's own rules are baselines, too. If sequences have at most ``MOST_SEARCHED`` tokens, the best generic rule
+    of each family in :mod:`synthbench.tasks._rules` is another baseline.
     """
     fit, fresh = (
         Batch(inputs, level.new_targets(targets))
@@ -97,10 +97,10 @@ def _best_places(batch: Batch) -> Int[np.ndarray, " length"]:
 
 
 def guesses(batch: Batch, vocab_size: int) -> dict[str, float]:
-    """Compute the accuracies of two rules that guess uniformly among those tokens read so far that can be an answer.
+    """Compute the accuracies of two rules that guess uniformly among possible answers read so far.
 
-    The rule ``seen`` guesses among all tokens read that are a target anywhere in the batch. The rule ``unasked`` leaves
-    out tokens that were a target at an earlier position of the sequence.
+    A possible answer is a token id that is a target anywhere in the batch. The rule ``seen`` guesses among all possible
+    answers read. The rule ``unasked`` leaves out ids that were a target at an earlier position of the sequence.
     """
     inputs, targets = batch
     (num_rows, length), never = inputs.shape, inputs.shape[1] + 1
@@ -140,7 +140,7 @@ def _sample(task: Task, length: int, seed: int, num_sequences: int | None = None
 
 
 def large_sample(task: Task, length: int, seed: int) -> Batch:
-    """Draw enough sequences to have about ``NUM_ANSWERS`` scored targets, or more."""
+    """Draw a sample with about ``NUM_ANSWERS`` scored targets or more."""
     batch = _sample(task, length, seed)
     num_targets = int((batch.targets != IGNORE).sum())
     if num_targets >= NUM_ANSWERS:

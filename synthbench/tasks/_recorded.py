@@ -1,8 +1,8 @@
 """Floors, ceilings and shortcut baselines of tasks, read from a file because measuring them takes seconds.
 
-A floor is the score without the input, a ceiling the best possible score, and a shortcut baseline the best score of a
-simple rule. The file, ``bounds.json``, covers the tasks of all suites and all levels. What it lacks is measured on
-demand. The command ``python docs/generate.py`` adds what is missing to the file.
+A floor is the best score without the input, a ceiling the best possible score, and a shortcut baseline the best score
+of a simple rule. The file, ``bounds.json``, covers the tasks of all suites and all levels. Values that the file lacks
+are measured on demand. The command ``python docs/generate.py`` adds missing values to the file.
 """
 
 import json
@@ -22,7 +22,7 @@ Entry = Mapping[str, Any]
 
 
 def key_of(task: Task, length: int) -> str:
-    """Build the key that a task with its options, at a length in tokens, has in ``bounds.json``."""
+    """Build the key of a task, with its options and a length in tokens, in ``bounds.json``."""
     options = {"length": length, **arguments_of(task)}
     return f"{task.name} {task.version} " + ",".join(f"{name}={options[name]}" for name in sorted(options))
 
@@ -31,8 +31,8 @@ def measured(task: Task, length: int, *, is_stretched: bool = False) -> dict[str
     """Compute the values that ``bounds.json`` holds for a task at a length in tokens.
 
     These are the floor, the ceiling, the scores of reference predictors, the local ceiling and the accuracies of
-    shortcuts. The local ceiling and the shortcuts are left out for tasks scored in bits. With ``is_stretched`` (for
-    tests beyond the training range), they are left out, too.
+    shortcuts. The last two are left out for tasks scored in bits, and for tests beyond the training range
+    (``is_stretched``).
     """
     entry: dict[str, Any] = {"floor": task.floor(length), "ceiling": task.ceiling(length)}
     if found := task.references(length):
@@ -63,7 +63,7 @@ def _recorded(task: Task, length: int) -> Entry:
 
 
 def floor_and_ceiling(task: Task, length: int) -> tuple[Bound, Bound]:
-    """Look up a task's floor and ceiling at a length in ``bounds.json``; if the file lacks them, compute them."""
+    """Return a task's floor and ceiling at a length in tokens; compute them if ``bounds.json`` lacks them."""
     if entry := _recorded(task, length):
         return Bound(*entry["floor"]), Bound(*entry["ceiling"])
     return task.floor(length), task.ceiling(length)
@@ -75,8 +75,8 @@ def local_ceiling(task: Task, length: int) -> Bound:
 
     Accuracies up to this ceiling need no information from other positions. For each pair of position and token, the
     rule answers with the most frequent target of this pair. The rule is learned from one fixed sample and scored on
-    another. The result is at least the floor, and equals the floor for tasks whose answers are all read from the last
-    position. With many pairs, the true ceiling may be slightly higher than the result. Tasks scored in bits have no
+    another. The result is at least the floor. For tasks whose answers are all read from the last position, it equals
+    the floor. With many pairs, the true ceiling may be slightly higher than the result. Tasks scored in bits have no
     local ceiling.
     """
     found = _recorded(task, length).get("local_ceiling")
@@ -92,13 +92,13 @@ def shortcut_accuracies(task: Task, length: int) -> dict[str, Bound]:
 
 @lru_cache(maxsize=64)
 def references(task: Task, length: int) -> dict[str, float]:
-    """Return ``task.references(length)``, the scores of simple predictors; compute it if ``bounds.json`` lacks it."""
+    """Return the scores of simple predictors; call ``task.references`` only if ``bounds.json`` lacks the scores."""
     found: dict[str, float] | None = _recorded(task, length).get("references")
     return task.references(length) if found is None else found
 
 
 class LevelBounds(NamedTuple):
-    """The range of accuracies on a level, from the shortcut baseline to the ceiling, and the mean number of answers.
+    """Shortcut baseline and ceiling of the accuracy on a level, and the mean number of answers per sequence.
 
     The shortcut baseline is the highest accuracy of a simple rule. All accuracies are in [0, 1].
     """
@@ -113,7 +113,7 @@ class LevelBounds(NamedTuple):
 
 
 def level_key(level: Level) -> str:
-    """Build the key that a level has in ``bounds.json``."""
+    """Build the key of a level in ``bounds.json``."""
     return f"{key_of(level.task, level.length)} from {level.first_new}"
 
 
@@ -128,12 +128,12 @@ def measured_level(level: Level) -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)
 def level_bounds(level: Level) -> LevelBounds:
-    """Return a level's shortcut baseline, ceiling and number of answers; measure them if not in ``bounds.json``."""
+    """Return a level's shortcut baseline, ceiling and number of answers; measure them if ``bounds.json`` lacks them."""
     return committed_bounds(level) or _bounds_in(measured_level(level))
 
 
 def committed_bounds(level: Level) -> LevelBounds | None:
-    """Look up the shortcut baseline, ceiling and number of answers of a level in ``bounds.json``.
+    """Look up a level's shortcut baseline, ceiling and number of answers in ``bounds.json``.
 
     Return None if the file lacks the level.
     """

@@ -1,8 +1,8 @@
-"""Generic rules, the same for all tasks; a level's shortcut baseline includes the best of them.
+"""Generic rules, the same for all tasks; the best of these rules count towards a level's shortcut baseline.
 
 A rule sees the tokens up to a scored position and returns the probability that it names the answer: 0, 1, or a fraction
-if it guesses among candidates. Rules come in families. The best rule of a family is chosen on one sample and scored on
-another, so that trying many rules does not reward luck.
+if it guesses among candidates. Rules are grouped into families. The best rule of a family is chosen on one sample and
+scored on another, so that trying many rules does not reward luck.
 """
 
 import itertools
@@ -197,7 +197,7 @@ class View:
         return bins.reshape(len(mask), num_ids)
 
     def with_counts(self, is_kept: Callable[[Int[np.ndarray, "scored ids"]], Any]) -> Mask:
-        """Mark the tokens whose id was read a number of times for which ``is_kept`` returns True."""
+        """Mark tokens for which ``is_kept`` returns True, given the count of the token's id among the tokens read."""
         kept: Mask = np.take_along_axis(is_kept(self.counts(self.is_read)), self.tokens, axis=1)
         return kept
 
@@ -242,9 +242,10 @@ ALL = Window(Fraction(1), is_later=True)
 
 
 def windows(shares: tuple[Fraction, ...] = SHARES, *, with_context: bool = False) -> list[Window]:
-    """List windows on the tokens read: for each of ``shares``, a fraction, the last tokens and the first tokens.
+    """List windows on the tokens read: for each fraction in ``shares``, one window at the end and one at the beginning.
 
-    With ``with_context``, also list windows on the context: all tokens up to the first scored position of the sequence.
+    With ``with_context``, also list the same windows on the context (all tokens up to the first scored position of the
+    sequence).
     """
     return [
         Window(share, is_later, of_context)
@@ -276,7 +277,7 @@ def token_back(view: View, steps: int) -> Chances:
 
 
 def answer_back(view: View, steps: int, *, is_from_start: bool = False, is_distinct: bool = False) -> Chances:
-    """Apply the rule that names the n-th latest of the answers read, where n is ``steps``, from 1 on.
+    """Apply the rule that names the n-th latest answer read, where n is ``steps`` and counts from 1.
 
     An answer read is a token read so far whose id is a target anywhere in the batch. With ``is_from_start``, the rule
     names the n-th earliest answer read. With ``is_distinct``, each id counts only once.
@@ -359,7 +360,7 @@ def frequent(view: View, window: Window, *, place: int = 0, is_rarest: bool = Fa
     """Apply the rule that names the most frequent possible answer among the tokens read in a window.
 
     A possible answer is a target anywhere in the batch. If ``place`` is 1, the rule names the second most frequent
-    possible answer. If ``is_rarest``, it names the rarest possible answer that occurs.
+    possible answer. If ``is_rarest``, the rule names the rarest possible answer that occurs in the window.
     """
     counts = view.counts(window.mask(view) & view.is_read)
     if is_rarest:
@@ -371,10 +372,11 @@ def frequent(view: View, window: Window, *, place: int = 0, is_rarest: bool = Fa
 
 
 def frequent_beside(view: View) -> Chances:
-    """Apply the rule that names the most frequent of the ids that followed earlier copies of the present token.
+    """Apply the rule that names, of all ids that followed earlier copies of the present token, the most frequent id.
 
-    The present token is the token at the scored position. Frequencies are counts over all tokens read. Only ids that
-    are a target anywhere in the batch can be named. If no such id has followed a copy, the rule guesses.
+    The present token is the token at the scored position. An id's frequency is its count among all tokens read, not
+    only after copies. Only ids that are a target anywhere in the batch can be named. If no such id has followed a copy,
+    the rule guesses.
     """
     after = np.zeros_like(view.is_equal)
     after[:, 1:] = view.is_equal[:, :-1]
@@ -385,12 +387,13 @@ def frequent_beside(view: View) -> Chances:
 
 
 def count(view: View, share: Fraction, *, is_later: bool = True, slack: int = 0) -> Chances:
-    """Apply the rule that counts the token at the scored position in part of the text, and scales the count up.
+    """Apply the rule that counts earlier copies of the present token in a part of the text, and scales the count up.
 
-    The part is the last ``share`` of the text if ``is_later``, else the first ``share``; the scaled count is for the
-    whole text. With ``slack`` above 0, the rule guesses uniformly among the numbers that differ from the scaled count
-    by at most ``slack``. The text is everything before the scored position, without final tokens that are the same in
-    all sequences, such as a question mark.
+    The present token is the token at the scored position. The text is everything before the scored position, without
+    final tokens that are the same in all sequences, such as a question mark. The part is the last fraction ``share`` of
+    the text if ``is_later``, else the first. The count is divided by ``share`` to estimate the count in the whole text.
+    With ``slack`` above 0, the rule guesses uniformly among the numbers that differ from the estimate by at most
+    ``slack``.
     """
     end, before = view.places, view.places - 1
     while (before >= 0).all() and len(np.unique(view.tokens[np.arange(len(before)), before])) == 1:
@@ -441,16 +444,16 @@ WHICH = ("the latest", "the first", "the most frequent", "a random")
 def beside_copy(view: View, which: str, context: int = 1, *, is_backwards: bool = False) -> Chances:
     """Apply the rule that names the token after an earlier copy of the last ``context`` tokens read.
 
-    If ``is_backwards``, the rule looks for a copy in reversed order, and names the token before it. If there is no
-    copy, the rule looks for a copy of fewer tokens. If several tokens are found, ``which`` says which token is named:
-    ``the latest``, ``the first``, ``the most frequent`` or ``a random`` token.
+    If ``is_backwards``, the rule instead looks for these tokens in reversed order, and names the token before them. If
+    there is no copy, the rule looks for a copy of fewer tokens. If several tokens are found, ``which`` says which token
+    is named: ``the latest``, ``the first``, ``the most frequent`` or ``a random`` token.
     """
     matched = _longest_matches(view, context, is_backwards=is_backwards)
     return _pick(view, matched, which, -1 if is_backwards else 1)
 
 
 def beside_copy_in(view: View, window: Window, which: str = "a random") -> Chances:
-    """Apply the rule that names the token after a copy, in a window, of the token at the scored position.
+    """Apply the rule that finds, in a window, a copy of the token at the scored position, and names the token after it.
 
     If the window has no copy, the rule takes a random earlier copy outside the window. If several tokens are found in
     the window, ``which`` says which token is named, as in :func:`beside_copy`.
@@ -491,7 +494,7 @@ def _pick(view: View, matched: Mask, which: str, step: int) -> Chances:
 
 
 def families(length: int, *, is_wide: bool = False) -> dict[str, dict[str, Rule]]:
-    """Build the rules that need no learning, as a nested dictionary: family name, then rule name, then rule.
+    """Build the rules that need no learning, as ``{family name: {rule name: rule}}``.
 
     Args:
         length: Number of tokens of a sequence.
@@ -565,11 +568,11 @@ VOTES = ("distance", "place")
 
 
 def reached_by_votes(fit: View, fresh: View) -> dict[str, float]:
-    """Learn two rules in which tokens vote, on ``fit``; return the accuracy of each rule on ``fresh`` under its name.
+    """Learn two voting rules on ``fit``; return the accuracy of each rule on ``fresh``, with the rules' names as keys.
 
     Every token read that is a target anywhere in the sample votes for its own id. The weight of a vote depends on the
     place of the token: it is the log-odds, relative to a random guess, that a token at this place is the answer. In one
-    rule, the place is the distance to the scored position. In the other rule, it is the position in the sequence.
+    rule, places are distances to the scored position; in the other rule, they are positions in the sequence.
     """
     reached = {}
     for kind in VOTES:
@@ -653,12 +656,12 @@ TABLES = (
 
 
 def reached_by_tables(fit: Batch, fresh: Batch, most_tokens: int = MOST_TOKENS) -> dict[str, Halves]:
-    """Learn lookup tables on ``fit``; return the accuracies of each table on the halves of ``fresh`` under its name.
+    """Learn lookup tables on ``fit``; return each table's accuracies on both halves of ``fresh``, by the table's name.
 
-    A table looks at a few features: the last few tokens and, in some tables, others such as the position or the first
-    token. It names the answer that was most frequent with these features on ``fit``. If ``fit`` lacks this combination
-    of features, a table with fewer features answers. Only tables that see, on average, at most half of the tokens read
-    are included.
+    A table looks at a few features: the last few tokens and, in some tables, also the position, the first token or
+    similar. The table names the answer that was most frequent with the same features in ``fit``. If ``fit`` lacks this
+    combination of features, a table with fewer features answers. Only tables that see, on average, at most half of the
+    tokens read are included.
     """
     learned, scored = Scored.of(fit), Scored.of(fresh)
     skipped = 0
@@ -767,7 +770,7 @@ def search(
     scale: float = 1.0,
     is_wide: bool = False,
 ) -> dict[str, Reached]:
-    """Find the best rule of each family, and its accuracy; keys of the result are the names of the families.
+    """Find the best rule of each family, and the rule's accuracy; keys of the result are the names of the families.
 
     Args:
         fit: The sample on which rules are chosen and tables are learned.

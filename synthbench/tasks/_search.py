@@ -1,7 +1,7 @@
 """A search for simple rules that beat a level's shortcut baseline, which is the best accuracy of the known rules.
 
-A rule that clearly beats the baseline should join the rules that the baseline tries. The search draws other sequences
-than those used to measure the baselines, and also tries rules that no baseline includes. The file ``shortcuts.csv``
+A rule that clearly beats the baseline should be added to the known rules. The search draws new sequences, not the
+sequences used to measure the baselines, and also tries rules that no baseline includes. The file ``shortcuts.csv``
 holds the results for all levels. The command ``synthbench shortcuts --write`` recreates the file.
 """
 
@@ -55,7 +55,7 @@ class Found:
 
     @property
     def is_beaten(self) -> bool:
-        """True if the skill of the best rule is above ``MOST_SKILL``; the rule should then join the baseline."""
+        """True if the best rule's skill is above ``MOST_SKILL``; the rule should then be added to the known rules."""
         return self.skill > MOST_SKILL
 
     def facts(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def search_level(level: Level, *, scale: float = 1.0, has_forest: bool = False) 
 
 
 def levels_of(unit: type[Task], longest: int = LONGEST) -> list[Level]:
-    """List the levels of a task's ladder, then the levels that only its second, extended ladder has.
+    """List the levels of a task's ladder, then the levels that occur only in the task's second, extended ladder.
 
     Levels whose sequences have more than ``longest`` tokens are left out.
     """

@@ -1,4 +1,4 @@
-"""Shared code of tasks that read a string of varying length and write an answer into slots after it."""
+"""Shared code of tasks that read a string of varying length, then write an answer."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -100,6 +100,6 @@ class Transduction(Task):
         return Batch(inputs, targets)
 
     def string_lengths(self, inputs: Tokens) -> Int[np.ndarray, "batch 1"]:
-        """Count the symbols before the separator in each sequence."""
+        """Count, in each sequence, the symbols before the separator."""
         lengths: Int[np.ndarray, "batch 1"] = (inputs == self.separator).argmax(axis=1, keepdims=True)
         return lengths

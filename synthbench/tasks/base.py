@@ -25,10 +25,10 @@ Tokens = Int[np.ndarray, "batch length"]
 """Token ids or target ids, one for each position of each sequence."""
 
 LENGTHS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-"""Sequence lengths of levels, in tokens, for tasks of any length. Levels of equal length can share programs."""
+"""Sequence lengths of levels, in tokens, for tasks of any length. Runs on levels of equal length can train together."""
 
 IGNORE = -100
-"""The target of a position that is neither trained nor scored."""
+"""Target at positions that count neither in the training loss nor in the score."""
 
 Split = Literal["train", "validation", "test"]
 """Purpose of a sequence: training, choosing the learning rate, or measuring the score."""
@@ -45,7 +45,7 @@ Readout = Literal["position", "bottleneck"]
 class Batch(NamedTuple):
     """Input tokens and, for each position, the target to predict from the inputs up to and including this position.
 
-    Positions with the target ``IGNORE`` are neither trained nor scored.
+    Positions with the target ``IGNORE`` count neither in the training loss nor in the score.
     """
 
     inputs: Tokens
@@ -57,9 +57,9 @@ class Bound(NamedTuple):
 
     A floor is the score of the best predictor that ignores the input. A ceiling is the score of the best causal
     predictor. The score is an accuracy in [0, 1] or, for a task scored in bits, the negative mean number of bits per
-    token (at most 0). A value of the kind ``exact`` is correct up to rounding. If it averages exact probabilities over
-    sampled inputs, it is correct up to ``standard_error``. A value of the kind ``bound`` is one-sided: the true floor
-    may be higher, or the true ceiling lower.
+    token (at most 0). A value of the kind ``exact`` is correct up to rounding. If an ``exact`` value averages exact
+    probabilities over sampled inputs, it is correct up to ``standard_error``. A value of the kind ``bound`` is
+    one-sided: the true floor may be higher, or the true ceiling lower.
     """
 
     value: float
@@ -82,7 +82,7 @@ class Level(NamedTuple):
     """First scored position. Earlier targets are easier, so they are trained on but not scored."""
 
     def new_targets(self, targets: Integer[np.ndarray, "*leading length"]) -> Int[np.ndarray, "*leading length"]:
-        """Return a copy of ``targets`` with ``IGNORE`` (not scored) before ``first_new``, where easier levels score."""
+        """Return a copy of ``targets`` in which positions before ``first_new`` are not scored (``IGNORE``)."""
         kept: Int[np.ndarray, "*leading length"] = targets.astype(np.int64)
         kept[..., : self.first_new] = IGNORE
         return kept
@@ -200,9 +200,9 @@ class Task(ABC):
     def of_split(self, split: Split) -> "Task":
         """Return a task that draws from one split of the data, such as ``test``; by default, return the task itself.
 
-        Only tasks with finite data need splits. They return a copy whose :meth:`sample` draws from the split. The copy
-        has the same options, token ids and coordinates. A task that was not made by :meth:`of_split` draws training
-        sequences.
+        Only tasks with finite data need splits. Such a task returns a copy of itself, whose :meth:`sample` draws from
+        the given split. The copy has the same options, token ids and coordinates. A task that was not made by
+        :meth:`of_split` draws training sequences.
         """
         return self
 
@@ -217,9 +217,9 @@ class Task(ABC):
     def kinds(self, inputs: Tokens) -> dict[str, Bool[np.ndarray, "batch length"]]:
         """Divide positions into kinds; return a mask of the positions of each kind, with the kinds' names as keys.
 
-        Rows of results report the loss on each kind. Each task defines its own kinds; for example, positions where the
-        last few tokens have occurred before. The inputs up to a position must determine to which kinds the position
-        belongs.
+        Each task defines its own kinds; one kind may be, for example, the positions where the last few tokens have
+        occurred before. Which kinds a position belongs to must depend only on inputs up to this position. Rows of
+        results report the loss on each kind.
         """
         return {}
 
@@ -268,7 +268,7 @@ class Task(ABC):
         return self, factor * length
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the predictions of shortcuts (rules that avoid what the task tests), with their names as keys.
+        """Return the predictions of shortcuts (rules that avoid what the task tests), with the rules' names as keys.
 
         At each position, a rule may use all tokens up to the position, but must not do what the task asks for. For
         example, the rule may make fewer hops than asked, or name the latest value without regard to its key.
@@ -277,11 +277,11 @@ class Task(ABC):
         return {}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the predictions of the task's own rules in a level's shortcut baseline, with the rules' names as keys.
+        """Return the predictions of the task's own rules for the shortcut baseline of a level, with rule names as keys.
 
         The shortcut baseline is the highest accuracy among these rules and the generic rules. By default, a task's own
-        rules are the rules of :meth:`shortcuts`. Add a newly found rule here, not to :meth:`shortcuts`. There, it would
-        require a new version of the task, because rows of results store the accuracies of :meth:`shortcuts`.
+        rules are the rules of :meth:`shortcuts`. Add a newly found rule here, not to :meth:`shortcuts`: rows of results
+        store the accuracies of :meth:`shortcuts`, so an addition there would require a new version of the task.
         """
         return self.shortcuts(inputs)
 
@@ -346,13 +346,13 @@ class Sized(NamedTuple):
 def sized(name: str, arguments: Mapping[str, object]) -> Sized:
     """Convert a task's arguments, as the user gave them, into a length and options.
 
-    The argument ``level`` sets the length and the options of that level. A length or an option given in addition to
-    ``level`` overrides the level's value.
+    The argument ``level`` is the number of a level, and sets this level's length and options. A length or an option
+    given in addition to ``level`` overrides the level's value.
 
     Args:
         name: The task's registered name.
         arguments: Values of ``level``, ``length`` and options, with their names as keys. A value may be a string, which
-            is converted to the option's type. ``rung`` is the former name of ``level``.
+            is converted to the option's type. ``rung`` is accepted as the former name of ``level``.
 
     Raises:
         UnknownName: If the task or an argument does not exist.

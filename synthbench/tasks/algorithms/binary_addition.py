@@ -26,13 +26,14 @@ class BinaryAddition(Transduction):
         targets   . . . . . . . 0 1 0 1 3 . .
 
     Tests an algorithm: match digits of the same place across a varying distance, and propagate carries. A carry passes
-    on through every place where the two digits differ. Above the lowest place, the digits differ with probability ``1 -
-    1 / chain``. Recurrences must store the first number; attention must find the place where the carry began.
+    through every place where the two digits differ. Above the lowest place, they differ with probability ``1-1/chain``,
+    so a carry travels ``chain`` places on average. Recurrences must store the first number; attention must find the
+    place where the carry began.
 
     Source: Delétang et al. (2023), one of their context-sensitive tasks; the separator is our addition. They divide the
     digits uniformly between the numbers, so one number is often much longer. They also drop zeros at the end of the
-    sum. Here, each number has at least a third of the digits. The lowest digits of the two numbers are equal, so a
-    carry reaches half of the higher places that both numbers have.
+    sum. Here, each number has at least a third of the digits. The two lowest digits are equal, so that at each higher
+    place that both numbers have, a carry arrives with probability 1/2.
     """
 
     name: ClassVar = "binary_addition"
@@ -80,7 +81,7 @@ class BinaryAddition(Transduction):
         return Bound(_floor(self.shortest, self.longest(length)))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of two rules: ignore all carries, or let every carry reach only the next higher place."""
+        """Return the answers of two rules: ignore all carries, or let every carry end at the next higher place."""
         first, second = self._digits(inputs)
         one_place = first ^ second
         one_place[:, 1:] ^= first[:, :-1] & second[:, :-1]
@@ -90,7 +91,7 @@ class BinaryAddition(Transduction):
         }
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend :meth:`shortcuts` by a rule that adds the carry out of the lowest place at every higher place."""
+        """Extend :meth:`shortcuts` by a rule that adds the carry from the lowest place at every higher place."""
         first, second = self._digits(inputs)
         lowest = first ^ second
         lowest[:, 1:] ^= first[:, :1]  # lowest digits are equal

@@ -25,7 +25,7 @@ class BucketSort(Transduction):
         targets   . . . . . 1 1 3 4 .
 
     Tests counting: only the number of copies of each symbol matters. Attention and gated recurrences can count within
-    the training lengths. A cell state that grows without bound, like the LSTM's, can also count beyond these lengths.
+    the training lengths. An LSTM, whose cell state can grow without bound, can also count beyond these lengths.
 
     Source: Delétang et al. (2023), one of their context-sensitive tasks; the separator is our addition.
     """
@@ -63,7 +63,7 @@ class BucketSort(Transduction):
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Return the guesses of one rule: name the likeliest symbol at each place of the answer.
 
-        The rule knows the string's length, but not its symbols.
+        The rule uses only the string's length, not its symbols.
         """
         string_lengths = self.string_lengths(inputs)
         slots = np.arange(inputs.shape[1]) - string_lengths - 1
@@ -73,7 +73,7 @@ class BucketSort(Transduction):
         return {"string length": modes[string_lengths, slots.clip(0)]}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend :meth:`shortcuts` by rules that count symbols only in the last half or the last third of the string.
+        """Extend :meth:`shortcuts` by two rules that count symbols only in the last half or last third of the string.
 
         For the rest of the string, the rules assume that all symbols occur equally often.
         """

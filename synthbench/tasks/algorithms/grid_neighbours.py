@@ -17,8 +17,8 @@ class GridNeighbours(Task):
     """Read a grid row by row, then pairs of a direction and a token; name the token's neighbour in this direction.
 
     The tokens asked about, called anchors, are unique in the grid. The grid's last row may be incomplete. Token ids
-    are, in this order, the symbols, the anchors, and the directions up, down, left and right. Here the anchors are 5
-    and 6, and the directions 7 to 10. With ``num_symbols=5``, ``width=4`` and ``num_queries=2``::
+    are, in this order, the symbols, the anchors, and the directions up, down, left and right. In the example, the
+    anchors are 5 and 6, and the directions 7 to 10. With ``num_symbols=5``, ``width=4`` and ``num_queries=2``::
 
         inputs    3 1 4 1 0 5 2 3 2 6 4 1 0 1 7 6 10 5
         targets   . . . . . . . . . . . . . .  . 5  . 2
@@ -77,7 +77,7 @@ class GridNeighbours(Task):
     def min_length(self) -> int:
         """Number of tokens of the smallest possible grid and all queries.
 
-        In the smallest grid, there are just enough places with neighbours on all four sides for the tokens asked about.
+        The smallest grid has just enough places with neighbours on all four sides for all tokens asked about.
         """
         full_rows, rest = divmod(self.num_queries - 1, self.width - 2)
         latest = self.width * (full_rows + 1) + 1 + rest

@@ -21,21 +21,21 @@ Periods of 2 and 3 are too easy: two interleaved streams with these periods repe
 @task
 @dataclass(frozen=True)
 class PeriodicPattern(Task):
-    """Interleaved streams each repeat a pattern of their own period; name the next token.
+    """Read several streams in turn, each repeating a pattern with a period of its own; name the next token.
 
-    With ``num_streams=2``, ``shortest_period=2`` and ``longest_period=3``, one stream is 1 2 1 2, the other 5 3 4 5::
+    With ``num_streams=2``, ``shortest_period=2`` and ``longest_period=3``, one stream repeats 1 2, the other 5 3 4::
 
         inputs    1 5 2 3 1 4 2 5 1 3 2 4 1 5
         targets   . . . . . . . . . . . 1 5 2
 
     Tests finding several periods in context. The periods are different primes, drawn anew for each sequence. The next
-    token depends only on its own stream. The streams together repeat only after a common multiple of all periods, which
-    mostly exceeds the sequence length. Attention finds a period by comparing tokens; a fixed-size state must hold a
-    pattern for each stream. Questions begin after ``2 * longest_period`` tokens of each stream, which determine all
-    later tokens of the stream.
+    token depends only on earlier tokens of its own stream. The whole sequence repeats only after a common multiple of
+    all periods, which mostly exceeds the sequence length. Attention finds a period by comparing tokens; a fixed-size
+    state must hold a pattern for each stream. Questions begin after ``2 * longest_period`` tokens of each stream, which
+    determine all later tokens of the stream.
 
     Source: Phadke (2025), theorem 5.1, on patterns with several incommensurate frequencies; the task itself is new. If
-    a model is trained on several levels, tests beyond them use longer periods.
+    a model is trained on several levels, tests beyond these levels use longer periods.
     """
 
     name: ClassVar = "periodic_pattern"
@@ -103,7 +103,7 @@ class PeriodicPattern(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of a rule that assumes one period for all streams together.
+        """Return the guesses of a rule that assumes a single period for the whole sequence.
 
         This period is the distance at which the tokens before the first question agree most often.
         """

@@ -25,8 +25,8 @@ class PlantedCounting(Task):
         targets   . . . . . . . . 3
 
     Tests counting. At every length, all counts from ``min_count`` to ``max_count`` are equally likely. Attention that
-    averages over tokens sees only which fraction of the tokens are copies, and needs the length to turn it into a
-    count. A recurrence must count every symbol, because the question comes last.
+    averages over tokens sees only the fraction of tokens that are copies, and needs the length to turn this fraction
+    into a count. A recurrence must count every symbol, because the question comes last.
 
     Source: Yehudai et al. (2024), their query count task. In the paper, the count is left to chance.
     """
@@ -95,7 +95,7 @@ class PlantedCounting(Task):
         return Bound(1 / (self.max_count - self.min_count + 1))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of two rules: double the symbol's count in the later half, or count another symbol."""
+        """Return the answers of two rules: double the symbol's count in the later half, or count a different symbol."""
         text, length = inputs[:, :-2], inputs.shape[1]
         num_late = 2 * (text[:, (length - 2) // 2 :] == inputs[:, -1:]).sum(axis=1)
         num_other = (text == (inputs[:, -1:] + 1) % self.num_symbols).sum(axis=1)

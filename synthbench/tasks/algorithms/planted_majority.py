@@ -24,7 +24,7 @@ class PlantedMajority(Task):
 
     Tests whether a model can compare close counts: the margin is fixed, so in a longer sequence it is a smaller
     fraction of the length. There is never a tie. Attention that averages sees only relative frequencies, and so needs
-    numerical precision. Recurrences need a counter for every symbol, and a state that forgets keeps only the latest
+    numerical precision. Recurrences need a counter for every symbol; a state that decays counts only the latest
     symbols.
 
     Source: Yehudai et al. (2024), their most frequent element task. In the paper, the margin is left to chance.
@@ -54,13 +54,13 @@ class PlantedMajority(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the shortest valid sequence: ``margin + 1`` copies of one symbol and one of another."""
+        """Number of tokens of the shortest sequence: ``margin + 1`` copies of one symbol and one copy of another."""
         return self.margin + 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw the count of the most frequent symbol, which is ``margin`` above that of the second most frequent.
+        """Draw sequences whose most frequent symbol leads the second most frequent symbol by ``margin`` copies.
 
-        The tokens that remain after these two symbols are divided among the other symbols as equally as possible.
+        The counts of the remaining symbols differ by at most one.
         """
         fewest = -(-(length + (self.num_symbols - 1) * self.margin) // self.num_symbols)
         # At most length // num_symbols more than the least count, so that several symbols remain plausible.

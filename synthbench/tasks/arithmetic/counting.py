@@ -34,7 +34,7 @@ class Counting(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The larger of two numbers: possible answers (0 to ``largest_count``) and symbols."""
+        """Number of symbols, or of possible answers (0 to ``largest_count``), whichever is larger."""
         return max(self.largest_count + 1, self.num_symbols)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

@@ -73,9 +73,9 @@ class Rearrangement(Transduction):
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of rules that write the string in a wrong order: one rule per order in ``SHORTCUTS``.
+        """Return the guesses of rules that write the string in a wrong order; each order in ``SHORTCUTS`` is one rule.
 
-        Beyond either end of the string, a rule repeats the symbol at that end.
+        Where an order points beyond an end of the string, the rule names the symbol at that end.
         """
         string_lengths = self.string_lengths(inputs)
         slots = np.arange(inputs.shape[1]) - string_lengths - 1

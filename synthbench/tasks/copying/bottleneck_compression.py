@@ -20,8 +20,8 @@ class BottleneckCompression(Task):
         targets   3 1 4 1 5 .
 
     Tests how much of a sequence one vector can hold. Every answer is computed from only the output vector at the last
-    position and an encoding of the position asked about. So attention has no advantage over a recurrence, which always
-    keeps its past in a state.
+    position and an encoding of the position asked about. So attention, like a recurrence, must compress the whole
+    sequence into one vector.
 
     Source: Poli et al. (2024), their compression task. They also score the answer at the summary token itself.
     """
@@ -51,10 +51,10 @@ class BottleneckCompression(Task):
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """Return 1: the summary token comes after all symbols. What a vector can hold is not taken into account."""
+        """Return 1: the summary token comes after all symbols. The limited capacity of a vector is ignored."""
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of a rule that knows only the later half of the symbols; it answers 0 for all others."""
+        """Return the answers of a rule that knows only the later half of the symbols, and otherwise answers 0."""
         is_late = np.arange(inputs.shape[1]) >= (inputs.shape[1] - 1) // 2
         return {"later half": np.where(is_late, inputs, 0)}

@@ -23,11 +23,11 @@ class MissingDuplicate(Transduction):
         inputs    3 1 2 0 3 4 2 0 5 6 6
         targets   . . . . . . . . 1 . .
 
-    Tests comparing two halves, although only the separator at their end reveals where the second half began. Networks
-    with a tape as memory solve the task at any length. With many symbols and short strings, the symbols next to the
-    mask are enough to find the same place in the other copy. Only the masked symbol is visible an odd number of times,
-    so counting reveals the answer. To prevent that, padding can replace ``num_erased`` other symbols, each in only one
-    of the two copies.
+    Tests comparing two halves, where only the separator at the end reveals where the second half began. Networks with a
+    tape as memory solve the task at any length. With a large alphabet and short strings, the symbols next to the mask
+    are enough to find the same place in the other copy. By default, counting also reveals the answer, because only the
+    masked symbol is visible an odd number of times. To prevent counting, padding can replace ``num_erased`` other
+    symbols, each in only one of the two copies.
 
     Source: Delétang et al. (2023), one of their context-sensitive tasks. They use 2 symbols; the separator is our
     addition.
@@ -110,10 +110,10 @@ class MissingDuplicate(Transduction):
         return {name: np.broadcast_to(guess, inputs.shape) for name, guess in guesses.items()}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend :meth:`shortcuts` by three kinds of rules.
+        """Extend :meth:`shortcuts` by four rules.
 
-        The rules name a symbol with an odd count, the most frequent symbol, or the symbol that is most frequent at the
-        best places. The best places are the places whose neighbours agree most with the neighbours of the mask.
+        One rule names a symbol with an odd count, one the most frequent symbol. The other two rules find the places
+        whose neighbours agree most with the mask's neighbours, and name the most frequent symbol at these places.
         """
         counts = count_symbols(inputs, self.vocab_size)[:, : self.num_symbols]
         votes = {

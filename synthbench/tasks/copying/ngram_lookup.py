@@ -23,13 +23,13 @@ class NgramLookup(Task):
         targets   . . . . . . . . . . . 4
 
     Tests lookup by several tokens in a row. The n-gram has the same follower (next symbol) everywhere in the string. A
-    decoy is a copy of the n-gram with a changed first token and another follower. So looking up only the last tokens
-    also matches at ``num_decoys`` other places. An induction head that matches one token fails; matching n tokens needs
+    decoy is a copy of the n-gram with a changed first token and another follower. So a look-up of only the last tokens
+    also finds the ``num_decoys`` decoys. An induction head that matches one token fails; matching n tokens needs
     several layers or a convolution.
 
     There are also ``num_openings`` openings: copies with a changed last token, so the first token alone is ambiguous as
-    well. With ``shares_follower``, all decoys and openings have the same follower. With different followers, each token
-    of the n-gram could be looked up alone, and a vote among the results would find the answer.
+    well. With ``shares_follower``, all decoys and openings have the same follower. Otherwise, a model could look up
+    each token of the n-gram alone, and find the answer by a vote among the results.
 
     Source: Jelassi et al. (2024), their n-gram lookup task; decoys and openings are our additions.
     """
@@ -82,8 +82,7 @@ class NgramLookup(Task):
     def min_length(self) -> int:
         """Number of tokens of the shortest sequence.
 
-        It consists of the n-gram and its changed copies, each with its next symbol, then the separator and the
-        question.
+        This sequence has the n-gram and its changed copies, each with a follower, then the separator and the question.
         """
         return self._num_plants * (self.order + 1) + 1 + self.order
 
@@ -145,8 +144,8 @@ class NgramLookup(Task):
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Return the answers of rules that look up only the last or the first 1, 2, ... tokens of the n-gram.
 
-        Of several matches, the latest counts. First tokens are looked up only if there are openings (copies with a
-        changed last token).
+        If several places match, a rule takes the latest place. First tokens are looked up only if there are openings
+        (copies with a changed last token).
         """
         strings, length = inputs[:, : -self.order - 1], inputs.shape[1]
         found = {}
@@ -160,10 +159,10 @@ class NgramLookup(Task):
         return found
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend :meth:`shortcuts` by rules in which all copies of single tokens of the n-gram vote.
+        """Extend :meth:`shortcuts` by three rules, in which copies of single tokens of the n-gram vote for an answer.
 
-        A copy of the j-th token (from 1) of the n-gram votes for the symbol ``order + 1 - j`` places later. The rules
-        count the votes from copies of the last token, of the first token, or of all tokens of the n-gram.
+        With tokens of the n-gram counted from 1, a copy of the j-th token votes for the symbol ``order + 1 - j`` places
+        later. The rules count votes from copies of the last token, of the first token, or of all tokens.
         """
         strings, length = inputs[:, : -self.order - 1], inputs.shape[1]
         votes = np.zeros((self.order, len(inputs), self.num_symbols))

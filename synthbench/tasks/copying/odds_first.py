@@ -18,8 +18,8 @@ class OddsFirst(Rearrangement):
         inputs    3 1 4 2 5 8 9 9 9 9 9 10
         targets   . . . . . . 3 4 5 1 2  .
 
-    Tests addressing by position: the symbol to write is at no fixed distance from the place where it is written.
-    Networks with a tape as memory solve the task at any length.
+    Tests addressing by position: the distance between a symbol and its copy varies. Networks with a tape as memory
+    solve the task at any length.
 
     Source: Delétang et al. (2023), one of their context-sensitive tasks. Their documentation has the same order as
     here, but their code begins with the symbols 2, 4, 6, ... They use 2 symbols; the separator is our addition.

@@ -26,10 +26,10 @@ class Palindrome(Transduction):
 
     Tests reading backwards from a moving place. In the string, the answer stands right before a copy of the symbol just
     read. But there are several copies, and only the number of answers so far tells which copy is meant. The task
-    ``reverse_string`` asks for the same string without showing the answers.
+    ``reverse_string`` asks for the same answers, but does not show them as inputs.
 
     With ``block=8`` the string consists of blocks of eight symbols, and any two blocks differ in at most one symbol.
-    Only the symbols that may differ are asked, so the tokens before each question are mostly the same.
+    Only the symbols that may differ are scored, so the tokens before each question are mostly the same.
 
     Source: after the Kimi Team (2025), which tests Kimi Delta Attention this way. Here, string lengths vary.
     """
@@ -84,7 +84,7 @@ class Palindrome(Transduction):
         return Batch(inputs, np.where(is_asked, _symbols(strings, mirror - 1), IGNORE))
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of a uniform guess: every asked symbol is uniform."""
+        """Return the accuracy of a uniform guess: every scored symbol is uniform."""
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
@@ -103,8 +103,8 @@ class Palindrome(Transduction):
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Extend :meth:`shortcuts` by look-ups of the last n tokens read.
 
-        In strings of blocks of k symbols, n is 4, 5, k, k + 1, 2k and 2k + 1. Left out are values up to 2, and values
-        with more combinations of n tokens than 64-bit integers can number.
+        The values of n are 4, 5, k, k + 1, 2k and 2k + 1, where k is the option ``block``. Values up to 2 are left out,
+        and so are values for which there are more combinations of n tokens than 64-bit integers can number.
         """
         string_lengths = self.string_lengths(inputs)
         found = self.shortcuts(inputs)

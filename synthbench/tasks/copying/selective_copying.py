@@ -23,7 +23,7 @@ class SelectiveCopying(Task):
     treat all tokens alike, such as convolutions and linear time-invariant recurrences, cannot. A fixed-size state
     cannot hold arbitrarily many symbols.
 
-    Source: Poli et al. (2024), the selective copying task of their MAD suite. In their code, each blank goes before a
+    Source: Poli et al. (2024), the selective copying task of their MAD suite. In their code, each blank is put before a
     random symbol, so the last symbol always stands right before the separator. Their sequences have 256 tokens. Here,
     every arrangement of symbols and blanks is equally likely. If a model is trained on several levels, tests beyond
     these levels have more symbols and more blanks.
@@ -47,7 +47,7 @@ class SelectiveCopying(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the symbols, the separator, and one blank per symbol at which the model answers."""
+        """Number of tokens of the shortest sequence: the symbols, the separator, and a blank for each answer."""
         return 2 * self.num_tokens + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -69,7 +69,7 @@ class SelectiveCopying(Task):
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of a rule that names, as the n-th symbol, the token at the n-th symbol's average place."""
+        """Return the guesses of a rule whose n-th answer is the token at the n-th symbol's average place."""
         num_places = inputs.shape[1] - self.num_tokens - 1
         places = np.arange(1, self.num_tokens + 1) * (num_places + 1) // (self.num_tokens + 1) - 1
         predictions = np.zeros_like(inputs)
@@ -77,7 +77,7 @@ class SelectiveCopying(Task):
         return {"average places": predictions}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend :meth:`shortcuts` by a rule that names the nearest symbol, not the token at the average place itself.
+        """Extend :meth:`shortcuts` by a rule that names the symbol nearest to the n-th symbol's average place.
 
         Of two equally near symbols, the rule names the earlier one.
         """

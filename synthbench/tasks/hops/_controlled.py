@@ -1,4 +1,4 @@
-"""Shared code of induction tasks in which triggers occur several times and a policy picks one of the successors."""
+"""Shared code of induction tasks: a token occurs several times, and a policy picks one of the tokens after it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,11 +57,11 @@ TRIGGER_LEVELS: Sequence[Mapping[str, Value]] = tuple(
 class ControlledInduction(Task):
     """Base class of tasks with repeated tokens, called triggers, among background symbols.
 
-    At a trigger at the end, the model must name one of the tokens that followed earlier copies of this trigger, for
-    example the latest.
+    The sequence ends with one or more triggers. At each of them, the model must name one of the tokens that followed
+    earlier copies of the same trigger, for example the latest.
 
     All triggers occur equally often. The tokens after them, called successors, are drawn from the background symbols.
-    In the vocabulary, background symbols have the lowest ids, and triggers the next ones.
+    Token ids are, in this order, the background symbols and the triggers.
     """
 
     policy: ClassVar[str]
@@ -120,7 +120,7 @@ class ControlledInduction(Task):
         return 2 * self.num_triggers * self.repeats + self.num_asked
 
     def draw_successors(self, rng: np.random.Generator, num_sets: int) -> Int[np.ndarray, "sets repeats"]:
-        """Draw the tokens that follow each of ``num_sets`` triggers; the tokens that follow one trigger all differ."""
+        """Draw the tokens that follow each of ``num_sets`` triggers; after each trigger, all these tokens differ."""
         return distinct(rng, num_sets, self.repeats, self.num_symbols)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -157,8 +157,8 @@ class ControlledInduction(Task):
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """Return the answers of rules that name a wrong successor (a token that followed a trigger).
 
-        Three rules name the first, the latest or the most frequent successor of the trigger asked about; the rule that
-        the task asks for is left out. With several questions, a further rule treats all triggers as the same token.
+        The rules name the first, the latest and the most frequent successor of the trigger asked about, except the
+        successor that the task asks for. With several questions, a further rule treats all triggers as the same token.
         """
         successors = self._successors(inputs)
         found = {name: policy(successors) for name, policy in POLICIES.items() if name != self.policy}

@@ -103,7 +103,7 @@ class Ancestors(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens: two per edge, the query, the node asked about, and the largest number of ancestors."""
+        """Number of tokens of all edges, the query, the node asked about, and as many ancestors as possible."""
         return 2 * self._num_edges + 1 + self.num_nodes
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -161,7 +161,7 @@ class Ancestors(Task):
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
         """Return a task with ``factor`` times as many nodes, and the shortest length of the new task, in tokens.
 
-        There must be enough ids for all nodes.
+        The options must provide enough ids for all nodes.
         """
         larger = replace(self, num_nodes=factor * self.num_nodes)
         return larger, larger.min_length
@@ -176,9 +176,9 @@ class Ancestors(Task):
         return {name: answers for name, answers in self._guesses(inputs).items() if name in PLAIN}
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Extend :meth:`shortcuts` by variants of its first and its last rule.
+        """Extend :meth:`shortcuts` by variants of its first and third rule.
 
-        Once all parents of the node asked about are named, the variants name the end token.
+        The variants name the end token once all parents of the node asked about are named.
         """
         return self._guesses(inputs)
 

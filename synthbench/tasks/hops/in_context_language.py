@@ -38,15 +38,15 @@ class InContextLanguage(Task):
         inputs    4 0 1 3 0 4 0 2 4 0 1 3 3 4 0
         targets   0 1 3 0 . 0 2 . 0 1 3 3 . 0 1
 
-    Tests learning a language from context. A model can count what followed the same tokens earlier, as n-gram heads do,
-    or better, track the automaton's state. Attention should beat recurrent mechanisms, and a short convolution should
-    close part of the gap.
+    Tests learning a language from context. A model can count which symbols followed the last few tokens earlier, as
+    n-gram heads do. Tracking the automaton's state is better. Attention should beat recurrent mechanisms, and a short
+    convolution should close part of the gap.
 
     Each sequence has its own automaton. There are so many automata that training and test sequences almost surely share
     none. In tests beyond the training length, each automaton writes more strings.
 
     Source: Akyürek et al. (2024). Here, the numbers of states and symbols are fixed, and no edge leads from a state to
-    itself. Only the actual next symbol is right, while their task accepts any symbol that the automaton allows.
+    itself. Only the actual next symbol is right, whereas their task accepts any symbol that the automaton allows.
     """
 
     name: ClassVar = "in_context_language"
@@ -95,11 +95,11 @@ class InContextLanguage(Task):
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
-        """Return the accuracy of a predictor that knows the automaton's state and guesses one of the state's edges."""
+        """Estimate the accuracy of a predictor that knows the automaton's state and guesses an edge of this state."""
         return _ceiling(self, length)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Return the guesses of three rules: the symbol that most often followed the last 0, 1 or 2 tokens so far.
+        """Return the guesses of three rules: name the symbol that has most often followed the last 0, 1 or 2 tokens.
 
         In a tie, or if these tokens have not occurred in this order before, the rule with fewer tokens decides.
         """

@@ -18,10 +18,10 @@ class InductionFirst(ControlledInduction):
         inputs    8 3 1 9 0 5 8 6 9 3 2 8
         targets   . . . . . . . . . . . 3
 
-    Tests induction where the model must remember the first successor of a trigger (the token after it), although later
-    successors differ. The inputs are the same as in the task ``induction_latest``. So the difference between the two
-    scores shows any bias towards recent tokens, such as the bias from decay or overwriting. Longer test sequences have
-    more background symbols, so distances grow.
+    Tests induction where the model must remember the token that first followed a trigger, although other tokens
+    followed later. The inputs are the same as in the task ``induction_latest``. So a difference between the scores on
+    these two tasks shows a bias towards recent tokens, for example from decay or overwriting. Longer test sequences
+    have more background symbols, so distances grow.
 
     Source: Olsson et al. (2022), who define induction heads. Repeating triggers and asking for the first occurrence are
     our additions.

@@ -23,9 +23,9 @@ class InductionMajority(ControlledInduction):
         inputs    8 3 1 9 0 5 8 6 9 4 8 6 2 9 4 8
         targets   . . . . . . . . . . . . . . . 6
 
-    Tests induction that weighs all occurrences alike: a plain sum over the past does so, but decay and overwriting do
-    not. On all levels, the number of occurrences is odd, and the more frequent token leads by one. Longer test
-    sequences have more background symbols or, if a model is trained on several levels, more occurrences.
+    Tests induction that weighs all occurrences alike. A plain sum over the past weighs them alike; decay and
+    overwriting do not. On all levels, the number of occurrences is odd, and the more frequent token leads by one.
+    Longer test sequences have more background symbols or, if a model is trained on several levels, more occurrences.
 
     Source: Olsson et al. (2022), who define induction heads. Repeating triggers and asking for the majority are our
     additions.
@@ -73,7 +73,8 @@ class InductionMajority(ControlledInduction):
         """Draw two symbols for each of ``num_sets`` triggers; return the tokens that follow the trigger, in order.
 
         The first ``repeats // 2 + 1`` of these tokens are the first symbol, and the others are the second. With
-        ``is_shared``, each two consecutive triggers have the same two symbols in opposite order.
+        ``is_shared``, the triggers form pairs; the second trigger of a pair has the same two symbols as the first, in
+        opposite order.
         """
         candidates = distinct(rng, num_sets, 2, self.num_symbols)
         if self.is_shared:

@@ -27,12 +27,12 @@ class KhopInduction(Task):
     Tests the composition of induction heads: attention needs a depth that grows with the logarithm of ``num_hops``. A
     recurrent state must keep the results of 1, 2, ... hops from every symbol.
 
-    No token follows itself, so the last hop always changes the token. Test sequences longer than in training ask for as
-    many hops as in training. But if a model is trained on several levels, and the task has a level of the tested
+    No token follows itself, so the last hop always changes the token. Tests on longer sequences than in training ask
+    for as many hops as in training. But if a model is trained on several levels, and the task has a level of the tested
     length, the test uses that level's number of hops.
 
     Source: Sanford, Hsu & Telgarsky (2024), following their code. In the paper, the number of hops varies and is stated
-    by the first token. Here, with ``is_marked=true``, sequences show the number too: they begin with one mark per hop.
+    by the first token. Here, sequences show the number only with ``is_marked=true``: they begin with one mark per hop.
     In the example, the mark would be the token 4.
     """
 
@@ -69,7 +69,7 @@ class KhopInduction(Task):
     def min_length(self) -> int:
         """Number of tokens of the shortest sequence that may have an answer.
 
-        In this sequence two symbols alternate, so each hop leads back by one token.
+        In this sequence, two symbols alternate, so each hop leads back by one token.
         """
         return self._num_marks + self.num_hops + 2
 

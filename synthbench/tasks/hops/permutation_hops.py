@@ -27,12 +27,12 @@ class PermutationHops(Task):
         inputs    2 0 1 2 0 1 2 0 1 2 0 1 4 0 1 1
         targets   . . . . . . . . . . . . . . 1 2
 
-    Tests composition: each hop looks up the node found by the previous hop, matching all tokens of its name. All hops
-    must be made before the first token of the answer. The model reads this token before it names the second token. The
-    second token is easy, because few nodes begin with the first token.
+    Tests composition: each hop looks up the node found by the previous hop, matching all tokens of its name. The model
+    must make all hops before it names the first token of the answer. This token is the input at the next position,
+    where the second token is easy to name, because few nodes begin with the first token.
 
-    The cycle is longer than the chain of hops, so no smaller number of hops gives the answer. Questions start from
-    distinct nodes. In tests beyond the trained lengths, the cycle grows.
+    The cycle has more edges than the question has hops, so no smaller number of hops gives the answer. Questions start
+    from distinct nodes. In tests beyond the trained lengths, the cycle grows.
 
     Source: after the task Depo of Allen-Zhu (2025), which also asks for k hops on a permutation with shuffled edges. As
     here, Depo has a token for each number of hops, and several tokens per node. But in Depo the names of nodes vary in
@@ -144,7 +144,7 @@ class PermutationHops(Task):
         return length // (2 * self.tokens_per_node) - self.num_questions
 
     def check_length(self, length: int) -> None:
-        """Refuse a length whose cycle would have more nodes than there are names for nodes.
+        """Refuse a length at which the cycle would have more nodes than there are names for nodes.
 
         In a sequence of an allowed length, positions that no edge or question needs become padding at the front.
 
@@ -227,10 +227,10 @@ class PermutationHops(Task):
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """Extend :meth:`shortcuts` by rules that guess among nodes that are not near the start node.
 
-        These rules exist only if nodes have two tokens and all questions ask for the same number of hops. The rules
-        leave out nodes near the start node, and name the most frequent first token of the remaining nodes. When
-        the input already has the answer's first token, they consider the remaining nodes that begin with this token,
-        and name the largest of their second tokens.
+        These rules exist only if nodes have two tokens and all questions ask for the same number of hops. All rules
+        leave out the start node; some rules also leave out nodes up to two hops away. As the first token of the answer,
+        a rule names the most frequent first token of the remaining nodes. As the second token, it names the largest
+        second token of the remaining nodes that begin with the answer's first token.
         """
         found = self.shortcuts(inputs)
         if self.tokens_per_node != 2 or self.longest_chain != self.shortest_chain:

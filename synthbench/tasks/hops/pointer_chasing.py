@@ -28,8 +28,8 @@ class PointerChasing(Task):
     hops must be made at its position. Attention needs a depth that grows with the logarithm of the number of hops; a
     recurrent state needs room for all edges.
 
-    The nodes are a random subset of all node ids. The chain of hops is shorter than the cycle, so no smaller number of
-    hops gives the answer. On all levels, the cycle has at least twice as many edges as the chain has hops.
+    The nodes are a random subset of all node ids. The cycle has more edges than the question has hops, so no smaller
+    number of hops gives the answer. On all levels, the cycle has at least twice as many edges as the question has hops.
 
     With ``num_starts`` above 1, several start nodes follow the marks, and the same number of hops is asked from each.
 
@@ -114,7 +114,7 @@ class PointerChasing(Task):
     def check_length(self, length: int) -> None:
         """Refuse a length with room for more edges than there are nodes.
 
-        An edge takes two tokens. With a single start node, also refuse a length that would leave one token over.
+        An edge takes two tokens. With a single start node, also refuse a length that would leave one token unused.
 
         Raises:
             UsageError: If the task has no sequence of this length.

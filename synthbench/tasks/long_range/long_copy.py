@@ -21,7 +21,7 @@ class LongCopy(Copy):
     layers suffice if the mechanism does not interfere.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code, which uses 256 tokens.
-    For the published table, runs on one kind of device used only 128 tokens.
+    In some runs of the published table, sequences had only 128 tokens.
     """
 
     name: ClassVar = "long_copy"

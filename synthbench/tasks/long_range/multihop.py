@@ -24,8 +24,8 @@ class Multihop(Task):
     the first third of the sequence, the second marker in the middle third.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code. Their documentation
-    describes a chain of pointers: at the start, after one third and after two thirds of the sequence. Their code
-    has two markers at random positions and no chain.
+    describes a chain of pointers at the start, after one third and after two thirds of the sequence. But their code has
+    two markers at random positions and no chain.
     """
 
     name: ClassVar = "multihop"

@@ -12,7 +12,7 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class SelectiveCopy(Task):
-    """In the second half, name in order the tokens that followed markers in the first half; then name zeros.
+    """In the second half, name in order the tokens that followed markers in the first half; elsewhere, name 0.
 
     With ``vocabulary=8`` and ``num_marks=3``, the marker is 7::
 
@@ -39,7 +39,7 @@ class SelectiveCopy(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the shortest sequence: each half has as many positions as there are markers."""
+        """Number of tokens of the shortest sequence, in which each half has as many positions as there are markers."""
         return 2 * self.num_marks
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -66,6 +66,6 @@ class SelectiveCopy(Task):
         return Bound((length - self.num_marks + (self.num_marks - 1) * guess + at_end + (1 - at_end) * guess) / length)
 
     def ceiling(self, length: int) -> Bound:
-        """Return the accuracy of knowing all answers except for tokens that a marker overwrote, which are guessed."""
+        """Return the accuracy of guessing the answers that a marker overwrote, and knowing all other answers."""
         num_hidden = self.num_marks * (self.num_marks - 1) / (length // 2)
         return Bound(1 - num_hidden * (1 - 1 / (self.vocabulary - 1)) / length)

@@ -1,4 +1,4 @@
-"""Base class of the tree completion tasks, which ask for a tree, or for its end, that blanks hide.
+"""Base class of the tree completion tasks, which show trees and ask for the tokens of one more tree.
 
 A tree is written ``( label child* )``, three tokens per node. The ids are, in this order, the labels, the brackets, the
 names of trees (in tasks that have them), ``=``, the blank and the padding.
@@ -62,7 +62,7 @@ class TreeCompletion(Task):
     @property
     @abstractmethod
     def num_marks(self) -> int:
-        """Number of tokens of a sequence that belong neither to nodes nor to padding: the ``=`` and names of trees."""
+        """Number of tokens of a sequence besides nodes and padding: the ``=`` and names of trees."""
 
     @property
     def num_ids(self) -> int:
@@ -73,7 +73,7 @@ class TreeCompletion(Task):
     def write(
         self, rng: np.random.Generator, batch_size: int, length: int
     ) -> tuple[Tokens, Int[np.ndarray, " batch"], Int[np.ndarray, " batch"]]:
-        """Draw sequences with nothing hidden; return the sequences, and start and length of each tree to complete."""
+        """Draw sequences with no token hidden; return the tokens, and the start and length of each tree to complete."""
 
     @property
     def opening(self) -> int:
@@ -139,9 +139,9 @@ class TreeCompletion(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of one rule: the latest label or, with ``is_shown``, an induction rule.
+        """Return the guesses of one rule: name the latest label or, with ``is_shown``, use an induction rule.
 
-        The induction rule finds the latest earlier place with the same last tokens, and names the token that followed.
+        The induction rule finds the latest earlier copy of the last tokens read, and names the token after this copy.
         """
         if self.is_shown:
             return {"induction": self._induced(inputs)}
@@ -149,7 +149,7 @@ class TreeCompletion(Task):
         return {"latest label": np.take_along_axis(inputs, latest, axis=1)}
 
     def slots(self, inputs: Tokens) -> Tokens:
-        """Compute, at each position, which token of the last tree the model must name there, as an index from 0.
+        """Compute, for each position, the index (from 0) of the token of the last tree that the model must name there.
 
         The index is negative at positions before the last tree.
         """
@@ -176,8 +176,8 @@ class TreeCompletion(Task):
     def draw_nodes(self, rng: np.random.Generator, sizes: Int[np.ndarray, " trees"]) -> LabelledNodes:
         """Draw one random tree for each given number of nodes.
 
-        Trees are distributed as if each node above the last level got 0 to ``arity`` children with equal probability,
-        and only trees with the given number of nodes were kept.
+        Each node above the last level gets 0 to ``arity`` children with equal probability, conditioned on the given
+        number of nodes.
         """
         law = Law((1 / (self.arity + 1),) * (self.arity + 1), inner=1, levels=self.depth)
         levels = grow(rng, law, sizes)

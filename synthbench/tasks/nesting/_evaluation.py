@@ -20,7 +20,7 @@ class Evaluation(Task):
     @property
     @abstractmethod
     def num_symbols(self) -> int:
-        """Number of different symbols in expressions; their token ids come first, and each value is a symbol too."""
+        """Number of different symbols in expressions; symbols have the lowest token ids, and each value is a symbol."""
 
     @abstractmethod
     def write(
@@ -47,7 +47,7 @@ class Evaluation(Task):
         return np.arange(self.shortest, length)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a uniform length for each expression, then the expression; its value is the target at the separator."""
+        """Draw a uniform length for each expression, then the expression; the target at the separator is its value."""
         lengths = rng.choice(self.expression_lengths(length), size=batch_size)
         inputs = np.full((batch_size, length), self.num_symbols + 1)
         values = self.write(rng, inputs, lengths)

@@ -14,7 +14,7 @@ from synthbench.tasks.base import IGNORE, Batch, Bound, Task
 class NextSymbols(Task):
     """Base class of tasks that show the beginning of a word and ask, after each symbol, which symbols may follow.
 
-    Each set of symbols is one answer (one output class), so a model must get the whole set right. For models trained
+    Each set of symbols is one answer (one output class), so a model must get the whole set right. If a model is trained
     on levels of difficulty, tests on longer sequences score only positions beyond the trained length.
     """
 

@@ -25,11 +25,11 @@ def alternate(*spans: Spans) -> Spans:
 
 @dataclass(frozen=True)
 class Expansion(TreeCompletion):
-    """Base class of tasks that show definitions of names and a main tree, and ask for the tree with names expanded.
+    """Base class of tasks that define names, show a main tree, and ask for the main tree with its names expanded.
 
     A definition is a name followed by a tree, which is called the template of the name. A name may stand wherever a
     child of a node may stand, and does not count towards ``arity``. To expand a name is to replace it by its template.
-    Each sequence draws new names, one per template. The sizes of all trees are independent.
+    Each sequence has new random names, one per template. The sizes of all trees are drawn independently.
     """
 
     num_templates: int = option(2, "number of definitions, and of names that are used", low=1, high=256)
@@ -63,7 +63,7 @@ class Expansion(TreeCompletion):
 
     @property
     def tokens_per_node(self) -> int:
-        """Number of tokens added if each tree gets one more node: three before and three after the ``=`` per tree."""
+        """Number of tokens added if each tree gets one more node: per tree, three before and three after the ``=``."""
         return 6 * (self.num_templates + 1)
 
     @property
@@ -129,7 +129,7 @@ class Expansion(TreeCompletion):
         return super().shortcuts(inputs) | {"without names": self.read(inputs, np.where(is_main, 0, 1))}
 
     def definition_index(self, inputs: Tokens) -> Tokens:
-        """Count the trees that ended before each position; in the main tree, this is the number of definitions."""
+        """Count the trees that end before each position; in the main tree, the count is the number of definitions."""
         is_end = (inputs == self.closing) & (self.depths(inputs) == 0)
         num_ended: Tokens = np.cumsum(is_end, axis=1) - is_end
         return num_ended
@@ -139,9 +139,9 @@ class Expansion(TreeCompletion):
         return np.cumsum((inputs == self.opening).astype(np.int64) - (inputs == self.closing), axis=1)
 
     def read(self, inputs: Tokens, parts: Tokens) -> Tokens:
-        """Guess that the labels and brackets of given parts of the sequence are repeated after the ``=``.
+        """Return guesses that repeat, after the ``=``, the labels and brackets of given parts of the sequence.
 
-        The tokens of part 0 are repeated first, in their order, then the tokens of part 1, and so on.
+        First come the tokens of part 0 in their order, then the tokens of part 1, and so on.
 
         Args:
             inputs: Tokens of the sequences.

@@ -1,7 +1,7 @@
 """Random trees of given sizes; many trees are drawn at once, level by level from the roots on.
 
-Each node has a random number of children, and nodes of the last level have none. Of all trees that arise in this way,
-those of the given size are drawn with their exact probabilities, which convolutions give.
+Each node has a random number of children, and nodes of the last level have none. Trees are drawn from the exact
+distribution of such trees, given the size; convolutions compute the probabilities.
 """
 
 from functools import cache
@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 
 class Law(NamedTuple):
-    """Distribution of random trees: the probability of each number of children, and how sizes are counted.
+    """Distribution of random trees: the probability of each number of children, and the definition of a tree's size.
 
     A leaf has size 1. An inner node has size ``inner`` plus the sizes of its children.
     """

@@ -18,17 +18,17 @@ LONGEST_GAP = 6
 class AnBnCn(Task):
     """Read words of n times a, n times b and n times c, with a gap before each word; name the symbol that must follow.
 
-    Only the last two symbols of each run of b and each run of c are scored. After the second-last symbol, the run goes
-    on, and after the last symbol, it ends. Nothing is asked after an a, because either an a or a b can follow. Each
-    word has its own n, and the last word may be cut off. The symbols a, b and c are 0, 1 and 2, and the gap is 3. With
-    ``largest=3``::
+    Only the last two positions of each run of b and each run of c are scored. At the second-last position, the answer
+    is the same symbol again; at the last position, it is the symbol after the run. Nothing is asked after an a, because
+    either an a or a b can follow. Each word has its own n, and the last word may be cut off. The symbols a, b and c are
+    0, 1 and 2, and the gap is 3. With ``largest=3``::
 
         inputs    3 3 0 0 1 1 2 2 3 0 0 0 1 1 1 2
         targets   . . . . 1 2 2 3 . . . . . 1 2 .
 
-    Tests counting: the count of the symbol a is needed twice, for b and for c. Earlier symbols of a run are not scored,
-    because simply repeating the symbol would be right there. Gaps have 1 to 6 tokens; without gaps, all words would end
-    at multiples of 3, so positions would give hints.
+    Tests counting: the count of the symbol a is needed twice, for b and for c. Earlier positions of a run are not
+    scored, because simply repeating the symbol would be right there. Gaps have 1 to 6 tokens; without gaps, all words
+    would end at multiples of 3, so positions would give hints.
 
     Source: Gers & Schmidhuber (2001), who use one word per sequence and score all positions.
     """
@@ -124,7 +124,7 @@ class AnBnCn(Task):
         return Bound(float(frequencies.max(axis=0).sum() / frequencies.sum()))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of two rules: each run goes on, or each run ends once it is as long as the mean n."""
+        """Return the answers of two rules: each run goes on, or each run ends once its length is the mean of n."""
         positions = np.arange(inputs.shape[1])
         is_first = np.diff(inputs, axis=1, prepend=-1) != 0
         run_lengths = positions - np.maximum.accumulate(is_first * positions, axis=1) + 1

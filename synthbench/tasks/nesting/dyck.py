@@ -27,13 +27,13 @@ class Dyck(NextSymbols):
         targets   1 2 3 2 1 0 2
 
     Tests a stack of bounded depth: the model must know the innermost open bracket after later brackets have been
-    closed. A finite state suffices, but it must hold the type of each open bracket; attention can find the innermost
-    open bracket by its depth.
+    closed. A finite state suffices if it can hold the types of all open brackets. Attention can find the innermost open
+    bracket by its depth.
 
     Source: Hewitt et al. (2020), Dyck-(k, m), with sets of next symbols as targets, as in Bhattamishra et al. (2020).
-    Bhattamishra et al. predict each symbol separately and count a set as right if all its symbols are right, so their
-    accuracy is comparable with this task's. Their sequences are complete words; here, a sequence is the beginning of a
-    word.
+    Bhattamishra et al. predict each symbol separately. But they count a set as right only if all its symbols are right,
+    so the accuracies of their task and this task are comparable. Their sequences are complete words; here, a sequence
+    is the beginning of a word.
     """
 
     name: ClassVar = "dyck"
@@ -143,10 +143,10 @@ class Dyck(NextSymbols):
         return np.array(guesses)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of one rule, which takes the latest opening bracket for the innermost open bracket.
+        """Return the answers of one rule, which treats the latest opening bracket as the innermost open bracket.
 
-        The rule ignores whether that bracket was closed since. With ``nearest`` above 0, it always was before a scored
-        position, so the rule answers with the type that has the most open brackets instead.
+        This bracket may already be closed. With ``nearest`` above 0, it is always closed at scored positions, so a
+        different rule is used: answer with the type that has the most open brackets.
         """
         is_open = inputs < self.num_types
         depths = np.cumsum(2 * is_open - 1, axis=1)
@@ -158,9 +158,9 @@ class Dyck(NextSymbols):
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Extend :meth:`shortcuts` by rules that find the innermost open bracket only among the latest tokens.
 
-        Rules are added only if ``nearest`` is above 0. Each rule searches the latest k × ``nearest`` tokens, for k = 2
-        and 3, and with ``is_peaked`` also 4 and 5. If the innermost open bracket is farther back, the rule assumes the
-        type with most open brackets.
+        Rules are added only if ``nearest`` is above 0. There is a rule for k = 2 and 3, and with ``is_peaked`` also for
+        k = 4 and 5. Each rule searches the latest k × ``nearest`` tokens. If the innermost open bracket is farther
+        back, the rule answers with the type that has the most open brackets.
         """
         found = self.shortcuts(inputs)
         if not self.nearest:

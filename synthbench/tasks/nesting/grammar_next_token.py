@@ -28,21 +28,21 @@ class GrammarNextToken(Task):
     """Read words of a context-free grammar, one after the other; at each position name the next token.
 
     Words consist of nested constituents, each with a symbol and a level. A constituent with the symbol N on level n is
-    expanded by one of two rules, N → N or N → N M. Its parts are one level lower, and N and n determine M. Constituents
-    of level 0 are tokens, and constituents of level ``depth`` are words. In the example, the first token, 5, says that
-    words have two levels. On level 1, M is 2 for N = 1 and 0 for N = 2. On level 2, M is 0 for N = 1 and 2 for N = 2.
-    The words ((1 2) (0)) and ((2) (2 0)) follow; the last target begins a third word.
+    expanded by one of two rules, N → N or N → N M. The parts N and M are one level lower, and M depends only on N and
+    n. Constituents of level 0 are tokens, and constituents of level ``depth`` are words. In the example, the first
+    token, 5, says that words have two levels. On level 1, M is 2 for N = 1 and 0 for N = 2. On level 2, M is 0 for N =
+    1 and 2 for N = 2. The words ((1 2) (0)) and ((2) (2 0)) follow; the last target begins a third word.
     With ``num_symbols=4`` and ``depth=2``::
 
         inputs    5 1 2 0 2 2 0
         targets   1 2 0 2 2 0 3
 
-    Tests parsing: nothing marks where parts end, and an unfinished part waits until everything inside it is finished.
-    The first token of a level-n constituent determines the first token of its second part, which comes on average
-    ``(1 + pair_rate) ** (n - 1)`` tokens later.
+    Tests parsing: nothing marks where constituents end, and a model must remember an unfinished constituent until all
+    its parts are finished. In a constituent of level n, the first token determines the first token of the second part,
+    which comes on average ``(1 + pair_rate) ** (n - 1)`` tokens later.
 
-    With ``scored="top"``, only tokens that begin the second part of a word are scored. The first word is left out
-    because its beginning has a fixed position.
+    With ``scored="top"``, only tokens that begin the second part of a word are scored, but not in the first word, whose
+    beginning has a fixed position.
 
     Source: after the task Lano of Allen-Zhu (2025), with the grammars of Allen-Zhu & Li (2023). In Lano, rules have two
     or three parts, and a separator stands between complete words. Rules whose first part keeps the symbol N are new.
@@ -96,8 +96,8 @@ class GrammarNextToken(Task):
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw words token by token.
 
-        A constituent (part of a word) may have two parts. Each token begins the second part of the lowest constituent
-        whose second part is still missing. If no second part is missing, the token begins a new word.
+        A constituent (part of a word) has one or two parts. Each token begins the second part of the lowest constituent
+        that still lacks its second part. If no second part is missing, the token begins a new word.
         """
         rows, levels = np.arange(batch_size), np.arange(self.depth)
         seconds = _grammar(self.num_symbols)
@@ -134,7 +134,7 @@ class GrammarNextToken(Task):
         return _ceiling(self, length)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of three rules, which name the most frequent answer after the last 1, 2 or 3 tokens."""
+        """Return the guesses of three rules that look up the last 1, 2 or 3 tokens in a table of frequent answers."""
         return {
             f"last {order}": _answers(self, order)[_contexts(inputs, order, self.num_symbols)] for order in (1, 2, 3)
         }

@@ -29,8 +29,8 @@ class InterleavedStacks(Task):
 
     Stacks are drawn uniformly, and PUSH is as likely as POP, except that an empty stack always gets a PUSH and a full
     stack always gets a POP. With ``pops=2``, a POP is scored only if the previous operation on its stack was also a
-    POP. So the answer is not the value pushed last onto that stack. With ``buried=5``, a POP is scored only if at least
-    five values were pushed onto the stack after the answer.
+    POP. So the answer is never the value that was last pushed onto the stack. With ``buried=5``, a POP is scored only
+    if at least five values were pushed onto the stack after the answer.
 
     Source: after the Kimi Team (2025), who test Kimi Delta Attention with 64 stacks. In their version, a
     separate token names the stack.
@@ -140,9 +140,9 @@ class InterleavedStacks(Task):
         return Bound(1 / self.num_values)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of three rules: the last value read, or the stack's last or second-last pushed value.
+        """Return the answers of three rules: the last value read, the stack's last pushed value, or its second-last.
 
-        A pushed value counts even if it was popped since.
+        A pushed value counts even if it has been popped.
         """
         batch_size, length = inputs.shape
         rows = np.arange(batch_size)

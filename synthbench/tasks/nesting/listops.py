@@ -32,13 +32,13 @@ class Listops(Evaluation):
         inputs    11 2 13 9 4 8 14 0 14 15 16
         targets    . . . . . . . .  .  2  .
 
-    Tests nesting: inner lists interrupt the list of an operator, and the value of each inner list takes its place.
-    Rules that use only the digits or the outermost operator still score well, because an error inside a minimum or
-    maximum often does not change its value.
+    Tests nesting: each inner list interrupts an outer list, and the value of the inner list is an argument of the outer
+    operator. Rules that use only the digits or the outermost operator still score well, because an error in one
+    argument of a minimum or maximum often does not change the result.
 
     Source: Nangia & Bowman (2018). Depth, number of arguments and rate of digits follow Tay et al. (2021), with smaller
-    trees. They draw a tree and keep it if its length is in range; here, the length is drawn first, uniformly. The
-    median of an even number of digits is the lower of the two middle digits here. In their data it is the mean of the
+    trees. Tay et al. draw a tree and keep it if its length is in range; here, a uniform length is drawn first. Here,
+    the median of an even number of digits is the lower of the two middle digits. In their data, it is the mean of the
     two middle digits, rounded down.
     """
 

@@ -32,7 +32,7 @@ class PrefixArithmetic(Task):
     Source: after the task Mano of Allen-Zhu (2025): prefix notation with +, - and * modulo 23. In Mano, the number of
     operators varies, and a token states it. Mano draws a tree from the root: the remaining operators are divided
     between the two operands, and all divisions are equally likely. So Mano's trees are shallower: with 63 operators,
-    their mean depth is 11.6, against 23.1 here. Mano's knowledge augmentation is left out.
+    their mean depth is 11.6, against 23.1 here. What the paper calls knowledge augmentation is left out.
     """
 
     name: ClassVar = "prefix_arithmetic"
@@ -96,11 +96,11 @@ class PrefixArithmetic(Task):
         return Bound(float(_value_laws(self._grammar, length // 2 - 1)[-1].max()))
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Return the task, and the length in tokens of expressions with ``factor`` times as many operators."""
+        """Return the task itself, and the length in tokens of expressions with ``factor`` times as many operators."""
         return self, factor * (length - 2) + 2
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of three rules that ignore the nesting, or no answers if there is only one operator.
+        """Return the answers of three rules that ignore the nesting; with only one operator, return no answers.
 
         The first two rules put the n-th operator between the n-th number and the next number, for all n. The first rule
         calculates from the left, the second from the right. The third rule applies only the first operator, to the

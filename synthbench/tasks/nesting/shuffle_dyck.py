@@ -42,11 +42,11 @@ class ShuffleDyck(NextSymbols):
 
     @property
     def vocab_size(self) -> int:
-        """The larger of two numbers: token ids (two per bracket type) and answers (one per subset of the types)."""
+        """Number of token ids (two per bracket type) or answers (one per subset of the types), whichever is larger."""
         return max(2 * self.num_types, 1 << self.num_types)
 
     def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a type per position; brackets open at rate ``open_rate``, or always if their type is not open."""
+        """Draw a type per position; brackets open with probability ``open_rate``, or always if the type is not open."""
         # Positions come first: the loop below takes one of them at a time.
         types = rng.integers(self.num_types, size=(length, batch_size))
         is_open = rng.random((length, batch_size)) < self.open_rate

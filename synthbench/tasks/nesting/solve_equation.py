@@ -15,7 +15,7 @@ from synthbench.tasks.nesting._evaluation import Evaluation
 @task
 @dataclass(frozen=True)
 class SolveEquation(Evaluation):
-    """At the end, name the digit for which a fully bracketed expression with + and - has the given value.
+    """At the end, name the unknown digit for which a fully bracketed expression with + and - has the given value.
 
     The operators + - are 5 6, the brackets 7 and 8, the unknown x is 9, = is 10, the end 11 and the padding 12. Modulo
     5, (1 - (x - 2)) = 4 holds for x = 4. With ``modulus=5``::
@@ -45,7 +45,7 @@ class SolveEquation(Evaluation):
     def write(
         self, rng: np.random.Generator, inputs: Tokens, lengths: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, " batch"]:
-        """Draw expressions, put x in place of a digit, append = and the value; return the digits that x replaced."""
+        """Draw expressions, replace a digit by x, and append = and the value; return the replaced digits."""
         rows, starts = np.arange(len(inputs)), np.arange(len(inputs)) * inputs.shape[1]
         values = write_expressions(rng, self._grammar, inputs.reshape(-1), starts, lengths - 2)
         hidden = np.where(inputs < self.modulus, rng.random(inputs.shape), -1.0).argmax(axis=1)

@@ -24,8 +24,8 @@ class StackManipulation(Transduction):
         targets   . . . . . . 0 1 0 5 .
 
     Tests a stack: popped symbols must be forgotten, and the symbols below them come back. POP does not change an empty
-    stack. The answer has at most as many tokens as the stack and the actions together. So the end token is left out if
-    there is no POP.
+    stack. The answer has at most as many tokens as the stack and the actions together. Without a POP, the resulting
+    stack already has this many, so the end token is left out.
 
     Source: Delétang et al. (2023), stack manipulation. The separator is our addition.
     """
@@ -95,7 +95,7 @@ class StackManipulation(Transduction):
         """Extend :meth:`shortcuts` by rules that also place the end token, based on the numbers of PUSHes and POPs.
 
         Before the end token, two of these rules write the answers of :meth:`shortcuts`. The third rule writes the stack
-        that would remain if a POP had an effect only right after a PUSH.
+        that would result if POPs had no effect except right after a PUSH.
         """
         string_lengths, length = self.string_lengths(inputs), inputs.shape[1]
         positions = np.arange(length)

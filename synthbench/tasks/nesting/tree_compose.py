@@ -22,9 +22,9 @@ class TreeCompose(Expansion):
         inputs    6 4 1 5 7 4 2 6 4 3 5 5 4 0 7 5 8 4 0 4 2 9 9 9 9 9 9 9 9 10
         targets   . . . . . . . . . . . . . . . . . . . . . 4 1 5 4 3 5 5 5  .
 
-    Tests recall of trees within trees: the copy of a tree is interrupted by the copy of the tree that is named in it,
-    and must be resumed afterwards. Definitions stand in random order. Each nested copy needs a hop from a name to its
-    definition, and a model's number of layers should limit the number of hops. Going back to the interrupted trees
+    Tests recall of trees within trees: where a tree contains a name, the copy of the tree is interrupted by a copy of
+    the named tree, and resumed afterwards. Definitions stand in random order. Each nested copy needs a hop from a name
+    to its definition. A model's number of layers should limit the number of hops. Going back to the interrupted trees
     needs a stack.
 
     Source: our own design; trees are written like the symbolic expressions of McCarthy (1960).
@@ -77,7 +77,7 @@ class TreeCompose(Expansion):
         )
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend the shortcuts by a rule that expands the main tree's name, but leaves out the name in its template."""
+        """Extend the shortcuts by a rule that expands the name in the main tree, but no name inside its template."""
         definitions = self.definition_index(inputs)
         is_main = definitions == self.num_templates
         is_name = (inputs > self.closing) & (inputs < self.equals)

@@ -53,7 +53,7 @@ class TreeCopy(Expansion):
         wholes: Int[np.ndarray, "batch trees 2"],
         names: Int[np.ndarray, "batch names 2"],
     ) -> tuple[Spans, Spans]:
-        """Put ``num_templates`` names into the main tree; each is drawn uniformly, so names may repeat."""
+        """Put ``num_templates`` names into the main tree; each name is drawn uniformly, so names may repeat."""
         gaps = self.draw_gaps(rng, trees[:, 0], num_nodes[:, 0], self.num_templates)
         cuts = np.concatenate([wholes[:, 0, :1], gaps, wholes[:, 0, 1:]], axis=1)
         parts = np.stack([cuts[:, :-1], cuts[:, 1:]], axis=2)

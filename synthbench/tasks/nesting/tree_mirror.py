@@ -23,7 +23,7 @@ class TreeMirror(TreeCompletion):
         targets   . . . . . . . . . . . . . . . . . 4 3 5 5 4 1 5 5 .
 
     Tests a stack and recall together: the nesting determines the next bracket, and the position in the first tree
-    determines the next label. Repeating the string or reversing it is not enough, since a label stands after its
+    determines the next label. Repeating or reversing the tokens is not enough, since a label must come right after its
     opening bracket.
 
     Source: our own design; trees are written like the symbolic expressions of McCarthy (1960).
@@ -53,7 +53,7 @@ class TreeMirror(TreeCompletion):
 
     @property
     def tokens_per_node(self) -> int:
-        """Number of tokens added if the tree gets one more node, 6: three in each of the two trees."""
+        """Number of tokens added if the tree gets one more node: 6, three each for the tree and its mirror image."""
         return 6
 
     @property

@@ -16,7 +16,7 @@ TABLE = np.array(
 @task
 @dataclass(frozen=True)
 class Bigram(Task):
-    """Look up the token just read in a fixed table, and name the answer found there.
+    """At each position, name the answer that a fixed table gives for the token just read.
 
     ::
 
@@ -25,8 +25,8 @@ class Bigram(Task):
 
     Tests whether a model learns a fixed map from tokens to answers. The answer depends only on the current token.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code. That code seeded the
-    global generator on each call, so all its batches were the same. Here, inputs are new in each batch.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code. The published code
+    reseeds the global generator on each call, so all its batches are the same. Here, every batch has new inputs.
     """
 
     name: ClassVar = "bigram"
@@ -36,11 +36,11 @@ class Bigram(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of entries of the table."""
+        """Number of token ids and of answers: the number of entries of the table."""
         return len(TABLE)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform tokens and look each up in the table."""
+        """Draw uniform tokens; the target of each token is its entry in the table."""
         inputs = rng.integers(len(TABLE), size=(batch_size, length))
         return Batch(inputs, TABLE[inputs])
 

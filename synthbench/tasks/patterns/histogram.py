@@ -58,7 +58,7 @@ class Histogram(Task):
         return Bound(float((length - self.num_symbols + self.num_symbols * count) / length))
 
     def ceiling(self, length: int) -> Bound:
-        """Return the accuracy of naming the count so far plus the likeliest count among the tokens still to be read."""
+        """Return the accuracy of naming the count so far plus the likeliest number of copies still to come."""
         accuracy = float(length - self.num_symbols)
         for position in range(self.num_symbols):
             unseen = binomial(length - 1 - position, 1 / self.num_symbols)

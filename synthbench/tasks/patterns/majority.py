@@ -42,13 +42,13 @@ class Majority(Task):
         return max(8, self.num_symbols)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform symbols; the last position asks for the most frequent one."""
+        """Draw uniform symbols; the last position asks for the most frequent symbol."""
         inputs = rng.integers(self.num_symbols, size=(batch_size, length))
         # argmax takes the first of equal counts, which is the smallest symbol.
         return Batch(inputs, score_last(count_symbols(inputs, self.num_symbols).argmax(axis=1), length))
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of always naming symbol 0: it wins every tie, so no other symbol is right more often."""
+        """Return the accuracy of always naming symbol 0, the best constant answer because symbol 0 wins every tie."""
         rate = length / self.num_symbols
         counts = poisson(rate, length)
         # Poisson counts, given their total, are those of uniform draws.

@@ -1,4 +1,4 @@
-"""Texts, divided into bytes for training, validation and test: the packaged corpus or the user's own files."""
+"""Bytes of a text, divided into training, validation and test: the packaged corpus or the user's own files."""
 
 import hashlib
 import json
@@ -98,10 +98,10 @@ def hash_of(documents: Mapping[str, bytes]) -> str:
 def split(documents: Mapping[str, bytes]) -> dict[Split, dict[str, bytes]]:
     """Divide documents among training, validation and test; keep documents whole if possible.
 
-    Test and validation each have room for a tenth of all bytes; training has no limit. Documents are taken in the order
-    of the hashes of their names. Each document goes to test if there is room, else to validation if there is room, else
-    to training. If test or validation then remains less than half full, every document is cut into contiguous pieces,
-    and the pieces are divided instead.
+    Test and validation may each have up to a tenth of all bytes; training has no limit. Documents are taken in the
+    order of the hashes of their names. Each document goes to test if there is room, else to validation if there is
+    room, else to training. If test or validation then remains less than half full, every document is cut into
+    contiguous pieces, and the pieces are divided instead.
 
     >>> parts = split({name: b"text " * 9 for name in "abcdefghijklmnopqrstuvwxyz"})
     >>> {name: len(documents) for name, documents in parts.items()}

@@ -1,4 +1,4 @@
-"""Reference scores on a text: the bits per byte of simple predictors, of which fewer are better."""
+"""Reference scores on a text: the bits per byte of simple predictors (lower is better)."""
 
 import lzma
 
@@ -21,8 +21,8 @@ def reference_lines(corpus: Corpus) -> dict[str, float]:
     The predictors learn from the training split.
 
     ``unigram`` predicts from the frequencies of bytes. ``bigram`` predicts from the frequencies of pairs of bytes,
-    smoothed by ``unigram``. ``lzma`` compresses the end of the training text with and without the test text after it.
-    Its score is the difference in compressed bits, per byte of test text.
+    smoothed by ``unigram``. ``lzma`` compresses the end of the training text, once alone and once followed by the test
+    text. The score is the difference between the two compressed sizes, in bits per byte of test text.
     """
     train, test = corpus.splits["train"], corpus.splits["test"][:MOST_SCORED]
     alone, paired = unigram(train), bigram(train)

@@ -37,7 +37,7 @@ class Text(Task):
     The score is in bits per byte, for all positions of a window and separately for two kinds of positions. A position
     is *repeated* if the four bytes that end at the position occurred earlier in the window. The two occurrences may
     overlap, and different bytes may follow them. All other positions are *other*. Arora et al. (2024) instead mark
-    tokens that complete a repeated pair, so their kinds depend on the answer.
+    positions where the answer completes a repeated pair, so their kinds depend on the answer.
 
     Source: documentation of Python, under the PSF licence. The splits are ours, and so are the kinds of positions,
     which are modelled on Arora et al. (2024).
@@ -110,7 +110,7 @@ class Text(Task):
         return Bound(-self.references(length)["unigram"], "bound")
 
     def ceiling(self, length: int) -> Bound:
-        """Return 0, for 0 bits per byte; this is only a bound, because nobody knows how predictable a text is."""
+        """Return 0 (bits per byte), which is only a bound, because nobody knows how predictable a text is."""
         return Bound(0.0, "bound")
 
     def references(self, length: int) -> dict[str, float]:

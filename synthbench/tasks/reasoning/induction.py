@@ -16,7 +16,7 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class Induction(Task):
-    """The second-last token repeats a token of the first half; name the token that followed it there.
+    """The second-last token repeats a token of the first half; name the token that follows it in the first half.
 
     The last token is irrelevant. The repeated token, here 1, may come from positions 1 to 3, counted from 0. With
     ``vocabulary=8``::
@@ -24,8 +24,9 @@ class Induction(Task):
         inputs    3 0 1 4 5 2 1 6
         targets   . . . . . . . 4
 
-    Tests induction, but the answer is expected one position later than usual: at the token after the repeated one.
-    Other copies of this token occur by chance, so the answer is not always unique.
+    Tests induction, but the answer is expected one position later than usual: not at the repeated token, but at the
+    next position. By chance, the repeated token may also occur elsewhere in the first half, so the answer is not always
+    certain.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """

@@ -19,9 +19,9 @@ def ask(
     """Write keys into the inputs again, as queries for their values, and return targets with these values.
 
     Each key is asked once; with ``with_replacement``, each query asks for a random key instead. The positions from
-    ``start`` on are divided into slots, each one position longer than a key. Slots are numbered from 1. One key after
-    another draws a free slot, with probability proportional to ``slot ** (alpha - 1)``. The target of a query stands at
-    the query's last token.
+    ``start`` on are divided into slots, each of which has one position more than a key. Each key in turn draws one of
+    the free slots. The n-th slot has a probability proportional to ``n ** (alpha - 1)``. The target of a query stands
+    at the query's last token.
     """
     batch_size, num_keys, width = keys.shape
     length = inputs.shape[1]

@@ -14,7 +14,7 @@ from synthbench.tasks.recall._base import Recall
 
 @dataclass(frozen=True)
 class Stream(Recall):
-    """Base class of tasks that show a stream of keys, each followed by its value, and ask at repeated keys."""
+    """Base class of tasks that show a stream of keys, each followed by its value, and ask about repeated keys."""
 
     load: ClassVar = "keys"
     vocabulary: int = option(16, "number of tokens without noise: values, and as many keys", low=4, high=4096)

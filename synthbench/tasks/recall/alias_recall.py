@@ -23,15 +23,15 @@ class AliasRecall(Recall):
     """Read pairs of a key and a value; at a synonym of a key, name the key's value.
 
     Each key has several fixed names, its synonyms, but no sequence shows which names belong together. In the example, 0
-    and 3 are the names of one key, and 1 and 2 are the names of the other key. Values are 4 to 6, the blank is 7. With
-    ``num_keys=2``, ``num_values=3`` and ``num_pairs=2``::
+    and 3 are the names of one key, and 1 and 2 are the names of the other key. Values are 4 to 6, and the blank is 7.
+    With ``num_keys=2``, ``num_values=3`` and ``num_pairs=2``::
 
         inputs    1 5 3 4 0 7 2 7
         targets   . . . . 4 . 5 .
 
-    Tests recall by meaning: the query does not occur earlier, so copying what followed the same token fails. Before
-    recall can begin, a model must learn from the answers which names belong together. A pair is stored under one random
-    name of its key and asked under another name. Values are distinct.
+    Tests recall by meaning: the token asked about has not occurred earlier, so copying what followed the same token
+    fails. Before recall can begin, a model must learn from the answers which names belong together. A pair is stored
+    under one random name of its key and asked under another name. Values are distinct.
 
     Source: our own design; multi-query associative recall as in Arora et al. (2024), but with synonyms of keys.
     """
@@ -84,7 +84,7 @@ class AliasRecall(Recall):
         return 4 * self.num_pairs
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw distinct keys, two names of each key, and distinct values; ask for each key by its second name."""
+        """Draw distinct keys, two different names of each key, and distinct values; ask for keys by the second name."""
         end = 2 * self.num_pairs
         keys = distinct(rng, batch_size, self.num_pairs, self.tokens_used or self.num_keys)
         values = self._num_name_tokens + distinct(rng, batch_size, self.num_pairs, self.num_answers)

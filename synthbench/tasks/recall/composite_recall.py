@@ -34,8 +34,8 @@ class CompositeRecall(Recall):
     not determine the value. Each key is asked once, at a random position. With the option ``with_replacement``, each
     query asks for a random key.
 
-    Tests recall by two tokens together: two layers, or one layer after a short convolution, can first bind the two
-    tokens of a key.
+    Tests recall by two tokens together. The two tokens of a key must be bound before the look-up, by an additional
+    layer or a short convolution.
 
     Source: Arora et al. (2024), Zoology, the variant of MQAR with composite keys in its code. There, m equals n, values
     are distinct within a sequence, positions of queries follow a power law, and random tokens stand between queries.
@@ -127,8 +127,8 @@ class CompositeRecall(Recall):
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """Return the answers of three rules that compare only one token of the key: the first, second or rarer token.
 
-        Each rule names the value of the last pair whose key has the same token in this place. The rarer token is the
-        token that occurs in fewer keys.
+        Each rule names the value of the last pair whose key has the same token in this place. Of a key's two tokens,
+        the rarer token is the token that occurs in fewer keys.
         """
         end = 3 * self.num_pairs
         first, second, values = inputs[:, 0:end:3], inputs[:, 1:end:3], inputs[:, 2:end:3]

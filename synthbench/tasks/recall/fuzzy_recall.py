@@ -36,8 +36,9 @@ class FuzzyRecall(Recall):
     the benchmark MAD, this task is the hardest, and mechanisms whose state decays do worst.
 
     Source: Poli et al. (2024), MAD, following its code. MAD draws keys from all possible sequences of tokens, so long
-    keys hardly repeat, except for a key asked at the end. MAD pads the start, and all keys in its tests have the
-    largest size. In MAD's training, every next token is a target, and the set of sequences is fixed.
+    keys hardly ever repeat, except that the last key repeats an earlier key. MAD pads the start of sequences, and all
+    keys in its tests have the largest size. In MAD's training, every next token is a target, and the set of sequences
+    is fixed.
 
     Here, each sequence draws ``num_keys`` keys, and pairs use only these keys. The stream is cut off instead of padded.
     Training and tests score only the values of repeated keys.
@@ -93,7 +94,7 @@ class FuzzyRecall(Recall):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of all keys with their values, and of one repeated key, if each has ``max_motif`` tokens."""
+        """Number of tokens of all keys with their values, and one repeated key, if each has ``max_motif`` tokens."""
         return 2 * self.max_motif * self.num_keys + self.max_motif
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:

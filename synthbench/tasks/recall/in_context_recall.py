@@ -23,7 +23,7 @@ class InContextRecall(Stream):
 
     Keys are 0 to 3, values 4 to 7. Each sequence draws new values for the keys. The last key repeats an earlier key.
 
-    Tests associative recall with few, frequent keys, so the answer is nearby. Most mechanisms do well with few keys
+    Tests associative recall with few, frequent keys; the answer is mostly nearby. Most mechanisms do well with few keys
     but fall behind as the number of keys and the length grow.
 
     Source: Poli et al. (2024), MAD, following its code. In MAD's training, every next token is a target, and the set of
@@ -75,7 +75,7 @@ class InContextRecall(Stream):
 
     @property
     def num_answers(self) -> int:
-        """Number of values that occur: ``values_used``, or if it is 0, half of the vocabulary, rounded down."""
+        """Number of values that occur: ``values_used``, or if that is 0, half of the vocabulary, rounded down."""
         return self.values_used or self.vocabulary // 2
 
     @property

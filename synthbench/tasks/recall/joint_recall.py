@@ -24,8 +24,8 @@ class JointRecall(Recall):
         inputs    1 3 4 2 7 0 2 5 3 6 0 3 1 2 8
         targets   . . . . . . . . . . . 6 . 7 .
 
-    Tests recall by a context and a key together. A context is named by a single token before all of its keys and
-    values, so it is far from most values. In the task ``composite_recall``, by contrast, both parts of a key stand
+    Tests recall by a context and a key together. A single token names a context before all of its keys and values, so
+    most values are far from the context token. In the task ``composite_recall``, by contrast, both parts of a key stand
     right before the value.
 
     The values of a key differ between contexts, so a random value of the key is right with probability
@@ -132,13 +132,13 @@ class JointRecall(Recall):
         return Batch(inputs, score_at(answers, np.broadcast_to(positions, answers.shape), length))
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Return the task and the length for longer tests: keys per context and tokens are multiplied by ``factor``."""
+        """Return the task and the length for longer tests: ``factor`` times as many keys per context and tokens."""
         return replace(self, num_keys=factor * self.num_keys), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """Return the answers of three rules: any value of the key, the key's latest value, or any value of the context.
 
-        A rule of "any" value takes the possible values in turn, from one question to the next.
+        The rules for any value choose each of the possible values about equally often.
         """
         batch_size, length = inputs.shape
         read = inputs[:, : self._num_read].reshape(batch_size, self.num_contexts, 1 + 2 * self.num_keys)

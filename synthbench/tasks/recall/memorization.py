@@ -18,7 +18,7 @@ PHILOX_KEY = 0x6D656D6F
 @task
 @dataclass(frozen=True)
 class Memorization(Recall):
-    """At a blank, name the value of the key before it; the values are the same in all sequences.
+    """At each blank, name the value of the key before the blank; keys have the same values in all sequences.
 
     With ``num_keys=4``::
 
@@ -27,8 +27,8 @@ class Memorization(Recall):
 
     Keys are 0 to 3, values 4 to 7, and the blank is 8. Each value belongs to one key.
 
-    The task is a control, which hardly tests the mixing of positions: the model needs only the previous token and its
-    learned value. The score should depend mostly on the parameters of the channel mixer.
+    The task is a control that hardly tests the mixing of positions: the model needs only the previous token and the
+    value learned for this token. The score should depend mostly on the parameters of the channel mixer.
 
     Source: Poli et al. (2024), MAD, section 3.1 and code. The benchmark MAD repeats a fixed set of 256 training
     sequences, with 127 keys and 128 values. Here, sequences are always new, and there are as many keys as values.
@@ -44,7 +44,7 @@ class Memorization(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Number of values, of which each key has one."""
+        """Number of values: one for each key."""
         return self.num_keys
 
     @property

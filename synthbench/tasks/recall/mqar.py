@@ -25,7 +25,8 @@ class Mqar(Dictionary):
         targets   . . . . . . 7 . 5 . . .
 
     Keys are 0 to 3, values 4 to 7, and the blank is 8. Keys are distinct, and so are values. Each key is asked once.
-    The positions of queries follow a power law; the first key draws its position first, so it tends to be asked early.
+    The positions of queries follow a power law, which prefers early positions unless ``alpha`` is 1. The first key
+    draws its position first, so it tends to be asked early.
 
     Tests associative recall of many pairs at once. Softmax attention keeps all pairs. A state of fixed size fails once
     the pairs outgrow it: linear attention fails first, then gated mechanisms, then the delta rule.

@@ -30,7 +30,7 @@ class NoisyRecall(Stream):
     Source: Poli et al. (2024), MAD, following its code. In MAD's training, every next token is a target, and the set of
     sequences is fixed. Here, every sequence is newly drawn, and only repeated keys are scored, as in MAD's tests. MAD's
     sequences end with the last key. Here, the value of the last key follows if the length is even. Unlike in MAD, at
-    least one key comes before the last key, so that the last key can repeat it.
+    least one earlier slot holds a key, so that the last key can repeat an earlier key.
     """
 
     name: ClassVar = "noisy_recall"

@@ -135,7 +135,7 @@ class OverwriteRecall(Dictionary):
         }
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Extend :meth:`shortcuts` by a rule that names any value of the key, and each of its values equally often."""
+        """Extend :meth:`shortcuts` by a rule that names any value of the key, choosing each value equally often."""
         end = 2 * self.num_pairs
         order = np.argsort(inputs[:, 0:end:2], axis=1, kind="stable")
         keys, values = (np.take_along_axis(inputs[:, part:end:2], order, axis=1) for part in (0, 1))

@@ -23,9 +23,9 @@ class QueryFirstRecall(Recall):
         inputs    2 0 5 2 4 1 5 1 6 7
         targets   . . . . . . . . . 4
 
-    Tests selection, not the size of memory: the key asked about comes before the pairs, so memory for one pair suffices
-    at any length. In the task ``mqar`` the queries come last, so all pairs must be kept. A mechanism that fails here
-    does not lack memory: it cannot use one token to decide which later tokens to keep.
+    Tests selection, not the size of memory: the key asked about comes first, so memory for one pair suffices at any
+    length. In the task ``mqar`` the queries come last, so all pairs must be kept. A mechanism that fails here does not
+    lack memory: it cannot use one token to decide which later tokens to keep.
 
     The first key stands in one pair, at a random position. All other pairs have random keys that differ from the first
     key. All values are random.
@@ -77,7 +77,7 @@ class QueryFirstRecall(Recall):
         return self.num_keys + self.num_values + 1
 
     def check_length(self, length: int) -> None:
-        """Refuse a length that is odd or below ``min_length``: the queried key, n pairs and ``?`` are 2n + 2 tokens.
+        """Refuse a length that is odd or below ``min_length``: a key, n pairs and a question mark are 2n + 2 tokens.
 
         Raises:
             UsageError: If the task has no sequence of this length.

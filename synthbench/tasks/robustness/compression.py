@@ -24,8 +24,8 @@ class Compression(Task):
         inputs    3 3 1 4 4 4 4 0
         targets   3 1 4 0 0 0 0 0
 
-    Tests mostly estimating the number of runs, because the t-th run nearly always begins after position t. The answer
-    0 for a missing run is also an ordinary token.
+    Tests little more than estimating the number of runs, because the t-th run nearly always begins after position t.
+    The answer 0 for a missing run is also an ordinary token.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """
@@ -59,7 +59,7 @@ class Compression(Task):
         return Bound(_bounds(length, self.vocabulary, self.longest_run)[0])
 
     def ceiling(self, length: int) -> Bound:
-        """Return the accuracy of naming the likeliest token, given the runs so far: 0, the current or another token."""
+        """Return the accuracy of naming the likeliest answer given the runs so far: 0, the current token or another."""
         return Bound(_bounds(length, self.vocabulary, self.longest_run)[1])
 
 

@@ -15,7 +15,8 @@ Permutation = tuple[int, ...]
 class Group:
     """A group of permutations: all products of its generators. The elements are numbered.
 
-    The identity is element 0, the generators have the next numbers, then come products of two generators, and so on.
+    The identity is element 0, the generators have the next numbers, products of two generators the numbers after that,
+    and so on.
     """
 
     generators: tuple[Permutation, ...]
@@ -85,7 +86,7 @@ def permutation(num_points: int, *cycles: tuple[int, ...]) -> Permutation:
 def symmetric(num_points: int) -> Group:
     """Build the group of all permutations of ``num_points`` points.
 
-    Its elements are numbered in this order: identity, swaps, cycles of three points, all others.
+    The elements are numbered in this order: identity, swaps, cycles of three points, all others.
     """
     points = range(num_points)
     swaps = [permutation(num_points, pair) for pair in combinations(points, 2)]

@@ -68,7 +68,7 @@ class StringTask(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The larger of two numbers: token ids (symbols, separator and padding) and different answers."""
+        """Number of token ids (symbols, separator and padding) or of answers, whichever is larger."""
         return max(self.num_symbols + 2, self.num_answers)
 
     @property
@@ -81,7 +81,7 @@ class StringTask(Task):
         return np.arange(self.shortest, length)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Return a task with longer strings, and the length in tokens that its longest strings need.
+        """Return a task with longer strings, and the sequence length in tokens that the longest strings need.
 
         Strings have more than ``factor / 2`` and up to ``factor`` times as many symbols as the longest trained strings.
         """
@@ -89,7 +89,7 @@ class StringTask(Task):
         return dataclasses.replace(self, shortest=factor // 2 * longest + 1), factor * longest + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw strings of uniform length, each followed by the separator, at which the answer is asked, and padding."""
+        """Draw strings of uniformly random length; a separator after each string asks for the answer."""
         ends = rng.choice(self.string_lengths(length), size=(batch_size, 1))
         symbols = self.draw(rng, batch_size, length - 1)
         inputs = np.full((batch_size, length), self.num_symbols + 1)
@@ -106,6 +106,6 @@ class StringTask(Task):
         return Bound(float(self.best_guess(self.string_lengths(length)).mean()))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return, for each shortcut, its answer at each position about the tokens before that position."""
+        """Return each shortcut's answers: at each position, the answer to the string that ends before the position."""
         guesses = self.guesses(inputs[:, :-1])
         return {name: np.pad(answers, ((0, 0), (1, 0))) for name, answers in guesses.items()}

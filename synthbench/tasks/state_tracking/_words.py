@@ -49,7 +49,7 @@ class GroupWords(Task):
         return self.tokens_per_element
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw elements; each takes ``tokens_per_element`` tokens: the element itself, then only identities.
+        """Draw elements; each element takes ``tokens_per_element`` tokens: the element itself, then only identities.
 
         The last token of each element asks for the product so far.
         """
@@ -63,11 +63,11 @@ class GroupWords(Task):
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of a guess that knows only how many elements were read: the likeliest product."""
+        """Return the accuracy of naming the likeliest product of as many elements as have been read."""
         return Bound(_likeliest(self.group, self.first_input, self.num_inputs, length // self.tokens_per_element))
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of rules that multiply only the latest elements, or ignore the order of factors."""
+        """Return the answers of rules that use only the latest one or four elements, or ignore the order of factors."""
         step = self.tokens_per_element
         elements = inputs[:, ::step]
         guesses = {"latest element": elements, "latest four elements": self._products(elements, window=4)}

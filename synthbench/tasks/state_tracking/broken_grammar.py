@@ -17,7 +17,7 @@ PHILOX_KEY = 0x67617073
 
 
 class Rule(NamedTuple):
-    """Rule for the allowed successors of symbols: symbols stand on a circle, and certain steps along it are allowed."""
+    """Rule that defines allowed successors of symbols: symbols stand on a circle, and only some steps are allowed."""
 
     symbols: Int[np.ndarray, " symbols"]
     """Token at each position of the circle."""
@@ -40,7 +40,7 @@ class BrokenGrammar(Task):
 
     Tests selectivity: the walk's latest symbol decides whether the next token continues the walk or must be ignored. A
     gap never contains the latest symbol or its allowed successors. About half of the tokens in gaps are allowed
-    successors of the token before them, so no pair of neighbours shows where a gap begins or ends.
+    successors of the tokens before them, so no single pair of neighbouring tokens shows where a gap begins or ends.
 
     Gaps have uniform lengths from 0 to ``longest_gap``. Every symbol is equally likely.
 
@@ -137,7 +137,7 @@ class BrokenGrammar(Task):
         return Bound(1.0)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Return the task and the length for longer tests: longest gap and sequence are ``factor`` times as long.
+        """Return the task and the length for longer tests: the longest gap and sequences are ``factor`` times as long.
 
         A position is scored only if its distance from the walk's latest symbol exceeds half of the new longest gap.
         """
@@ -148,9 +148,9 @@ class BrokenGrammar(Task):
         """Return the guesses of four shortcuts, which use the rule of allowed successors.
 
         "last token" names the previous token. "latest that fits" names the latest token that is an allowed successor of
-        the token before it. "before the latest break" finds the latest two neighbours of which the second may not
-        follow the first, and names the first. "not followed" looks back up to ``longest_gap`` tokens. It names the
-        earliest of these tokens whose allowed successors have not been read since.
+        the token before it. "before the latest break" names the latest token whose next token is not an allowed
+        successor. "not followed" looks back up to ``longest_gap`` tokens. It names the earliest of these tokens whose
+        allowed successors have not been read since.
         """
         rule = rule_of(self.num_symbols, self.branches)
         places = np.argsort(rule.symbols)[inputs]
@@ -169,8 +169,8 @@ class BrokenGrammar(Task):
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Extend :meth:`shortcuts` by two variants of the shortcut "not followed".
 
-        The first variant prefers tokens that may follow at least one of the ``longest_gap + 1`` tokens before them. The
-        second variant prefers tokens that may follow the token just before them.
+        The first variant prefers tokens that are allowed successors of at least one of the ``longest_gap + 1`` tokens
+        before them. The second variant prefers tokens that are allowed successors of the token just before them.
         """
         rule = rule_of(self.num_symbols, self.branches)
         places = np.argsort(rule.symbols)[inputs]

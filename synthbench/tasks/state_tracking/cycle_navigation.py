@@ -23,8 +23,8 @@ class CycleNavigation(StringTask):
         targets   . . . . . 3 . .
 
     Tests a modular count. For moduli of 3 or more, recurrences with real, triangular transition matrices should fail at
-    unseen lengths. Nonlinear recurrences should not fail, nor should linear recurrences that can rotate, by complex
-    eigenvalues or products of reflections.
+    unseen lengths. Nonlinear recurrences should succeed, and so should linear recurrences that can rotate a state, by
+    complex eigenvalues or products of reflections.
 
     Source: Delétang et al. (2023), regular tasks. They do not mark the end of the string; we ask at a separator.
     """
@@ -61,10 +61,7 @@ class CycleNavigation(StringTask):
         }
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return the probability of the likeliest place after each given number of moves.
-
-        The probability is computed from the eigenvalues of a circulant matrix.
-        """
+        """Return the probability of the likeliest place after each given number of moves."""
         angles = 2 * np.pi * np.arange(self.modulus) / self.modulus
         eigenvalues = self.stay_rate + (1 - self.stay_rate) * np.cos(angles)
         waves = np.cos(angles[:, None] * np.arange(self.modulus))

@@ -23,9 +23,10 @@ class EvenPairs(StringTask):
         inputs    0 1 1 0 1 2 3 3
         targets   . . . . . 1 . .
 
-    With two symbols, tests finding both ends of a string: the ends differ exactly if the number is odd. Attention and
-    all recurrences can find the ends at any length, so the task is a control that all of them should pass. It has no
-    levels of difficulty. With more symbols, the task is parity over windows of two tokens.
+    With two symbols, tests finding both ends of a string: the ends differ exactly if the number of unequal pairs is
+    odd. Attention and all recurrences can find the ends at any length, so the task is a control that all of them should
+    pass. It has no levels of difficulty. With more symbols, the ends do not suffice, and a model must compute the
+    parity over all pairs.
 
     Source: Delétang et al. (2023), regular tasks. They do not mark the end of the string; we ask at a separator.
     """
@@ -51,7 +52,7 @@ class EvenPairs(StringTask):
         return {"latest pair": changes, "latest four pairs": running(changes, np.bitwise_xor, window=4)}
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return the probability of the likelier parity by length; pairs are unequal independently of each other."""
+        """Return, for each string length, the probability of the likelier parity of the number of unequal pairs."""
         return likelier_parity(lengths - 1, 1 - 1 / self.num_symbols)
 
 

@@ -23,8 +23,8 @@ class ModularArithmetic(StringTask):
         targets   . . . . . 0 . .
 
     Tests a state of two numbers: the sum so far, and the term that a ``*`` may still multiply. Strings have an odd
-    length. Delta rules with negative eigenvalues and nonlinear recurrences should hold the state at unseen lengths;
-    other linear recurrences and attention should not be able to.
+    length. At unseen lengths, delta rules with negative eigenvalues and nonlinear recurrences should succeed; other
+    linear recurrences and attention should fail.
 
     Source: Delétang et al. (2023), modular arithmetic (simple). They do not mark the end of the string; we ask at a
     separator.
@@ -78,10 +78,7 @@ class ModularArithmetic(StringTask):
         return {"left to right": _at_tokens(values, length), "last digit": _at_tokens(symbols[:, ::2], length)}
 
     def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
-        """Return, for each given string length, the probability of the likeliest value.
-
-        The probability is computed from the joint distribution of the sum so far and the current product.
-        """
+        """Return, for each given string length, the probability of the likeliest value."""
         residues = np.arange(self.modulus)
         multiply = np.zeros((self.modulus, self.modulus))  # the term before and after a factor
         np.add.at(multiply, (residues[:, None], residues[:, None] * residues % self.modulus), 1 / self.modulus)

@@ -25,7 +25,7 @@ class ParityFinal(StringTask):
 
     Tests a state of one bit that every 1 flips, with no targets along the way. At unseen lengths, attention and
     recurrences with eigenvalues from 0 to 1 should fail. Nonlinear recurrences and recurrences with negative
-    eigenvalues should not fail.
+    eigenvalues should succeed.
 
     Source: Delétang et al. (2023), regular tasks. They do not mark the end of the string; we ask at a separator.
     """

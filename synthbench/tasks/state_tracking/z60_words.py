@@ -20,8 +20,8 @@ class Z60Words(GroupWords):
         inputs    41 2 0 30 59
         targets   41 43 43 13 12
 
-    Tests a state in a group where order does not matter: one rotation can hold the state. This task is the control
-    for the task ``a5_words``, which has as many tokens and answers, but in a group where order matters.
+    Tests a state in a group where order does not matter: a single rotation angle can represent the state. This task is
+    the control for the task ``a5_words``, which has as many tokens and answers, but in a group where order matters.
 
     Source: Merrill et al. (2024), the word problem of Z60.
     """
@@ -35,9 +35,9 @@ class Z60Words(GroupWords):
     num_inputs: int = inputs_option(3, 60)
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend the shortcuts by two rules, which add up only the later half or the last quarter of the numbers.
+        """Extend the shortcuts by two rules that add up only the later half or the last quarter of the numbers.
 
-        For the earlier numbers, each rule adds their likeliest sum.
+        Each rule then adds the likeliest sum of the earlier numbers.
         """
         step = self.tokens_per_element
         elements = inputs[:, ::step]
