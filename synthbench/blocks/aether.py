@@ -44,7 +44,7 @@ class Aether(Block):
             self.mixer_norm, self.yat_norm = LayerNorm(self.model_dim), LayerNorm(self.model_dim)
 
     def around(self, x: Tokens, mix: Mix) -> Tensor:
-        """Add the mechanism's output to ``x``; then add the linear layer's output for the Yat units of that sum."""
+        """Add the mechanism's output to ``x``; apply Yat units and the linear layer to the sum y, and add y."""
         mixed = mix(self.mixer_norm(x) if self.norm == "pre" else x)
         y = last_rows(x, mixed) + mixed
         if self.norm == "post":

@@ -41,7 +41,7 @@ class Block(FieldModule):
     al. (2025) find that a gate before the mechanism's output projection helps most. Here, the gate comes after that
     projection, so that it fits every mechanism.
 
-    The option ``layers`` is the number of blocks in a model. A block ignores it;
+    The option ``layers`` is the number of blocks in a model. A block itself ignores this option;
     :class:`synthbench.training.cell.Cell`, which builds the model, uses it.
     """
 

@@ -29,7 +29,7 @@ def positive_features(
 
     Suppose that m features have directions √(2s) ω with ω ~ N(0, I), the shift s and the scale 1/√m. Then, without
     clipping, the inner product of the features of two unit vectors has the mean exp(2 s x), where x is the cosine
-    between the vectors. Few exponents reach ±20, where they are clipped as in the code of SLAY's authors.
+    between the vectors. As in the code of SLAY's authors, exponents are clipped to ±20; few exponents reach this limit.
     """
     # In place where no gradient needs the old values: for 4,096 tokens this takes a third less time than fresh memory.
     # The product is a view, though: if it were changed in place, its gradient would be copied whole again and again.
@@ -42,7 +42,7 @@ def clip_exponent(exponents: Float[Tensor, "*batch features"]) -> Float[Tensor, 
     """Clip exponents to [-20, 20]; a tensor that needs no gradient is changed in place.
 
     ``hardtanh`` is used because its backward pass is one operation. ``clamp`` gives the same values, but its backward
-    pass takes four.
+    pass takes four operations.
     """
     clip = hardtanh if exponents.requires_grad else hardtanh_
     return clip(exponents, -20.0, 20.0)

@@ -63,8 +63,7 @@ def takes_at_once(key_factors: Factors, v: Tensor) -> bool:
 
     The result is True on a GPU, unless the tensors of :func:`at_once` would be too large.
 
-    It is False on a CPU, which gains nothing from fewer kernel launches and loses time with tensors larger than its
-    caches.
+    The result is False on a CPU, where fewer kernel launches save nothing and tensors larger than the caches cost time.
     """
     if v.device.type == "cpu":
         return False

@@ -11,7 +11,8 @@ def gauss_laguerre(num_nodes: int, epsilon: float) -> tuple[Float[Tensor, " node
 
     These are the Gauss–Laguerre nodes and weights of ∫ e^(-t) f(t) dt, both divided by C. If x is the cosine of two
     unit vectors, their squared distance is 2 - 2x, so C - 2x is this distance plus epsilon. The sum is far from exact
-    near the peak at x = 1. With three nodes and epsilon = 1e-3, the sum reaches half a per cent of the peak.
+    near the peak at x = 1. With three nodes and epsilon = 1e-3, the sum at x = 1 is only half a per cent of the exact
+    value.
 
     Source: Luna et al. (2026), eq. 10. The uniform convergence that the paper claims does not hold.
     """

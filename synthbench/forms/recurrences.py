@@ -111,8 +111,9 @@ def corrected(
     decayed from its step until the end of the chunk. Without ``key``, the chunk decays S and adds W^T N, where N = B -
     R S. B and R solve the triangular system (I + A) [B, R] = [V, R']. The matrix A contains the products of read keys
     with earlier write keys, times the decays between them. The matrix R' contains the read keys, decayed since the
-    chunk began. If ``fastest`` times the number of steps in a chunk is at most twice :data:`LARGEST`, no exponent
-    exceeds :data:`LARGEST`. Otherwise no exponent is positive.
+    chunk began. With decays per channel, a fast method is used if ``fastest`` times the number of steps in a chunk is
+    at most twice :data:`LARGEST`; no exponent then exceeds :data:`LARGEST`. In all other cases, no exponent is
+    positive.
 
     Args:
         q: Queries.
@@ -121,7 +122,7 @@ def corrected(
         v: Values to add.
         log_decay: Logarithms of the decays, at most 0: one per channel, or one for all channels.
         key: Keys at which the values are added; None means ``write``.
-        fastest: Upper limit of ``-log_decay``. A small limit allows a faster method for decays per channel.
+        fastest: Upper limit of ``-log_decay``. A small limit allows the faster method for decays per channel.
         state: State before the steps of a single query, which update this state. None if the inputs are a whole
             sequence.
 

@@ -75,7 +75,7 @@ def blocked(
 ) -> AnswerRows:
     """Attend one block of queries at a time; the backward pass computes the scores of each block again.
 
-    So parameters that the function ``scores`` reads must not change before the backward pass.
+    Therefore, the parameters used by the function ``scores`` must not change before the backward pass.
     """
 
     def attend_block(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

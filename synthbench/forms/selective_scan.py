@@ -134,7 +134,7 @@ def scan(
     """Compute all states h_t = decay_t h_{t-1} + update_t from the initial ``state``, in two loops of √length steps.
 
     The tokens are cut into √length chunks. The first loop goes through the tokens of a chunk, for all chunks in
-    parallel. The second goes through the chunks and adds the contribution of the state before each chunk.
+    parallel. The second loop goes through the chunks and adds the contribution of the state before each chunk.
     """
     length = update.shape[-3]
     size = math.ceil(math.sqrt(length))

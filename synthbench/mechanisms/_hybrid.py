@@ -22,12 +22,12 @@ SIZES = ("model_dim", "num_heads", "max_length", "bias")
 class Hybrid(Mechanism):
     """A sequence of mechanisms, one per layer, that repeats over the layers of a model.
 
-    For example, the layers of the hybrid ``gla+softmax`` alternate between ``gla`` and ``softmax``. The mechanisms are
-    called parts. In a model, each layer has one part: see :meth:`layers_of`. An instance of this class, by contrast,
-    applies all parts in sequence, so that tests of the instance cover every part. Its hyper-parameters are the parts'
-    hyper-parameters, each prefixed with its part's name, such as ``slay_R`` for ``R`` of ``slay``.
+    For example, the layers of the hybrid ``gla+softmax`` alternate between ``gla`` and ``softmax``. Each mechanism in
+    the sequence is called a part. In a model, each layer has one part: see :meth:`layers_of`. An instance of this
+    class, by contrast, applies all parts in sequence, so that tests of the instance cover every part. A hybrid has the
+    hyper-parameters of all parts, each prefixed with its part's name, such as ``slay_R`` for ``R`` of ``slay``.
 
-    Source: Lieber et al. (2024), section 3, for the repeated sequence; each part has its own source.
+    Source: Lieber et al. (2024), section 3, for repeating a sequence of layers. The parts have their own sources.
     """
 
     family: ClassVar = "hybrid"
@@ -84,10 +84,10 @@ class Hybrid(Mechanism):
 
 
 def hybrid(name: str) -> type[Hybrid]:
-    """Return the class of a hybrid, named by its mechanisms joined with ``+``, such as ``gla+softmax``.
+    """Return the class of the hybrid whose mechanisms are listed in ``name``, joined with ``+``, as in ``gla+softmax``.
 
     Raises:
-        UnknownName: If one of the names is not the name of a mechanism.
+        UnknownName: If a name in the list is not the name of a mechanism.
         UsageError: If all mechanisms are the same, if they come from more than one plugin, or if an option would get an
             invalid or duplicate name in the hybrid.
     """

@@ -1,4 +1,4 @@
-"""Functions that read the constructor of an ``nn.Module`` used as a mechanism, and seed the values that it draws."""
+"""Functions that inspect the constructor of a plain ``nn.Module`` used as a mechanism, and seed its initial values."""
 
 import inspect
 import math
@@ -57,7 +57,7 @@ FRAMES = frozenset({"synthbench", "jaxtyping", "beartype"})
 
 
 class Construction(NamedTuple):
-    """The constructor parameters of a module that get values, and the hyper-parameters among these parameters."""
+    """The parameters of a module's constructor to which synthbench passes values; some of them are hyper-parameters."""
 
     fields: Mapping[str, str]
     """Name of the mechanism's field that is passed to each constructor parameter."""
@@ -97,7 +97,7 @@ def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construc
 
 
 def class_built_by(function: Callable[..., nn.Module]) -> type[nn.Module]:
-    """Make a class whose constructor calls ``function``, with the same parameters, and returns the resulting module.
+    """Make a class whose constructor has the parameters of ``function``, calls it, and returns the resulting module.
 
     Raises:
         UsageError: If the parameters of the function cannot be determined.
@@ -127,13 +127,13 @@ def class_built_by(function: Callable[..., nn.Module]) -> type[nn.Module]:
 
 
 def read_by(module: Callable[..., nn.Module]) -> dict[str, str]:
-    """Return the outside values that the code of a class or function reads: texts, with dotted names as keys.
+    """Return, as texts keyed by dotted names, the values that a class or function reads from outside its own code.
 
     Two layers with the same source code can differ in these values. For example, a factory called in a loop can make
-    classes that differ only in a captured variable. Values are booleans, numbers and strings: global and captured
-    variables, default arguments, and arguments bound by a ``partial``. If the code refers to functions and classes of
-    the same file, the values that these read are included. The bytecode of a ``lambda`` is included too, since its
-    source text is the whole line.
+    classes that differ only in a captured variable. Only booleans, numbers and strings are returned. They are global
+    and captured variables, default arguments, and arguments bound by a ``partial``. If the code refers to functions or
+    classes of the same file, the values that those functions and classes read are returned too. For a ``lambda``, the
+    bytecode is returned too, since Python gives the whole line as its source text.
     """
     texts: dict[str, str] = {}
     home = getattr(module.func if isinstance(module, partial) else module, "__module__", None)
@@ -198,7 +198,7 @@ def drawing_from(generator: torch.Generator | None) -> Iterator[None]:
     """Seed PyTorch's process-wide CPU generator from ``generator`` for the duration of a ``with`` block.
 
     Ordinary PyTorch layers draw their initial weights from the process-wide generator. After the block, the state of
-    the process-wide generator is restored. If the block drew nothing from it, ``generator`` does not advance.
+    the process-wide generator is restored. If nothing was drawn in the block, ``generator`` is left unchanged.
     Otherwise, ``generator`` advances, so that the next layer draws other values.
     """
     if generator is None:
@@ -275,7 +275,7 @@ def _is_fact(name: str, fact: Any) -> bool:
 
 
 def refusal(module: type[nn.Module], reason: str, problem: TypeError | None = None) -> str:
-    """Return the error message for a module that cannot be built: why, where, and which parameters are supplied."""
+    """Return the error message for a module that cannot be built: reason, place, and parameters that are supplied."""
     place = (raised_at(problem, module) if problem else "") or place_of(module)
     return (
         f"{module.__name__}{f' ({place})' if place else ''} cannot be built as a mechanism: {reason}; "

@@ -1,4 +1,4 @@
-"""Base classes of attention whose state is one matrix per head, and initial values of gates."""
+"""Base classes of attention whose state is one matrix per head, and functions that draw initial values of gates."""
 
 import math
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class SiluAttention(RecurrentAttention):
     """The number that the norm adds to the mean square of a head's output."""
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Create the convolution, norm and output gate; a subclass calls this after drawing its own parameters."""
+        """Create the convolution, norm and output gate; a subclass must first draw its own parameters."""
         if self.conv:
             self.own_convolution = ShortConvolution(self.conv, 3 * self.model_dim, generator)
         # The authors divide q by the root of its width. The norm undoes this, except for its epsilon.

@@ -21,7 +21,7 @@ def yat_kernel(q: Queries, k: Keys, epsilon: float) -> PairScores:
 
     For a given q, the kernel is largest at k = (1 + epsilon/‖q‖²) q, where it equals ‖q‖⁴/epsilon + ‖q‖². Bouhsine
     (2026), proposition 11, gives ‖q‖⁴/epsilon instead, the value at k = q. The gradient of the kernel agrees with
-    theorem 5 of that paper; proposition 12 there has a wrong sign.
+    theorem 5 of Bouhsine (2026). Proposition 12 of the same paper has a wrong sign.
     """
     inner = q @ k.mT
     norms = q.square().sum(-1).unsqueeze(-1) + k.square().sum(-1).unsqueeze(-2)

@@ -12,7 +12,8 @@ class                         you implement                     you inherit
 A plain causal ``nn.Module`` can be a mechanism too: :func:`mechanism` registers it unchanged.
 
 Write the code for a single run, that is, a model trained with one seed and learning rate. If the code works on trailing
-axes only and broadcasts over leading axes, many runs train as one program. Otherwise, runs train one after another.
+axes only and broadcasts over leading axes, many runs are trained together, as one model. Otherwise, they are trained
+one after the other.
 """
 
 import inspect
@@ -161,7 +162,7 @@ class Mechanism(FieldModule, Mixer):
 
     @abstractmethod
     def state_elements(self, length: int) -> int:
-        """Count the numbers that one layer must store after ``length`` tokens to process the next token."""
+        """Count the numbers that one layer must keep in memory once it has processed ``length`` tokens."""
 
     @classmethod
     def layers_of(cls, values: dict[str, Any], num_layers: int) -> "list[Layer]":
@@ -364,7 +365,7 @@ class FeatureAttention(Attention):
     """Attention with a kernel that is an inner product of features, at a cost linear in the length.
 
     Features may be given as factors: (a, b) stands for the tensor product a ⊗ b. Since ⟨a ⊗ b, a' ⊗ b'⟩ = ⟨a, a'⟩⟨b,
-    b'⟩, sequences are processed without this tensor product. Only code that processes single tokens forms it.
+    b'⟩, sequences are processed without this tensor product. Only code that processes single tokens forms this product.
     """
 
     takes_last_queries: ClassVar = True
@@ -599,7 +600,7 @@ def options_of(name: str, listed: Mapping[str, Mapping[str, Any]]) -> dict[str, 
 
 
 def condition_options(unit: type[Mechanism], condition: str) -> dict[str, Value]:
-    """Return the options, with their values, that a condition sets to values other than the mechanism's defaults.
+    """Return the options for which a condition replaces the mechanism's default values, with the new values.
 
     A condition says which variant of every mechanism is used. In the condition ``stock``, each layer is as its authors
     build it. In the condition ``bare``, each layer is reduced to its recurrence or attention scores.
@@ -646,11 +647,11 @@ def mechanism(
     family: str | None = None,
     source: str | None = None,
 ) -> Any:
-    """Register a class, a :class:`Mechanism` or any other causal ``nn.Module``, as a mechanism, and return the class.
+    """Register a subclass of :class:`Mechanism` or of ``nn.Module`` as a mechanism, and return the class.
 
     A subclass of ``Mechanism`` becomes a dataclass. Its fields made by :func:`synthbench.options.option` are its
-    hyper-parameters. Any other module must map [batch, length, width] to the same shape; docs/plugins.md lists the
-    arguments that its constructor can receive::
+    hyper-parameters. Any other module must be causal and map [batch, length, width] to the same shape; docs/plugins.md
+    lists the arguments that its constructor can receive::
 
         @mechanism(family="convolution")
         class ShortConvolution(nn.Module): ...

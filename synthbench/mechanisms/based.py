@@ -19,14 +19,15 @@ from synthbench.options import option
 class Based(FeatureAttention):
     r"""Linear attention with the kernel :math:`1 + z + z^2 / 2` of :math:`z = q \cdot k / \sqrt{d}`, and local softmax.
 
-    The kernel is the exponential of z to second order. The features of a query or key x are :math:`[1, x d^{-1/4},
-    vec(x x^\top) / \sqrt{2 d}]`. The kernel is never below 1/2, so the denominator (the sum of the kernel over the
-    keys) grows with the length.
+    The kernel is the Taylor expansion of :math:`\exp(z)` to second order. The features of a query or key x are
+    :math:`[1, x d^{-1/4}, vec(x x^\top) / \sqrt{2 d}]`. The kernel is never below 1/2, so the denominator (the sum of
+    the kernel over the keys) grows with the length.
 
     In the stock layer, as its authors build it, the first half of the heads have this kernel. The second half use
-    softmax of z over the last ``window`` tokens, and a position encoding rotates only these heads. Before all heads, a
-    gated convolution replaces each token x by :math:`conv(x) \odot (x W + b) + x`. In the bare layer, every head has
-    the kernel, and there is no convolution. A rotary position encoding, if chosen, rotates all heads of the bare layer.
+    softmax of z over the last ``window`` tokens, and a position encoding rotates only these heads. Before the
+    projections to queries, keys and values, a gated convolution replaces each token x by :math:`conv(x) \odot (x W + b)
+    + x`. In the bare layer, every head has the kernel, and there is no convolution. If a rotary position encoding is
+    chosen, it rotates all heads of the bare layer.
 
     State: ``(1 + d + d^2) * (value_dim + 1)`` numbers for each head with the kernel above. Each head with a window
     keeps its last ``window - 1`` keys and values. The convolution keeps the last ``conv - 1`` tokens.

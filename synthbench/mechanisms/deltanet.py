@@ -33,7 +33,7 @@ class Deltanet(SiluAttention):
 
     A step multiplies the state by :math:`I - \beta_t k_t k_t^T`, whose eigenvalues are 1 and :math:`1 - \beta_t`. The
     eigenvalue :math:`1 - \beta_t` lies between 0 and 1. With ``eigenvalues=signed``, beta is doubled, so this
-    eigenvalue lies between -1 and 1. Only with signed eigenvalues can one layer count modulo two.
+    eigenvalue lies between -1 and 1. A single layer can count modulo two only if eigenvalues are signed.
 
     State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs q, k and v at the last ``conv - 1``
     tokens.
@@ -42,8 +42,8 @@ class Deltanet(SiluAttention):
     the delta rule, for the algorithm and the scaling of q and k. The parts around the recurrence follow
     flash-linear-attention, ``layers/delta_net.py``; signed eigenvalues follow Grazzi et al. (2025).
     Flash-linear-attention divides q by the square root of its width. The stock layer multiplies the norm's epsilon by
-    this width instead, to the same effect. The bare layer neither divides q nor multiplies epsilon, so epsilon is
-    smaller there relative to the mean square of the output.
+    this width instead, to the same effect. The bare layer neither divides q nor multiplies epsilon, so epsilon has less
+    influence there.
     """
 
     name: ClassVar = "deltanet"

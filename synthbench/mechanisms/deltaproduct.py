@@ -83,9 +83,10 @@ class Deltaproduct(SiluAttention):
         return self.merge_heads(self.attend(*self.heads(x, state), *self.controls(x, state), state=state))
 
     def controls(self, x: Tokens, state: State | None = None) -> tuple[Tensor | None, ...]:
-        """Compute the rates, log decay gates and output gates, and the keys and values of all steps after the first.
+        """Compute the rates, decay gates (as logarithms) and output gates, and the keys and values of later steps.
 
-        The rates are [..., heads, length, steps]. If a state is given, ``x`` holds only the next token.
+        Later steps are all steps of a token after the first. The rates are [..., heads, length, steps]. If a state is
+        given, ``x`` holds only the next token.
         """
         beta = 2 * self.by_head(self.rate(x)).sigmoid()
         gate = self.log_decay(self.by_head(self.forget(x))) if self.gate == "head" else None
@@ -112,7 +113,7 @@ class Deltaproduct(SiluAttention):
         *,
         state: State | None = None,
     ) -> ValueHeads:
-        """Attend with the given rates, gates, and keys and values of further steps.
+        """Attend with the given rates and gates, and with the keys and values of the steps after the first.
 
         By default, each token takes one step of rate 1, and the state does not decay.
         """

@@ -32,13 +32,13 @@ class Differential(Attention):
         \lambda \, softmax_s\Big( \frac{q^2_t \cdot k^2_s}{\sqrt d} \Big) \Big] v_s \Big), \qquad
         \lambda = e^{\lambda_{q1} \cdot \lambda_{k1}} - e^{\lambda_{q2} \cdot \lambda_{k2}} + \lambda_0
 
-    With ``layout=authors``, the default, two heads of the model form one differential head. So with RoPE, q and k of
-    each softmax rotate at all frequencies. The norm divides by the root mean square and has a gain, and
-    :math:`\lambda_0` is 0.8 - (0.8 - ``initial``) exp(-0.3 l) in layer l = 0, 1, ...
+    With ``layout=authors``, the default, two heads of the model form one differential head. With RoPE, each softmax
+    thus uses all rotation frequencies. The norm divides by the root mean square and has a gain, and :math:`\lambda_0`
+    is 0.8 - (0.8 - ``initial``) exp(-0.3 l) in layer l = 0, 1, ...
 
-    With ``layout=split``, each head is split in two after the rotation by position. So one softmax has the fast
-    frequencies, and the other has the slow frequencies. The norm has no gain, and :math:`\lambda_0` is the same in all
-    layers.
+    With ``layout=split``, each head is split in two after the rotation by position. With RoPE, one softmax thus uses
+    the fast rotation frequencies, and the other softmax the slow ones. The norm has no gain, and :math:`\lambda_0` is
+    the same in all layers.
 
     State: every key and value so far.
 
@@ -87,7 +87,8 @@ class Differential(Attention):
     def layers_of(cls, values: dict[str, Any], num_layers: int) -> list[Layer]:
         """Return the class and the arguments of each layer.
 
-        With ``layout=authors``, the argument ``initial`` is lambda_0 at the depth of the layer.
+        With ``layout=authors``, the argument ``initial`` differs between layers: it is lambda_0 at the depth of the
+        layer.
         """
         if values.get("layout", cls.layout) == "split":
             return super().layers_of(values, num_layers)

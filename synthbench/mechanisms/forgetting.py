@@ -28,15 +28,15 @@ class Forgetting(RecurrentAttention):
         out_t = \sum_{s \le t} softmax_s\Big( \frac{q_t \cdot k_s}{\sqrt d} + \sum_{r=s+1}^t \log f_r \Big) v_s
 
     By default, this is the variant that the authors call LLaMA, without a position encoding. The option ``pro`` gives
-    their other variant. This variant mixes each key with the previous key, :math:`k_t \leftarrow a_t k_{t-1} + (1 -
-    a_t) k_t` with :math:`a_t = \sigma(x_t w_k)`, one per head. Values are mixed in the same way, with another vector
-    :math:`w_v`. It also divides q, k and the output by their root mean squares, with gains, and then multiplies the
-    output by :math:`\sigma(x_t W_g)`.
+    the authors' other variant. This variant mixes each key with the previous key, :math:`k_t \leftarrow a_t k_{t-1} +
+    (1 - a_t) k_t` with :math:`a_t = \sigma(x_t w_k)`, one per head. Values are mixed in the same way, with another
+    vector :math:`w_v`. The variant also divides q, k and the output by their root mean squares, with gains, and then
+    multiplies the output by :math:`\sigma(x_t W_g)`.
 
     State: every key and value so far, and one number per head and token; with ``pro``, also the latest key and value
     before the mixing.
 
-    Source: Lin et al. (2025), forgetting attention, and for ``pro`` the layer of the authors' code
+    Source: Lin et al. (2025), forgetting attention. The option ``pro`` follows the layer in the authors' code
     (forgetting-transformer, ``modeling_forgetting_transformer.py``). w and b are initialised as in other linear layers.
     """
 

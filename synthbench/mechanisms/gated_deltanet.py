@@ -82,7 +82,7 @@ class GatedDeltanet(SiluAttention):
         *,
         state: State | None = None,
     ) -> ValueHeads:
-        """Attend with the given rates beta and gates; without them, beta is 1 and nothing is forgotten."""
+        """Attend with the given rates beta and forget gates; by default, beta is 1 and nothing is forgotten."""
         beta = torch.ones_like(k[..., :1]) if beta is None else beta
         log_gates = torch.zeros_like(beta) if log_gates is None else log_gates
         k = unit_vectors(k)

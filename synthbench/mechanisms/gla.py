@@ -26,9 +26,9 @@ class Gla(RecurrentAttention):
         S_t = diag(\alpha_t) S_{t-1} + k_t v_t^T, \qquad out_t = norm(S_t^T q_t / \sqrt{d}), \qquad
         \alpha_t = \sigma(x_t W_1 W_2 + b)^{1 / \tau}
 
-    The stock layer, as its authors build it, has an output gate. It turns ``norm(...)`` into
-    :math:`g \odot norm(...) \odot swish(x_t W_g)` with a gain g that all heads share. The bare layer, the recurrence
-    alone, has neither gain nor output gate.
+    The stock layer, as its authors build it, has an output gate, which turns ``norm(...)`` into :math:`g \odot
+    norm(...) \odot swish(x_t W_g)` with a gain g that all heads share. The bare layer, the recurrence alone, has
+    neither gain nor output gate.
 
     State: ``key_dim * value_dim`` numbers per head.
 

@@ -21,8 +21,8 @@ from synthbench.options import option
 class Hgrn2(RecurrentAttention):
     r"""Gated linear attention in which every key is one minus the forget gate.
 
-    Let o_t, f_t and i_t be the projections of a token that replace q, k and v. The option ``lower`` sets the lower
-    bound :math:`\gamma` of the gates. Then
+    In place of q, k and v, each token is projected to o_t, f_t and i_t. The option ``lower`` sets the lower bound
+    :math:`\gamma` of the gates. Then
 
     .. math::
         g_t = \gamma + (1 - \gamma) \sigma(f_t), \qquad S_t = diag(g_t) S_{t-1} + (1 - g_t) i_t^T, \qquad
@@ -35,9 +35,9 @@ class Hgrn2(RecurrentAttention):
     State: ``key_dim * value_dim`` numbers per head.
 
     Source: Qin et al. (2024), HGRN2, section 3. SiLU on the output gate, the norm and the lack of a position encoding
-    follow flash-linear-attention, ``layers/hgrn2.py``. The convolutions in that code are off by default. In the paper,
-    lower bounds are learned jointly for all layers: 0 in the first layer and larger in later layers. Here, the bound is
-    one fixed number for all layers, by default 0.
+    follow flash-linear-attention, ``layers/hgrn2.py``. The optional convolutions in that code, off by default, are left
+    out here. In the paper, lower bounds are learned jointly for all layers: 0 in the first layer and larger in later
+    layers. Here, the bound is one fixed number for all layers, by default 0.
     """
 
     name: ClassVar = "hgrn2"

@@ -48,11 +48,11 @@ class Hyena(Mechanism):
     would suffice only if the filters were approximated.
 
     Source: Poli et al. (2023), definition 3.1 with N = 2 and section 3.3. FFN, its inputs, delta and the normal initial
-    values of D are as in the authors' code. In the first channel, the decay reaches 0.01 after 1.5 times
-    ``max_length``; in the last channel, after 0.3 times ``max_length``. As in their code, filters have the length
-    ``max_length``, and a shorter sequence uses the beginning of each filter. For recall tasks, the authors give FFN 5
-    inputs and initial frequencies of 10. Here, FFN has 3 inputs and initial frequencies of 1, the defaults of their
-    code. The authors also train FFN's inputs, at a learning rate of 1e-5; here, the inputs are fixed.
+    values of D are as in the authors' code. The factor :math:`e^{-\delta r}` falls to 0.01 after 1.5 times
+    ``max_length`` in the first channel, and after 0.3 times ``max_length`` in the last. As in their code, filters have
+    the length ``max_length``, and a shorter sequence uses the beginning of each filter. For recall tasks, the authors
+    give FFN 5 inputs and initial frequencies of 10. Here, FFN has 3 inputs and initial frequencies of 1, the defaults
+    of their code. The authors also train FFN's inputs, at a learning rate of 1e-5; here, the inputs are fixed.
     """
 
     name: ClassVar = "hyena"

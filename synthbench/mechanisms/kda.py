@@ -24,16 +24,16 @@ class Kda(GatedDeltanet):
         S_t = (I - \beta_t k_t k_t^T) \, diag(\alpha_t) S_{t-1} + \beta_t k_t v_t^T, \qquad
         out_t = norm(S_t^T q_t) \odot \sigma(x_t W_3 W_4 + c)
 
-    This is the stock layer, as its authors build it. As in ``gated-deltanet``, the bare layer, the recurrence alone,
-    has no convolution, no gain of the norm and no output gate, and weight decay applies to A and b.
+    This is the stock layer, as its authors build it. The bare layer is the recurrence alone. As in ``gated-deltanet``,
+    the bare layer has no convolution, no gain of the norm and no output gate, and weight decay applies to A and b.
 
     State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs q, k and v at the last ``conv - 1``
     tokens.
 
     Source: Kimi Team (2025), section 3. The parts around the recurrence follow flash-linear-attention,
     ``layers/kda.py``. W_1 and W_3 have as many columns as a head has channels. As in the model of that code
-    (``models/kda``), A is initially uniform in [1, 16], and the softplus of b is log-uniform in [0.001, 0.1]. Outside
-    that model, the layer of that code begins with b = 0.
+    (``models/kda``), A is initially uniform in [1, 16], and the softplus of b is log-uniform in [0.001, 0.1]. If the
+    layer of that code is used without the model, b begins at 0.
     """
 
     name: ClassVar = "kda"

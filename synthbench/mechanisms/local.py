@@ -50,7 +50,7 @@ class Local(ScoreAttention):
     window: int = option(16, "tokens that a query sees, its own among them", low=1)
 
     def scores(self, q: Queries, k: Keys) -> PairScores:
-        """Compute scaled inner products of queries and keys; keys before the window of the query get -inf.
+        """Compute scaled inner products of queries and keys; the score of a key before the query's window is -inf.
 
         There may be fewer queries than keys; the last query always has the position of the last key.
         """
@@ -66,7 +66,7 @@ class Local(ScoreAttention):
 
 
 def window_scores(q: Queries, k: Keys, window: int) -> PairScores:
-    """Compute scaled inner products of queries and keys; keys before the window of the query get -inf.
+    """Compute scaled inner products of queries and keys; the score of a key before the query's window is -inf.
 
     There may be fewer queries than keys; the last query always has the position of the last key.
     """

@@ -33,8 +33,8 @@ class Mamba1(Mechanism):
 
     The stock layer follows the authors' code (mamba, modules/mamba_simple.py). It has a convolution with a bias, no
     bias in the input and output projections, and no weight decay of A, D and b. The bare layer has no convolution. The
-    benchmark suite decides whether these projections have biases in the bare layer. Weight decay applies to all
-    parameters of the bare layer.
+    benchmark suite decides whether the input and output projections of the bare layer have biases. Weight decay applies
+    to all parameters of the bare layer.
 
     State: ``expand * model_dim * N`` numbers, and the last ``conv - 1`` inputs of the convolution.
 

@@ -43,8 +43,8 @@ class Mamba2(Mechanism):
 
     Source: Dao & Gu (2024), sections 6 and 7 (block-decomposed SSD, parallel projections, one group of B and C, the
     extra norm). Initial values follow the paper: A uniform in [1, 16], the step log-uniform in [0.001, 0.1], D = 1. N
-    is 16 here but 64 or more in the paper. Not included here are a learned initial state, limits on the step, and
-    several groups of B and C.
+    is 16 here but 64 or more in the paper. A learned initial state, limits on the step, and several groups of B and C
+    are left out here.
     """
 
     name: ClassVar = "mamba2"

@@ -44,7 +44,7 @@ class Mlstm(RecurrentAttention):
 
     Source: Beck et al. (2024), section 2.3, with the sigmoid for f. As in the authors' code, w_i and w_f begin at 0,
     b_i is normal with standard deviation 0.1, and s begins at 1. Over the heads, b_f increases from 3 to 6. In their
-    code, the maximum for m omits 0, and exp(-m) replaces the 1 in the denominator. This is the same function, except
+    code, the maximum for m omits 0, and exp(-m) replaces the 1 in the denominator. The function is the same, except
     that their code adds 1e-6 to the denominator. Their code first projects the layer's input to twice the width, and
     takes one half as x; here, x is the layer's input. Their projections to q, k and v are block-diagonal with 4
     channels per block; here, the matrices are full.
@@ -79,7 +79,7 @@ class Mlstm(RecurrentAttention):
     undecayed: bool = stock_part("whether weight decay leaves biases, the skip and the norm's gain alone")
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the output gate's projection, the input gate's biases and the convolution; set the other parameters."""
+        """Draw the output gate's projection, the input gate's biases and the convolution; the rest is not random."""
         width, heads = self.model_dim, self.num_heads
         bias = self.bias and not self.own_biases
         self.output_gate = Linear(width, width, bias=bias, generator=generator)

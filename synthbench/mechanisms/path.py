@@ -37,8 +37,8 @@ class Path(RecurrentAttention):
     State: every key, updated at every token, and every value; and :math:`x_t W_1 W_2` of the last ``conv - 1`` tokens.
 
     Source: Yang et al. (2025), PaTH attention, section 3, and flash-linear-attention, ``layers/path_attn.py``, where
-    W_1 has 32 columns and the convolution three taps. Not included here are a forget gate and a norm of q and k, both
-    options in that code.
+    W_1 has 32 columns and the convolution three taps. A forget gate and a norm of q and k, both optional in that code,
+    are left out here.
     """
 
     name: ClassVar = "path"
@@ -119,7 +119,7 @@ def turned_attention(
     them by the matrix :math:`I - Y^T W` of each chunk.
 
     Source: Yang et al. (2025), PaTH attention, section 3.2 (the UT transform of a chunk's product). Unlike in the
-    paper, the loop computes all scores of a chunk's queries at once, so that no softmax is combined from partial
+    paper, the loop computes all scores of a chunk's queries at once, so no softmax has to be combined from partial
     results.
     """
     length = k.shape[-2]

@@ -22,8 +22,9 @@ class Performer(FeatureAttention):
 
     State: ``M * (value_dim + 1)`` numbers per head.
 
-    Source: Choromanski et al. (2021), generalised attention with ReLU. The columns of W are neither orthogonal nor
-    redrawn, and no constant is added to the features. This follows the code behind the tables of Luna et al. (2026).
+    Source: Choromanski et al. (2021), generalised attention with ReLU. As in the code behind the tables of Luna et al.
+    (2026), the columns of W are neither orthogonal nor redrawn during training, and no constant is added to the
+    features.
     """
 
     name: ClassVar = "performer"

@@ -26,7 +26,7 @@ class Yat(YatAttention):
 
     Bouhsine's package ``nmn`` has other conventions. There, the kernel is divided by :math:`\sqrt{d}`, where d is the
     head width, and multiplied by a learned number alpha that begins at 1. Epsilon is 1e-5. For heads of width 16,
-    ``yat:scale=0.25,epsilon=1e-5`` equals this kernel with alpha = 1.
+    ``yat:scale=0.25,epsilon=1e-5`` equals the kernel of ``nmn`` with alpha = 1.
     """
 
     name: ClassVar = "yat"

@@ -117,8 +117,8 @@ class Espr(PositionEncoding):
     Source: the ESPR derivation (a manuscript), its parts ("tiers") 1-4 and T8'.7, in the basis of T8'.7, where U = I
     and P takes the role of U. The derivation specifies neither m nor the initial S. Here, the option ``active`` sets m
     as a fraction of all planes (pairs of channels), and entries of S begin as :math:`N(0, \mathrm{spread}^2 / d)`. They
-    do not begin at 0, since S = 0 is a stationary point of the mixing of active and null channels: by T6'.7, its effect
-    is quadratic in S.
+    do not begin at 0, since the mixing of active and null channels has no gradient there: by T6'.7, the effect of this
+    mixing is quadratic in S.
 
     Some bounds of the derivation hold only in a corrected form: see tests/positions/test_espr_theorems.py.
     """

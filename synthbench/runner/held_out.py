@@ -3,7 +3,7 @@
 The judge, which is the process of the command, draws new sequences and keeps their targets secret. Each question is one
 sequence up to a scored position, so the worker that trained the model gets neither targets nor later tokens. If a task
 reads all answers at the last position, its questions are whole sequences. The worker writes the model's answers and its
-rows of results into the folder of its job (the runs that it trains). The judge accepts only the rows of that job, and
+rows of results into the folder of its job (the runs that it trains). The judge accepts only the rows of this job, and
 replaces their scores by its own measurements.
 """
 
@@ -343,8 +343,8 @@ class HeldOutTest:
         """Move the rows of a job into the store, and return them.
 
         Scores on built-in tasks are replaced by the scores that this process measured, except in tuning runs (those
-        that only choose a learning rate). Ignore rows of runs that the job was not asked to make. For a job of built-in
-        components, return an empty list.
+        that only choose a learning rate). Rows of runs that the job does not contain are ignored. For a job of built-in
+        components, the returned list is empty.
         """
         folder = folder_of(job, self._results, self._driver)
         if folder == self._results:

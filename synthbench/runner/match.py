@@ -152,7 +152,7 @@ def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
 
 
 def reference_of(cell: Cell) -> Cell:
-    """Return the cell of the suite's first mechanism on the same task; its size is ``--match``'s default target."""
+    """Return the cell of the suite's first mechanism on the same task; the size of its model is the default target."""
     name, arguments = next(iter(cell.suite.mechanisms.items()))
     return replace(cell, mechanism_name=name, mechanism_arguments=coerce("mechanism", MECHANISMS[name], arguments))
 

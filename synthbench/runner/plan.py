@@ -45,13 +45,13 @@ _READ = tuple(dict.fromkeys((*_DECISIVE, *TIMED)))
 
 @dataclass(frozen=True)
 class Job:
-    """Runs that one worker trains; ``missing`` are the runs whose rows of results are to be written.
+    """Runs that one worker trains; ``missing`` lists the runs whose rows of results are to be written.
 
-    The runs belong to one cell (task × mechanism), or to several cells that can train as one program
-    (:attr:`Cell.program`). At most ``group_size`` runs train as one program. The grouping does not depend on which rows
-    are missing, so a resumed command trains the same groups as an uninterrupted one. If the suite tunes learning rates,
-    a job contains all runs of its cells. Tuning runs serve to choose a learning rate; ``tuning_skills`` maps each
-    tuning run that has a row to its skill, or to None if the row has no score.
+    The runs belong to one cell (task × mechanism), or to several cells whose runs can be trained together, as one model
+    (:attr:`Cell.program`). At most ``group_size`` runs are trained together. The grouping does not depend on which rows
+    are missing, so a resumed command trains the same groups as an uninterrupted command. If the suite tunes learning
+    rates, a job contains all runs of its cells. Tuning runs serve to choose a learning rate; ``tuning_skills`` maps
+    each tuning run that has a row to its skill, or to None if the row has no score.
     """
 
     cells: tuple[Cell, ...]
@@ -76,7 +76,7 @@ class Job:
 
     @property
     def groups(self) -> list[tuple[Run, ...]]:
-        """The groups of runs that train as one program and include at least one run of ``missing``."""
+        """The groups of runs that are trained together, as one model, and include at least one run of ``missing``."""
         missing = set(self.missing)
         starts = range(0, len(self.runs), self.group_size)
         groups = [self.runs[start : start + self.group_size] for start in starts]
@@ -355,8 +355,8 @@ def restrict_rates(suite: Suite, rates: Sequence[float]) -> Suite:
     """Restrict a suite to some of its learning rates; the ids of the runs with these rates stay the same.
 
     Raises:
-        UsageError: If the suite lacks one of the rates. Also if the suite tunes its rates, since in that case the id of
-            each row depends on all rates.
+        UsageError: If the suite lacks one of the rates, or if the suite tunes its rates, which makes the id of each row
+            depend on all rates.
     """
     if suite.tuning is not None:
         raise UsageError(
@@ -417,8 +417,8 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
 
     Raises:
         UnknownName: If a task, a block, a position encoding or an argument does not exist.
-        UsageError: If a value is out of range, or a task cannot draw sequences of its length. Also if the suite chooses
-            learning rates by skill, and a task has no skill.
+        UsageError: If a value is out of range, a task cannot draw sequences of its length, or the suite chooses
+            learning rates by skill and a task has no skill.
     """
     if suite.tuning is not None and (in_bits := [name for name in tasks if TASKS[name].measure == "bits"]):
         raise UsageError(
@@ -479,9 +479,9 @@ def options_in(suite: Suite, mechanism: str) -> dict[str, Any]:
 def in_shard(cells: Sequence[Cell], shard: str) -> list[Cell]:
     """Select the cells (task × mechanism) of one part of the plan: ``2/3`` is the second of three parts.
 
-    Each cell is in exactly one part. All runs of a cell stay together, because their learning rate is chosen from all
-    of them, or because they are trained in one batch. The part depends only on the cell and its learning rates, not on
-    the seeds or finished rows.
+    Each cell is in exactly one part. All runs of a cell stay together, because all of them may be needed to choose a
+    learning rate, and because they are trained together. The part depends only on the cell and its learning rates, not
+    on the seeds or finished rows.
 
     Raises:
         UsageError: If the text is malformed, or there is no such part.
@@ -510,8 +510,10 @@ def make_plan(
         seeds: Root seeds. If the suite tunes learning rates, each cell has one run per seed; otherwise, one run per
             seed and learning rate.
         done: Skill of each run that is already done, by run id; None for a run without a skill.
-        group_size: Limit on the runs that train as one program; None: the result of :func:`default_group_size`.
-        is_across_tasks: True if several cells may train as one program, provided that all of their runs fit into it.
+        group_size: Limit on the runs that are trained together, as one model; None: the result of
+            :func:`default_group_size`.
+        is_across_tasks: True if runs of several cells may be trained together, provided that all runs of these cells
+            fit into one group.
         estimates: Estimates of the times of runs; None: compare jobs by the amount of work.
 
     Raises:
@@ -542,7 +544,7 @@ def make_plan(
 
 
 def default_group_size(cell: Cell) -> int:
-    """Return the limit on runs that train as one program; it depends only on device type and tokens per step."""
+    """Return the limit on runs that are trained together; it depends only on device type and tokens per step."""
     if cell.device_type == "cuda":
         return GPU_GROUP_SIZE
     ladder = cell.suite.ladder

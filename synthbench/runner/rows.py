@@ -39,7 +39,7 @@ STANDARD_ERRORS = 5.0
 
 @dataclass(frozen=True)
 class Provenance:
-    """Circumstances in which a row is made, such as device, executor and time."""
+    """Context in which a row is made, such as device, executor and time."""
 
     device: torch.device
     executor: str
@@ -76,8 +76,8 @@ def row_and_curve(
     """Make the row of results and the learning curve of a run that was trained to the end or diverged.
 
     Args:
-        result: Results of runs that were trained as one program.
-        index: Index of the run among them, from 0.
+        result: Results of runs that were trained together, as one model.
+        index: Index of the run among these runs, from 0.
         provenance: Circumstances in which the row is made.
     """
     run = result.runs[index]

@@ -46,7 +46,7 @@ Checks = dict[Component, list[CheckResult]]
 
 @dataclass(repr=False)
 class RunReport:
-    """The result of a request: which rows of results were planned, how many were already done, and what was written."""
+    """The result of a request: the planned rows of results, how many were already done, and what was written."""
 
     results: Path
     runs: Mapping[str, Run]
@@ -136,8 +136,8 @@ def run(
     Raises:
         UsageError: If a name, argument or value is not allowed.
         StoreError: If the store cannot be written; where possible, this is checked before any training.
-        ContractError: If a plugin cannot be loaded, or one of its components cannot be built. Also if a component other
-            than a mechanism fails a check.
+        ContractError: If a plugin cannot be loaded, one of its components cannot be built, or a component other than a
+            mechanism fails a check.
     """
     began = time.monotonic()
     prepared = prepare(request)
@@ -176,8 +176,8 @@ def prepare(request: Request) -> Prepared:
     Raises:
         UsageError: If a name, argument or value is not allowed.
         StoreError: If the store cannot be read, or its path is not a folder.
-        ContractError: If a plugin cannot be loaded, or one of its components cannot be built. Also if a component other
-            than a mechanism fails a check. A mechanism's failed check is recorded in its rows instead.
+        ContractError: If a plugin cannot be loaded, one of its components cannot be built, or a component other than a
+            mechanism fails a check. A mechanism's failed check is recorded in its rows instead.
     """
     device = device_of(request)
     kernels.choice()  # refuses a misspelt choice before the first job

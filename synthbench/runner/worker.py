@@ -82,7 +82,7 @@ def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
     """Train the runs of a job and write their missing rows of results.
 
     If the suite tunes learning rates, the runs that serve to choose the rate are trained first. If a mechanism raises
-    an exception, the status of the rows says so. When memory runs out, the number of runs that train as one program is
+    an exception, the status of the rows says so. When memory runs out, the number of runs that are trained together is
     halved, down to one. Process settings that a mechanism or task changes are restored.
 
     Args:

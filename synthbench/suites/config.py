@@ -252,8 +252,8 @@ def load_suite(name: str) -> Suite:
 
     Raises:
         UnknownName: If there is no suite of this name, or the file has an unknown key.
-        UsageError: If the file cannot be read, or a value is missing, has the wrong type or is out of range. Also if
-            the name is a suite's former name, or a file has the name of a packaged suite but other content.
+        UsageError: If the file cannot be read, or a value is missing, has the wrong type or is out of range. A suite's
+            former name raises this error too, as does a file that has the name of a packaged suite but other content.
         ContractError: If a package provides the suite, but the suite cannot be loaded.
     """
     if name in offers("suites"):
@@ -299,7 +299,7 @@ def parse_suite(text: str, *, origin: str, expected_name: str) -> Suite:
 
     Raises:
         UnknownName: If the text has an unknown key.
-        UsageError: If the text is not TOML, or a value is missing, has the wrong type or is out of range. Also if the
+        UsageError: If the text is not TOML, if a value is missing, has the wrong type or is out of range, or if the
             suite's name is not ``expected_name``.
     """
     try:

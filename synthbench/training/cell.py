@@ -1,4 +1,4 @@
-"""Cells and runs: all settings that decide a result; their hash is the id of the result's row.
+"""Cells and runs, which hold all settings that decide a result; the hash of these settings is the id of its row.
 
 A cell is a mechanism on a task of a suite; a run is a cell with a seed and a learning rate.
 """
@@ -26,10 +26,10 @@ from synthbench.training.ladder import LadderSchedule, beyond, ladder_schedule
 
 @dataclass(frozen=True)
 class Run:
-    """One training run: a cell (a mechanism on a task) with a seed and a learning rate. It makes one row of results.
+    """One training run: a cell (a mechanism on a task) with a seed and a learning rate.
 
-    If separate tuning runs choose the learning rate, ``learning_rate`` of a reported run is None until the choice is
-    made.
+    Each run makes one row of results. If the suite tunes the learning rate in separate runs, ``learning_rate`` of a
+    reported run is None until the rate is chosen.
     """
 
     cell: "Cell"
@@ -98,8 +98,9 @@ class Cell:
     def tests(self) -> dict[int, tuple[Task, int]]:
         """The task and length of each test.
 
-        On a ladder, the keys are the numbers of the levels, from 1. Otherwise they are factors by which the trained
-        length or load is multiplied. The load is a task's difficulty, such as its number of pairs.
+        On a ladder (the levels of a task), the keys are the numbers of the levels, from 1. Otherwise the keys are
+        factors by which the trained length or load is multiplied. The load is a task's difficulty, such as its number
+        of pairs.
         """
         if self.levels:
             return {number: (level.task, level.length) for number, level in enumerate(self.levels, start=1)}
@@ -118,7 +119,7 @@ class Cell:
 
     @property
     def is_in_bits(self) -> bool:
-        """True if the score is the negated bits per token; always False on a ladder, which counts right answers."""
+        """True if the score is the negated bits per token; False on a ladder, where the score counts right answers."""
         return self.ladder_schedule is None and self.task.measure == "bits"
 
     @property
@@ -174,8 +175,9 @@ class Cell:
     def model(self, generator: torch.Generator, factor: int = 1, shift: int = 0) -> SequenceModel:
         """Build an untrained model for the sequences of one test; all parameters are drawn from ``generator``.
 
-        ``factor`` selects the test: it is a key of :attr:`tests`. On a ladder, it is instead 1 for the model that
-        serves all levels, or a key of :attr:`beyond`. ``shift`` is added to the positions of all tokens.
+        ``factor`` selects the test: it is a key of :attr:`tests`. On a ladder (the levels of a task), ``factor`` is 1
+        for the model that serves all levels, or a key of :attr:`beyond`. ``shift`` is added to the positions of all
+        tokens.
 
         Raises:
             UsageError: If ``shift`` is not 0, but the position encoding is a learned table, which has no entries beyond
@@ -204,7 +206,7 @@ class Cell:
     def resolved_task_arguments(self) -> dict[str, Any]:
         """Length and all options of the task, defaults included.
 
-        On a ladder, the levels take their place, with the unit of the load (difficulty).
+        On a ladder (the levels of a task), the result holds the levels and the unit of their load (difficulty) instead.
         """
         return identity.task_options(self.suite, TASKS[self.task_name], self.length, self.task_arguments)
 
@@ -217,8 +219,8 @@ class Cell:
     def block(self) -> tuple[type[Block], dict[str, Value]]:
         """The class of the block around the mechanism, and the block's hyper-parameters, defaults included.
 
-        If the option ``layers`` equals the suite's number of layers, the option's default takes its place, so that row
-        ids do not change.
+        If the option ``layers`` equals the suite's number of layers, it is reset to its default, so that row ids do not
+        depend on whether it was given.
         """
         unit, given = BLOCKS.configured(self.suite.model.block)
         if given.get("layers") == self.suite.model.num_layers:
@@ -283,14 +285,14 @@ class Cell:
     def runs(self, seeds: Sequence[int]) -> list[Run]:
         """Make one run per seed and learning rate of the suite.
 
-        If separate tuning runs choose the learning rate, make only one run per seed.
+        If the suite tunes the learning rate in separate runs (:meth:`tuning_runs`), make only one run per seed.
         """
         if self.suite.tuning is not None:
             return [Run(self, seed, None) for seed in seeds]
         return [Run(self, seed, rate) for rate in self.suite.training.learning_rates for seed in seeds]
 
     def tuning_runs(self) -> list[Run]:
-        """Make the tuning runs, which choose a learning rate: one per rate and tuning seed, or none without tuning."""
+        """Make the runs that only serve to choose a learning rate: one per rate and tuning seed, or none."""
         if self.suite.tuning is None:
             return []
         rates, seeds = self.suite.training.learning_rates, self.suite.tuning.seeds

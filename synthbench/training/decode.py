@@ -125,8 +125,8 @@ def streams(model: SequenceModel, inputs: RunIds) -> bool:
 def decoded_scores(model: SequenceModel, block: DeviceBlock) -> list[Decoded | None]:
     """Decode the first :data:`SEQUENCES` sequences of each run's batch, and score the answers; one result per run.
 
-    The score is None for a run in which the model would never read its own answers (:func:`own_tokens`), for example
-    because all answers are single tokens.
+    The score is None for a run in which the model would never read its own predictions (see :func:`own_tokens`), for
+    example because every answer is a single token.
     """
     inputs = block.inputs[0, :, :SEQUENCES]
     targets = torch.full_like(inputs, IGNORE)

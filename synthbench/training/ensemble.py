@@ -1,4 +1,4 @@
-"""The small model that is trained, and the program that computes the models of many runs as one.
+"""The small model that is trained, and functions that combine the models of many runs into one model.
 
 A mechanism, the layer that mixes tokens, is written for one run. Here several runs are computed together, along a
 leading run axis, by one of three strategies:
@@ -7,8 +7,8 @@ leading run axis, by one of three strategies:
 * ``stack``: each tensor of the mechanism gets a run axis and broadcasts against the activations;
 * ``loop``: the runs are computed one after the other.
 
-The mechanism's tensors decide between ``fold`` and ``stack``. If the outputs of the chosen strategy differ from those
-of single runs, ``loop`` is used.
+``fold`` is chosen where it is possible, otherwise ``stack``. If the chosen strategy gives other outputs than single
+runs, ``loop`` is used.
 """
 
 import copy
@@ -374,8 +374,8 @@ def strategy_of(mechanism: type[Mechanism], fields: dict[str, Any]) -> Strategy:
 
     ``fold`` makes the run axis part of the batch axis, ``stack`` gives each tensor of the mechanism a run axis, and
     ``loop`` computes one run after the other. ``loop`` is chosen if the faster strategy would change the outputs. To
-    find out, the outputs for two runs with three short sequences each are compared with those of single runs, in
-    float64. ``fields`` are the arguments of the mechanism.
+    find out, two runs with three short sequences each are computed both together and alone, in float64. ``fields`` are
+    the arguments of the mechanism.
     """
     return _strategy(mechanism, tuple(sorted(fields.items())))
 

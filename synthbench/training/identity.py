@@ -19,7 +19,7 @@ Version 1 is left out of row ids, since the first rows were written before this 
 def task_options(suite: Suite, task: type[Task], length: int, options: Mapping[str, Value]) -> dict[str, Any]:
     """Describe a task for a row's id, by its length and options.
 
-    On a ladder, the levels and the unit of their load (difficulty) take the place of length and options.
+    On a ladder (the levels of a task), the result holds the levels and the unit of their load (difficulty) instead.
     """
     if suite.ladder is None:
         return {"length": length, **arguments_of(task(**options))}
@@ -30,9 +30,9 @@ def task_options(suite: Suite, task: type[Task], length: int, options: Mapping[s
 def of_suite(suite: Suite) -> dict[str, Any]:
     """Collect the settings of a suite that enter the ids of rows: model, training, evaluation and ladder (levels).
 
-    Settings that are None are left out, so that a setting added later changes no existing id. ``shifts`` (of token
-    positions) are left out too, since they only add tests. So is the ladder's setting ``extended``, since
-    :func:`task_options` lists the levels themselves. Other functions add block, positions and learning rates.
+    Settings that are None are left out, so that a setting added later changes no existing id. The setting ``shifts``
+    (of token positions) is left out too, since it only adds tests. The ladder's setting ``extended`` is left out, since
+    :func:`task_options` lists the levels themselves. Other functions add block, positions and learning rates to the id.
     """
     return {
         "model": suite.model.model_dump(
@@ -64,8 +64,8 @@ def of_protocol(suite: Suite, *, device_type: str, match: str | None) -> dict[st
 def of_run(suite: Suite, seed: int, learning_rate: float | None, *, is_tuning: bool = False) -> dict[str, Any]:
     """Collect the settings that decide a run's result, except the settings of its cell (the mechanism on the task).
 
-    If separate tuning runs choose the learning rate, a reported run is identified by its seed, the candidate rates and
-    the tuning seeds, not by the chosen rate.
+    If the suite tunes the learning rate in separate runs, a reported run is identified by its seed, the candidate rates
+    and the tuning seeds, not by the chosen rate.
     """
     if suite.tuning is None:
         return {"seed": seed, "learning_rate": learning_rate}

@@ -44,12 +44,12 @@ def evenly(step: int) -> float:
 def sized_in(suite: Suite, name: str, arguments: Mapping[str, object]) -> Sized:
     """Find the length and the options with which a suite uses a task.
 
-    If the suite has a ladder, the result is the length of the task's last level, and no options.
+    If the suite has a ladder (levels of each task), the result is the length of the task's last level, without options.
 
     Raises:
         UnknownName: If the task or an option does not exist.
-        UsageError: If a value is out of range. If the suite has a ladder, also if options are given, or if all levels
-            of the task are longer than the suite allows.
+        UsageError: If a value is out of range. A suite with a ladder allows neither options nor a task whose levels are
+            all longer than the suite's limit.
     """
     if suite.ladder is None:
         return sized(name, {**suite.tasks.get(name, {}), **arguments})
@@ -107,10 +107,10 @@ def beyond(levels: Sequence[Level]) -> dict[int, Level]:
     """Find test levels that are 2 and 4 times as long as the longest trained level; 2 and 4 are the keys.
 
     ``levels`` are the trained levels, easiest first. A test level must not contain any token that the trained levels
-    lack. If the task itself defines such a level of the wanted length, it is used. Otherwise the last trained level is
-    stretched to that length. If this level has new tokens or is not possible, the key is missing. The load (difficulty)
-    of a stretched level is unknown and set to 0. If the last trained level leaves its first positions unscored
-    (``first_new`` above 0), the stretched level scores only positions beyond the trained length.
+    lack. If the task itself defines such a level of the wanted length, this level is used. Otherwise the last trained
+    level is stretched to that length. If the stretched level has new tokens or is not possible, the key is missing. The
+    load (difficulty) of a stretched level is unknown and set to 0. If the last trained level leaves its first positions
+    unscored (``first_new`` above 0), the stretched level scores only positions beyond the trained length.
 
     >>> {factor: level.load for factor, level in beyond(TASKS["parity_running"].ladder(longest=256)).items()}
     {2: 512, 4: 1024}

@@ -52,8 +52,8 @@ class FlatParameters:
     def update(self, settings: TrainingSettings, corrections: Corrections) -> None:
         """Apply weight decay, update both moments, and take the step that AdamW computes from the moments.
 
-        ``corrections`` are the bias corrections of the moments: 1 - beta1^t, and the square root of 1 - beta2^t, after
-        t steps.
+        ``corrections`` are the bias corrections of the moments after t steps: 1 - beta1^t, and the square root of 1 -
+        beta2^t.
         """
         beta1, beta2 = settings.betas
         correction1, root_of_correction2 = corrections

@@ -64,8 +64,8 @@ class RunResult:
     """The result of one run.
 
     ``score`` is the test score or, for a run that only serves to choose the learning rate, the last validation score.
-    It is None if the run diverged. ``stretched`` holds the scores of tests at a larger length or load (difficulty); the
-    keys are multiples of the trained length or load.
+    ``score`` is None if the run diverged. ``stretched`` holds the scores of tests at a larger length or load
+    (difficulty); the keys are multiples of the trained length or load.
     """
 
     run: Run

@@ -9,9 +9,9 @@ mechanism          forward                                  backward
 
 A kernel can run if Triton is installed and the CUDA device has enough shared memory (an H100 has). The tensors q, k and
 v must not be empty and must have the same length and dtype: float32, bfloat16 or float16. Their sizes must be within
-the limits below. A mechanism uses its kernel automatically for long sequences, see :func:`saves_launches`. In all other
-cases the PyTorch form runs. The environment variable ``SYNTHBENCH_KERNELS`` changes this rule: with ``off`` no kernel
-runs, and with ``always`` kernels run at every length.
+the limits below. By default, a mechanism uses its kernel for long sequences only, see :func:`saves_launches`. If the
+environment variable ``SYNTHBENCH_KERNELS`` is ``off``, no kernel runs; if it is ``always``, kernels run at every
+length. Wherever no kernel runs, the PyTorch form runs.
 
 Every kernel must pass two checks, even with ``always``. On compute capability 9, the assembler that Triton uses must be
 known to be good (``_assembler``). On every device, the kernel must agree with a computation in float64 when it is first
@@ -76,8 +76,8 @@ def load(name: str) -> Any:
 def of(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
     """Return the kernel that a mechanism's class declares as ``own_kernel``, if it can process these tensors.
 
-    The result is None if the class declares no kernel, if the environment switches kernels off, or if the kernel does
-    not support the tensors or fails its self-test.
+    The result is None if the class declares no kernel, if ``SYNTHBENCH_KERNELS`` is ``off``, or if the kernel does not
+    support the tensors or fails its self-test.
     """
     own_kernel = own_form(unit, "own_kernel")
     form: Form | None = own_kernel(q.dtype) if own_kernel is not None and serves(q, k, v) else None
@@ -85,7 +85,7 @@ def of(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
 
 
 def saves_launches(q: Tensor) -> bool:
-    """Return whether to run a kernel at this length: it saves launches, or the environment says ``always``.
+    """Return whether to run a kernel at this length: if it saves launches, or ``SYNTHBENCH_KERNELS`` is ``always``.
 
     A kernel saves launches for more than ``GPU_GRAM_MAX_LENGTH`` tokens. Up to this length, the PyTorch code computes
     all scores at once. It then needs about as few launches as a kernel, and its matrix products are equally fast.

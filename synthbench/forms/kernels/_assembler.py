@@ -1,4 +1,4 @@
-"""Check of the assembler that Triton uses for its kernels, and search for a newer one on this machine.
+"""Check of the assembler that Triton uses for its kernels, and search for a newer assembler on this machine.
 
 On compute capability 9 (Hopper), ``ptxas`` before CUDA 13.3 may reuse the input registers of an asynchronous matrix
 product before the product has read them. The sums are then wrong. A newer ``ptxas`` assembles the same code correctly.

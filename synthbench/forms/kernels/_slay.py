@@ -1,11 +1,11 @@
 """The mechanism ``slay`` with features that are computed on chip and never written to the GPU's memory.
 
 A key or a query with the unit vector û has the factors a = (û · anchors)² and b = exp(û · directions - shift +
-log_scale). The score of a query (a, b) and a key (a', b') is ⟨a, a'⟩⟨b, b'⟩. A tile thus takes two small products
-and none as wide as a ⊗ b. Up to the length of one segment, only tiles of scores are computed. Longer sequences are
-cut into segments. One launch sums b (a ⊗ v)ᵀ over each segment, for a few anchors at a time, and b aᵀ for the
-denominators. Running sums over the segments are the states, stored in bfloat16 for bfloat16 inputs. The output kernel
-starts each query from the state before the segment of the query.
+log_scale). The score of a query (a, b) and a key (a', b') is ⟨a, a'⟩⟨b, b'⟩. A tile thus takes two small matrix
+products, and no product as wide as a ⊗ b. For a sequence no longer than a segment, only tiles of scores are computed.
+Longer sequences are cut into segments. One launch sums b (a ⊗ v)ᵀ over each segment, for a few anchors at a time, and b
+aᵀ for the denominators. Running sums over the segments are the states, stored in bfloat16 for bfloat16 inputs. The
+output kernel starts each query from the state before the segment of the query.
 
 In the backward pass, each query has the vector g = [d_out, -(d_out · out)] / N(den), where N(den) is its guarded
 denominator. The gradient of a score is the inner product of the query's g and the key's [v, 1]. The same kernel
@@ -411,9 +411,9 @@ def gradient_kernel(
     """Compute the gradients of a tile of queries, from all keys that the queries attend to.
 
     With ``is_key``, compute instead the gradients of a tile of keys and their values, from all queries that attend to
-    the keys. For a key, ``values`` and ``weight`` together are [v, 1]. For a query, they are the gradient of the loss
-    with respect to the numerator and the denominator. The states are sums over tokens of other segments: keys for a
-    query, queries for a key.
+    the keys. For a key, ``values`` and ``weight`` together are [v, 1]. For a query, ``values`` and ``weight`` are the
+    gradient of the loss with respect to the numerator and the denominator. The states are sums over tokens of other
+    segments: keys for a query, queries for a key.
     """
     head, first = head_and_row(length, rows, is_key)
     index = first // segment
@@ -600,9 +600,8 @@ def gradient_tiles(precision: str) -> dict[str, int]:
 def anchors_read(num_anchors: int, columns: int, precision: str) -> int:
     """Return the number of anchors whose states the output kernel reads at once.
 
-    The number is 1 unless the operands of matrix products are bfloat16.
-
-    If float32 operands are split into three bfloat16 parts, the state of one anchor fills the registers.
+    The number is 1 unless the operands of matrix products are bfloat16. For example, if float32 operands are split into
+    three bfloat16 parts, the state of one anchor already fills the registers.
     """
     return min(STATE_COLUMNS // columns, triton.next_power_of_2(num_anchors)) if precision == "bf16" else 1
 

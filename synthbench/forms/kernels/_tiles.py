@@ -247,7 +247,8 @@ def saturated_sum(x, y, z):
 def hidden(x):
     """Return a 32-bit integer unchanged, in a way that the compiler cannot see through.
 
-    So the compiler computes values that depend on the integer again, instead of keeping them in registers.
+    This makes the compiler compute values that depend on the integer again, instead of keeping these values in
+    registers.
     """
     if not IS_INTERPRETED:
         x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.int32, is_pure=False, pack=1)

@@ -111,8 +111,8 @@ def deviation(kernel: Form, by_torch: Form, exact: Form, inputs: tuple[Tensor, .
     """Compare a kernel with ``exact``, computed in float64; describe an error above the limit, or return None.
 
     The limit is the larger of two numbers. The first is a fraction (``ALLOWED``) of the largest exact value, or of 1 if
-    all values are smaller. The second is three times the error of ``by_torch``, which computes the same in PyTorch.
-    PyTorch's error too is large where denominators are near 0.
+    all values are smaller. The second is three times the error of ``by_torch``, which computes the same in PyTorch. The
+    second number allows for denominators near 0, where PyTorch's error is large too.
     """
     dtype = inputs[0].dtype
     is_tf32 = dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32

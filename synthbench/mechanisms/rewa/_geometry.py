@@ -1,7 +1,8 @@
 """Geometric witnesses: points in Euclidean space, on the sphere and in the Poincaré ball, with distances and weights.
 
-A witness is a point that represents a query or key, computed by a linear map. Spherical witnesses are then scaled to
-norm 1, and hyperbolic witnesses are mapped into the ball by :func:`to_ball`. "The paper" is Phadke (2025).
+A witness is a point that represents a query or key and is computed from it by a linear map. Spherical witnesses are
+then scaled to norm 1, and hyperbolic witnesses are mapped into the ball by :func:`to_ball`. "The paper" is Phadke
+(2025).
 """
 
 import math
@@ -36,7 +37,7 @@ geometries are active."""
 
 
 def to_ball(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-    """Map x to the Poincaré ball by the exponential map at its centre, tanh(‖x‖) x / ‖x‖, with norms up to ``RADIUS``.
+    """Map x to the Poincaré ball by the exponential map at the centre, tanh(‖x‖) x / ‖x‖; norms are at most ``RADIUS``.
 
     The REWA paper (Phadke, 2025) takes tanh of every coordinate instead, which can map to points outside the ball.
     """
@@ -140,7 +141,7 @@ class Witnesses(nn.Module):
         return self.active[..., index : index + 1]
 
     def starts(self) -> dict[str, float]:
-        """Return the initial weights of Phadke (2025), eq. 100 to 102: 1 for the sphere, else 1/√width.
+        """Return each geometry's initial weight by Phadke (2025), eq. 100 to 102: 1 for the sphere, 1/√width otherwise.
 
         These weights bring the distances in different geometries to a similar size.
         """
@@ -153,7 +154,7 @@ class Witnesses(nn.Module):
         """Activate the geometries of a phase of a curriculum that adds geometries in turn.
 
         Phase 1 has the sphere only, phase 2 adds Euclidean space, and later phases have all geometries. A geometry of
-        width 0 is absent. If all geometries of a phase are absent, all other geometries are activated.
+        width 0 is absent. If all geometries of a phase are absent, all geometries that exist are activated.
         """
         acting = [float(geometry in UNFROZEN.get(phase, WEIGHTS)) for geometry in self.widths]
         self.active.copy_(torch.tensor(acting if any(acting) else [1.0] * len(acting)))
@@ -210,7 +211,7 @@ def named(weights: dict[str, Float[Tensor, "*batch heads"]]) -> dict[str, Float[
     """Return the weights of the geometries under the paper's names, and the effective curvature kappa.
 
     The names are alpha (Euclidean), beta (spherical) and gamma (hyperbolic); an absent geometry has the weight 0. By
-    eq. 59 of Phadke (2025), kappa = (gamma - beta) / (alpha + beta + gamma). It lies between -1 (spherical) and 1
+    eq. 59 of Phadke (2025), kappa = (gamma - beta) / (alpha + beta + gamma). Kappa lies between -1 (spherical) and 1
     (hyperbolic). The curvatures in the paper's definition 2.3, and kappa in its section 8.1.4, have the opposite sign.
     """
     absent = torch.zeros_like(next(iter(weights.values())))

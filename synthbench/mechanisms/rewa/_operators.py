@@ -80,7 +80,7 @@ def check_rank(name: str, r: int, m: int) -> None:
 
 
 def factors(witness: Float[Tensor, "*batch length width"], r: int) -> Factors:
-    """Cut vectors of width 2 r m into the factors Uᵀ and Vᵀ of m x m operators U Vᵀ of rank r, one per token."""
+    """Cut each token's vector of width 2 r m into the factors Uᵀ and Vᵀ of an m x m operator U Vᵀ of rank r."""
     left, right = witness.unflatten(-1, (2, r, -1)).unbind(-3)
     return left, right
 
@@ -105,7 +105,8 @@ def hilbert_schmidt_product(left: Factors, right: Factors) -> PairScores:
     """Compute tr(Aᵀ B) for every pair of operators A and B, by the cheaper of two methods.
 
     The first method multiplies the flattened m x m operators, which takes m² operations per pair. The second method
-    multiplies their factors of rank r, which takes 2 r² m operations. Neither forms a tensor of queries x keys x m².
+    multiplies their factors of rank r, which takes 2 r² m operations. Neither method forms a tensor of queries x keys x
+    m².
     """
     r, m = left[0].shape[-2:]
     if m <= 2 * r * r:

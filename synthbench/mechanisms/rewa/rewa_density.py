@@ -27,7 +27,8 @@ class RewaDensity(ScoreAttention):
     State: every key and value so far.
 
     Source: Phadke (2025), definition 10.3, over the real numbers. Fidelities lie in [0, 1] and seldom differ sharply
-    between keys. Therefore, they are raised to ``power`` before normalisation; the published form has power 1.
+    between keys. Therefore, each fidelity is raised to the exponent ``power`` before normalisation; in the paper, the
+    exponent is 1.
     """
 
     name: ClassVar = "rewa-density"

@@ -20,15 +20,15 @@ class RewaFisher(TemperedAttention, ScoreAttention):
 
     A linear map of q or k computes the logits of a token's distribution. The distance ``fisher-rao`` is the geodesic
     distance of the Fisher metric, :math:`2 \arccos \sum_z \sqrt{p_q(z) p_k(z)}`. This is twice the angle between the
-    vectors of the square roots of probabilities. The distance ``published`` is :math:`\sqrt{\sum_z (p_q(z) - p_k(z))^2
-    / (p_q(z) + p_k(z))}`. The exponent p is the option ``power``. Each head learns a temperature.
+    vectors :math:`\sqrt{p_q}` and :math:`\sqrt{p_k}`. The distance ``published`` is :math:`\sqrt{\sum_z (p_q(z) -
+    p_k(z))^2 / (p_q(z) + p_k(z))}`. The exponent p is the option ``power``. Each head learns a temperature.
 
     State: every key and value so far.
 
     Source: Phadke (2025), proposition 10.1. The distance ``published`` is eq. 115, which the paper calls a Fisher
-    distance. It is a metric, but not the Fisher–Rao distance. Between close distributions, it is √2 times smaller than
-    the Fisher–Rao distance, and its largest value is √2 instead of π. It also needs memory for m numbers per pair of
-    tokens.
+    distance. This distance is a metric, but not the Fisher–Rao distance. Between close distributions, it is √2 times
+    smaller than the Fisher–Rao distance, and its largest value is √2 instead of π. Computing it takes memory for m
+    numbers per pair of tokens.
     """
 
     name: ClassVar = "rewa-fisher"

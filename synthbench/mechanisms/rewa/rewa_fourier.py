@@ -27,7 +27,7 @@ class RewaFourier(FeatureAttention):
     State: ``K * (value_dim + 1)`` numbers per head.
 
     Source: Phadke (2025), eq. 63 and 64. In the paper, the integral runs over all frequencies and diverges, since f is
-    periodic. Here, it is the mean over a period.
+    periodic. Here, the overlap is the mean over a period.
     """
 
     name: ClassVar = "rewa-fourier"

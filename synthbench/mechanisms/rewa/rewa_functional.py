@@ -25,9 +25,9 @@ class RewaFunctional(FeatureAttention):
 
     Source: Phadke (2025), definitions 3.1 and 5.1 and algorithm 5. The factor 1/√D of algorithm 5 would make the kernel
     of a token with itself 1/2. Appendix A.3 has √(2/D) with D frequencies, which would make this value 2. The overlaps
-    are divided by their sum (eq. 5), in linear time; algorithm 5 takes a softmax of overlaps instead. Features can be
-    negative, so the denominator can be close to zero or negative. Queries and keys must share the frequencies;
-    otherwise the inner product of their features would not approximate the kernel.
+    (values of the kernel) are divided by their sum (eq. 5), in linear time; algorithm 5 takes a softmax of overlaps
+    instead. Features can be negative, so the denominator can be close to zero or negative. Queries and keys must share
+    the frequencies; otherwise the inner product of their features would not approximate the kernel.
     """
 
     name: ClassVar = "rewa-functional"

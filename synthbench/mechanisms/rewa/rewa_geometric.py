@@ -19,7 +19,7 @@ class RewaGeometric(TemperedAttention, WitnessAttention, ScoreAttention):
     The score of a key for a query is :math:`-(\alpha d_E^\pi + \beta d_S^\pi + \gamma d_H^\pi) / \tau`, where
     :math:`\pi` is the option ``power``.
 
-    Each query and key is mapped, per head, to three points, called witnesses. They lie in Euclidean space (m
+    Each query and key is mapped, per head, to three points, called witnesses. The points lie in Euclidean space (m
     dimensions), on the sphere (n coordinates) and in the Poincaré ball (p dimensions). To compute a point, the query or
     key is first mapped linearly to x. Then x is scaled to norm 1 for the sphere, or mapped to tanh(‖x‖) x/‖x‖ for the
     ball. The distances between witnesses are :math:`d_E`, :math:`d_S` and :math:`d_H`. A width (m, n or p) of 0 drops a
@@ -43,7 +43,8 @@ class RewaGeometric(TemperedAttention, WitnessAttention, ScoreAttention):
     equation 99 is the distance in the ball only for p = 1, and tanh of every coordinate can leave the ball. The weights
     start at the values of eq. 100 to 102; in appendix B.1 they start at softplus of these values. With power 1, as
     published, the spherical part has a cusp at distance 0 and does not reduce to softmax attention. With power 2 and
-    twice the temperature of the softmax, it equals softmax attention up to terms of fourth order in the angle.
+    twice the temperature of the softmax, the spherical part equals softmax attention up to terms of fourth order in the
+    angle.
     """
 
     name: ClassVar = "rewa-geometric"

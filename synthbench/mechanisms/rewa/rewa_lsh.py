@@ -18,10 +18,10 @@ class RewaLsh(RewaGeometric):
     r"""Attention as in ``rewa-geometric``, but only to the K nearest of the keys that share a hash with the query.
 
     There are L hash tables. Each query and key has three witnesses: points in Euclidean space, on the sphere and in the
-    hyperbolic ball. Its hash in a table combines the cell of its Euclidean witness, in a randomly shifted grid, with
-    signs: ``bits`` signs for the spherical and ``bits`` signs for the hyperbolic witness. A sign tells on which side of
-    a random hyperplane the witness lies; for the hyperbolic witness, the sign depends only on the direction from the
-    centre of the ball.
+    hyperbolic ball. The hash of a query or key in one table consists of a grid cell and several signs. The grid is
+    randomly shifted, and the cell contains the Euclidean witness. There are ``bits`` signs for the spherical witness,
+    and ``bits`` signs for the hyperbolic witness. A sign tells on which side of a random hyperplane the witness lies;
+    for the hyperbolic witness, the sign depends only on the direction from the centre of the ball.
 
     The candidates of a query are the key at its own position and all earlier keys with the same hash in at least one
     table. If there are more than K candidates, the query attends only to the K nearest and to any that tie with the
@@ -36,9 +36,9 @@ class RewaLsh(RewaGeometric):
     State: every key and value so far.
 
     Source: Phadke (2025), algorithms 2 and 4. The paper's grid is not shifted, so the origin, around which witnesses
-    lie, is a corner of cells. Two claims of lemma 4.5 do not hold. Collisions in the ball do not depend on the
-    distance: points in the same direction always collide. Also, collisions need not become rarer as the total distance
-    grows.
+    lie, is a corner of cells. Lemma 4.5 claims that collisions in the ball depend on the distance, and that collisions
+    become rarer as the total distance grows. Both claims are wrong: points of the ball in the same direction always
+    collide.
     """
 
     name: ClassVar = "rewa-lsh"

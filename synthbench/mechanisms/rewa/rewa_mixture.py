@@ -21,11 +21,11 @@ class RewaMixture(WitnessAttention):
     The output at query i is :math:`\sum_g G(q_i)_g \sum_j \mathrm{softmax}_j(-d_g^\pi(i, j) / \tau_g) v_j`.
 
     The attentions g, called experts, are Euclidean, spherical and hyperbolic. As in ``rewa-geometric``, queries and
-    keys are mapped to points in each geometry, called witnesses and rotated by position, with distances :math:`d_g`.
-    The exponent :math:`\pi` is ``power``. The gate G of a head is a network with one hidden layer that reads the query,
-    followed by a softmax. Each expert learns one temperature :math:`\tau_g` per head, which starts at √m ``tau``
-    (Euclidean), ``tau`` (spherical) or √p ``tau`` (hyperbolic). A width (``m``, ``n`` or ``p``) of 0 drops an expert;
-    at least two experts must remain.
+    keys are mapped to points in each geometry. These points, called witnesses, are rotated by position; their distances
+    are :math:`d_g`. The exponent :math:`\pi` is ``power``. The gate G of a head is a network with one hidden layer that
+    reads the query, followed by a softmax. Each expert learns one temperature :math:`\tau_g` per head, which starts at
+    √m ``tau`` (Euclidean), ``tau`` (spherical) or √p ``tau`` (hyperbolic). A width (``m``, ``n`` or ``p``) of 0 drops
+    an expert; at least two experts must remain.
 
     In a curriculum that adds geometries in turn, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later
     phases use all geometries. The softmax of the gate covers the active geometries only.
@@ -64,7 +64,7 @@ class RewaMixture(WitnessAttention):
         return total
 
     def expert_scores(self, geometry: str, q: Queries, k: Keys) -> PairScores:
-        """Compute the negative distance between each query and each key in one geometry, divided by its temperature."""
+        """Compute the negative distance of each query and key in one geometry, divided by the expert's temperature."""
         temperature: Tensor = self.temperatures[geometry]()
         return -self.witnesses.distance(geometry, q, k) / temperature
 

@@ -21,8 +21,9 @@ class RewaOscillatory(ScoreAttention):
 
     This sum is the overlap of a query and a key. Both are mapped linearly to witnesses in m dimensions, and d is the
     Euclidean distance between the witnesses. The factors c, decays λ and frequencies ω are learned and positive; each
-    head has K of each. They start at 1/K, ``decay`` and the first K multiples of ``frequency``. The weights are
-    computed as a softmax of the overlap's logarithm, which gives the same weights without underflow.
+    head has K of each. All factors start at 1/K, all decays at ``decay``, and the frequencies at the first K multiples
+    of ``frequency``. The weights are computed as a softmax of the overlap's logarithm, which gives the same weights
+    without underflow.
 
     State: every key and value so far.
 

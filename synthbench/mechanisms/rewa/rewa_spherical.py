@@ -13,8 +13,7 @@ class RewaSpherical(RewaGeometric):
 
     This is ``rewa-geometric`` with a single geometry. Its default width, 15, equals the total default width of the
     three geometries of ``rewa-geometric``. The unit vectors x and y are linear maps of q and k, scaled to norm 1; the
-    weight beta and the temperature tau are learned. A curriculum of ``rewa-geometric`` that adds geometries in turn
-    begins with the sphere.
+    weight beta and the temperature tau are learned.
 
     State: every key and value so far.
 

@@ -1,4 +1,4 @@
-"""Topological REWA: attention between tokens whose neighbourhoods are spread alike."""
+"""Topological REWA: attention to tokens whose neighbours are spread as widely as the neighbours of the query."""
 
 from typing import ClassVar
 
@@ -26,13 +26,13 @@ class RewaTopological(TemperedAttention):
     mapped linearly to witnesses of m numbers. The diagram of a query or key is computed from its own witness and the
     witnesses of the k nearest keys. A query sees the keys up to its position; a key sees only earlier keys. The diagram
     has one point (0, d) for each edge of the minimum spanning tree of these k + 1 witnesses. The number d is the length
-    of the edge: at the scale d two clusters merge. Each head learns a temperature.
+    of the edge, which is the scale at which two clusters of witnesses merge. Each head learns a temperature.
 
     Three things are approximate. First, the diagram has dimension 0 only, so it ignores loops and voids. Second, if
     there are fewer than k keys to see, the token's own witness replaces each missing witness, which adds points (0, 0)
     on the diagonal. Third, :math:`W_2` is computed as :math:`\sqrt{\sum_n (d_n - d'_n)^2}`, with the points of both
-    diagrams sorted by d. The exact distance may instead match two very different points to the diagonal. The choice of
-    nearest keys and of tree edges has no gradient; the lengths of the edges have one.
+    diagrams sorted by d. The exact distance may instead match two very different points to the diagonal. Gradients pass
+    through the lengths of the edges, but not through the choice of nearest keys and of edges.
 
     State: every key and value so far.
 

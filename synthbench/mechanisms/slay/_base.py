@@ -19,9 +19,9 @@ from synthbench.options import option
 class QuadratureAttention(FeatureAttention):
     r"""Linear attention with the kernel :math:`x^2 \int_0^\infty e^{-s (C - 2x)} ds`, computed by a quadrature.
 
-    This integral is the spherical Yat kernel of the cosine x between a query and a key, with C = 2 + ``epsilon``. The
-    quadrature replaces it by :math:`x^2 \sum_r w_r e^{2 s_r x}`, with nodes :math:`s_r` and weights :math:`w_r`. Each
-    node has its own set of features.
+    This is the spherical Yat kernel of the cosine x between a query and a key, with C = 2 + ``epsilon``. The quadrature
+    replaces the kernel by :math:`x^2 \sum_r w_r e^{2 s_r x}`, with nodes :math:`s_r` and weights :math:`w_r`. Each node
+    has its own set of features.
     """
 
     family: ClassVar = "slay"

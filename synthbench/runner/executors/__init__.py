@@ -1,8 +1,8 @@
 """Executors, which run jobs in this process, in a pool of worker processes, or on other machines.
 
 To add an executor, write a module here with a class of the same name (``my_kind``: ``MyKind``), and add a line to
-``EXECUTORS`` in ``runner/request.py``. If its jobs run on this machine, it may subclass ``pool.Pool``; if they run on
-other machines, ``base.WorkerExecutor``.
+``EXECUTORS`` in ``runner/request.py``. An executor for jobs on this machine may subclass ``pool.Pool``, and an executor
+for jobs on other machines ``base.WorkerExecutor``.
 """
 
 import os

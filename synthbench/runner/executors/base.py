@@ -312,8 +312,8 @@ def check_code(job: Job, context: RunContext, log: Path) -> None:
 
     Raises:
         UsageError: If this machine lacks a plugin.
-        ContractError: If a plugin cannot be loaded, or a component's source differs from the driver's. Also if
-            :func:`log_of_job` gives another path here than ``log``, the path that the driver computed.
+        ContractError: If a plugin cannot be loaded, if a component's source differs from the driver's, or if
+            :func:`log_of_job` does not return ``log``, the path that the driver computed.
     """
     plugins.load(context.plugins)
     if log_of_job(job, context) != log or any(cell.code != cell.code_here() for cell in job.cells):
