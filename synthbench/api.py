@@ -40,7 +40,7 @@ Module = type[nn.Module] | Callable[..., nn.Module]
 """A layer of your own, or a function that builds one."""
 
 SESSION = "__main__"
-"""Name of the Python module that holds the code of a notebook or script; its layers run in this process."""
+"""Name of the Python module that holds the code of a notebook or script; layers defined there run in this process."""
 
 
 class Markdown(str):
@@ -95,15 +95,15 @@ def run(
     only: Collection[tuple[str, str]] | None = Request.only,
     plugins: str | Sequence[str] = Request.plugins,
 ) -> RunReport:
-    """Carry out the requested runs that have no row in the store of results yet, and write a row for each.
+    """Carry out the requested runs that the store of results lacks, and add a row with the results of each run.
 
     A run trains one mechanism on one task with one seed and one learning rate. ::
 
         synthbench.run(module=MyLayer, suite="core", tasks="@memory", mechanisms=["softmax", "gla"])
 
     Args:
-        request: Request whose fields have the names of the arguments below, except ``module``. An argument that differs
-            from its default replaces the field of the same name.
+        request: A prepared request, which has a field for each argument below except ``module``. Arguments that differ
+            from their defaults override its fields.
         module: A layer of your own, run in addition to ``mechanisms``: see :func:`mechanism_of`.
         suite: A suite's name or file.
         tasks: Task names, categories (``@memory``) or patterns (``s*``), as on the command line.
@@ -118,20 +118,20 @@ def run(
         match: ``params`` or ``state``: rescale all mechanisms to the same number of parameters or the same state size.
             The target is the size of the suite's first mechanism, or a number as in ``state=4096``. None: no rescaling.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
-        steps: Number of training steps, fewer than the suite's; reports omit runs that are shortened in this way. None:
-            the suite's number.
-        limit: Number of test sequences, fewer than the suite's; reports omit runs that are shortened in this way. None:
-            the suite's number.
+        steps: Number of training steps, to train for fewer steps than the suite sets. Reports omit such shortened runs.
+            None: the suite's number.
+        limit: Number of test sequences, to test on fewer sequences than the suite sets. Reports omit such shortened
+            runs. None: the suite's number.
         results: Folder of the store of results.
         executor: Program that distributes the runs: ``auto``, or another value of ``synthbench run --executor``.
         address: Address of a running Ray cluster, or ``local`` to try out the slurm executor.
-        workers: Number of worker processes; one per core if None. For a layer defined in this notebook or script,
-            ``workers``, ``per_gpu`` and ``timeout_s`` must be None, since only this process can run the layer.
+        workers: Number of worker processes; one per core if None. If a layer is defined in this notebook or script,
+            only this process can run it, so ``workers``, ``per_gpu`` and ``timeout_s`` must be None.
         per_gpu: Number of processes that share a GPU; one if None.
-        timeout_s: Limit, in seconds, on the duration of a job (the runs that a worker trains); a longer job is ended.
-            None: no limit.
-        group_size: Largest number of runs that train together as one program. None: chosen by device and tokens per
-            step.
+        timeout_s: Time limit, in seconds, for a job (a group of runs that one worker trains); a job that takes longer
+            is ended. None: no limit.
+        group_size: Largest number of runs to train together, stacked on a leading axis of all tensors. None: a number
+            that suits the device and the number of tokens per step.
         rerun: Finished runs to repeat: ``none``, ``failed`` or ``all``.
         predictions: Folder for each trained model's predictions on the test sequences. None: no predictions are
             written.
@@ -251,7 +251,7 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
     Raises:
         UnknownName: If the rows have no run of the suite.
         UsageError: If ``suite`` is None and the rows belong to several suites or none, or if the rows lack a column.
-            Also if no run of the suite can be shown, for example because all have fewer steps than the suite.
+            It is also raised if no run can be shown, for example because all have fewer steps than the suite sets.
     """
     board = leaderboard_of(grid(select(*_seen(rows, suite)).without_variants().rows))
     return pd.DataFrame(
@@ -278,7 +278,7 @@ def tables(rows: pd.DataFrame, suite: str | None = None) -> Tables:
     Raises:
         UnknownName: If the rows have no run of the suite.
         UsageError: If ``suite`` is None and the rows belong to several suites or none, or if the rows lack a column.
-            Also if no run of the suite can be shown, for example because all have fewer steps than the suite.
+            It is also raised if no run can be shown, for example because all have fewer steps than the suite sets.
     """
     rows, suite = _seen(rows, suite)
     files = build(rows, None, suite, formats=["md", "pages"])
@@ -323,7 +323,8 @@ def check(
 def mechanism_of(module: Module) -> str:
     """Register a layer of your own as a mechanism until this process ends, and return the mechanism's name.
 
-    If you define a layer again under the same name, as when a notebook cell runs again, the new layer replaces the old.
+    If you define a layer again under the same name, as when a notebook cell runs again, the new layer replaces the old
+    one.
 
     >>> mechanism_of(lambda width, groups: nn.Linear(width, width))
     Traceback (most recent call last):
@@ -336,7 +337,8 @@ def mechanism_of(module: Module) -> str:
 
     Raises:
         UsageError: If ``module`` is neither a class nor a function, or requires an argument that cannot be filled in.
-            Also if it has the name of a mechanism that was not made in this way, such as a built-in one.
+            It is also raised if ``module`` has the name of a mechanism that was not registered by this function, such
+            as a built-in mechanism.
     """
     if isinstance(module, nn.Module) or not callable(module):
         kind = f"an instance of {type(module).__name__}" if isinstance(module, nn.Module) else repr(module)

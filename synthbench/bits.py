@@ -1,4 +1,4 @@
-"""Scores in bits per token: their metric's name, their computation from a loss, and the choice of learning rates."""
+"""Scores in bits per token: the name of the metric, conversion from a loss, and a score to choose learning rates by."""
 
 import math
 from collections.abc import Mapping

@@ -43,7 +43,7 @@ MEANT: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 class SynthbenchError(Exception):
-    """An error by the user or in the environment; its message explains it without a traceback."""
+    """An error caused by the user or the environment; its message suffices without a traceback."""
 
     exit_code: ClassVar[int] = 1
 
@@ -83,7 +83,7 @@ class StoreError(SynthbenchError):
 
 
 class ClusterLost(SynthbenchError):
-    """A cluster with no machine left; if the command is repeated, it continues with the unfinished runs."""
+    """A cluster with no machine left; repeating the command continues with the unfinished runs."""
 
     exit_code = 3
 

@@ -1,9 +1,9 @@
 """A first verdict on a mechanism: the code of ``synthbench quick``, for people and for automatic searches.
 
-A mechanism is checked and trained on three tasks. If it is not clearly worse than a reference mechanism on these, it is
-trained on the other tasks. The final comparison with the reference is called a query. A mechanism that beats the
-reference significantly must do so again on a fresh seed, which no run has used. docs/statistics.md gives the error
-rates.
+A mechanism is checked and trained on three tasks. Unless the mechanism is clearly worse than a reference mechanism on
+these tasks, it is trained on further tasks of the suite. The final comparison with the reference is called a query. A
+mechanism that beats the reference significantly must beat it again on a fresh seed, which no run has used before.
+docs/statistics.md gives the error rates.
 """
 
 import json
@@ -63,7 +63,7 @@ NOISE = 0.085
 """Standard deviation, over tasks, of the score difference between two runs of one mechanism. It is √2 times 0.06, the
 standard deviation over seeds of the packaged runs of suite ``core``."""
 PRIOR_DOF = 8.0
-"""Degrees of freedom assigned to ``NOISE``, which add to those of the measured differences."""
+"""Degrees of freedom assigned to ``NOISE``; they are added to the degrees of freedom of the measured differences."""
 RANK_CONFIDENCE = 0.9
 FRESH = 1 << 20
 """Smallest seed for a confirmation."""
@@ -121,7 +121,7 @@ def level_of(query: int, num_kept: int) -> float:
 
 
 def decide(better: float, worse: float, level: float) -> Decision:
-    """Decide on a mechanism from two p values: of being better and of being worse than the reference.
+    """Decide on a mechanism, given one-sided p values of it being better and of it being worse than a reference.
 
     The result is ``keep`` if ``better`` is at most ``level``. This decision must still be confirmed by
     :meth:`Ledger.confirm`. Otherwise, the result is ``discard`` if ``worse`` is at most ``SIGNIFICANCE - HOPELESS``, or
@@ -163,7 +163,7 @@ def predict(
     to ``score``.
 
     The ``error`` of the prediction is a root mean square error over the known mechanisms. To compute this error, the
-    change of each mechanism is predicted by the mean change of the mechanisms of other families.
+    change of each mechanism is predicted from the mean change of all mechanisms of other families.
 
     >>> expected = predict(0.5, np.array([0.2, 0.4, 0.6]), np.array([0.22, 0.4, 0.61]), ["a", "b", "c"])
     >>> round(expected.value, 3), round(expected.error, 3), expected.dof
@@ -330,8 +330,8 @@ def runs_of(request: Request, stores: Sequence[Path]) -> pd.DataFrame:
 
     Returns:
         One row per run: ``mech``, ``task``, ``seed``, ``rate``, ``device``, ``score`` (0 for a failed run),
-        ``has_fixed_state``, and the columns of the store that this module needs. Column ``choice`` is for choosing
-        between learning rates: the rate with the highest number is the best.
+        ``has_fixed_state``, and the columns of the store that this module needs. Column ``choice`` holds the validation
+        score by which learning rates are compared; higher is better.
     """
     own = device_of(request)
     runs: dict[str, Run] = {}
@@ -394,13 +394,13 @@ class Baselines:
     def best_of_class(self, state: int, *, is_fixed: bool) -> str | None:
         """Return the best ranked mechanism of a new mechanism's class, as a reference for the new mechanism.
 
-        The ranked mechanisms are the suite's mechanisms that have runs of all tasks and, for the compared tasks, runs
-        with the first seed. Controls (mechanisms that do not learn to mix tokens) are not ranked. The result is None if
-        no mechanism is ranked.
+        A mechanism of the suite is ranked if it has runs of all tasks and, on the compared tasks, a run with the first
+        seed. Controls (mechanisms that do not learn to mix tokens) are not ranked. The result is None if no mechanism
+        is ranked.
 
-        If the new mechanism has a state of fixed size, its class is the mechanisms with a fixed state of at most that
-        size. If no fixed state is that small, the class is the mechanisms with the smallest fixed state. In all other
-        cases, the class is all ranked mechanisms.
+        If the new mechanism has a state of fixed size, its class consists of the mechanisms with a fixed state of at
+        most that size. If no fixed state is that small, the class consists of the mechanisms with the smallest fixed
+        state. In all other cases, the class is all ranked mechanisms.
 
         Args:
             state: Size of the new mechanism's state: how many numbers a layer keeps for the longest sequence.
@@ -413,7 +413,7 @@ class Baselines:
         return str(self.full[facts.index].idxmax()) if len(facts) else None
 
     def p_values(self, mine: "pd.Series[float]", others: "pd.Series[float]") -> tuple[float, float]:
-        """Return one-sided p values of ``mine`` (scores by task) being better than ``others``, and of being worse."""
+        """Return one-sided p values of ``mine`` (scores by task) being better and being worse than ``others``."""
         differences, categories = (mine - others[mine.index]).to_numpy(), self._categories_of(mine)
         return p_better(differences, categories), p_better(-differences, categories)
 
@@ -528,19 +528,19 @@ class FirstVerdict:
     combined_score_error: float | None = None
     """Standard error of ``combined_score``; see :func:`predict`."""
     rank: Rank | None = None
-    """Expected rank in the full suite, 1 for the best, with 90 % confidence."""
+    """Expected rank in the full suite (1 is the best), with a 90 % interval."""
     num_ranked: int = 0
     reference: str | None = None
     reference_state: int | None = None
     is_reference_named: bool = False
-    """False if the user named no reference, so that the best mechanism of the same class was chosen."""
+    """False if the user named no reference; the best mechanism of the same class is then the reference."""
     decision: Decision | None = None
     is_hopeless: bool = False
     """True if the mechanism was discarded after the first tasks."""
     p_better: float | None = None
     p_worse: float | None = None
     p_fresh: float | None = None
-    """One-sided p value of being better on a fresh seed."""
+    """One-sided p value of the mechanism being better than the reference on a fresh seed."""
     level: float | None = None
     """Largest p value at which this query keeps the mechanism."""
     query: int | None = None

@@ -17,7 +17,7 @@ from synthbench.errors import UsageError
 
 M = TypeVar("M", bound=nn.Module)
 ToTensor = Callable[..., Tensor]
-"""Type of the call of a layer that computes one tensor; that of ``nn.Module`` itself is ``Any``."""
+"""Type of a layer as a function that returns one tensor; calls of an ``nn.Module`` have type ``Any``."""
 
 
 class UndecayedParameter(nn.Parameter):
@@ -60,8 +60,8 @@ def project(
 ) -> Float[Tensor, "*leading rows columns"]:
     """Multiply by a matrix whose leading axes broadcast against the leading axes of ``x``.
 
-    Axes that only ``x`` has are treated as rows, so the weight is not expanded along these axes, as ``x @ weight``
-    would do.
+    Unlike ``x @ weight``, this function does not copy the weight along axes that only ``x`` has; they are treated as
+    rows.
 
     >>> project(torch.zeros(8, 4, 32, 16), torch.zeros(4, 16, 5)).shape  # one matrix for each of four heads
     torch.Size([8, 4, 32, 5])
@@ -99,14 +99,14 @@ class Mixer(nn.Module, ABC):
         """Compute ``forward`` for one next token ``x`` per sequence, [..., model_dim]; return output and new state."""
 
     def enter_phase(self, phase: int) -> None:
-        """Enter phase 1, 2, 3 or 4 of a curriculum that adds the geometries of an attention mechanism in turn.
+        """Enter phase 1, 2, 3 or 4 of a curriculum, for a mechanism that attends by distances in several geometries.
 
-        By default, this method does nothing.
+        Phase 1 uses one geometry, and later phases add others. By default, this method does nothing.
         """
 
     @property
     def has_phases(self) -> bool:
-        """True if the mixer is one mechanism with several geometries of attention, which a curriculum adds in turn."""
+        """True if the mixer is one mechanism with several geometries, which a curriculum activates in turn."""
         return False
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - for those that have some
@@ -177,7 +177,7 @@ class Linear(RunLayer):
     def by_part(self, *inputs: Float[Tensor, "*leading in_features"]) -> Float[Tensor, "*leading out_features"]:
         """Apply a separate part of the layer to each input, and join the outputs.
 
-        The parts are equal, and result from splitting the layer along its output axis.
+        The layer is split into equal parts along its output axis, one part per input.
         """
         weights = self.weight.chunk(len(inputs), dim=-1)
         biases = [None] * len(inputs) if self.bias is None else self.bias.chunk(len(inputs), dim=-1)

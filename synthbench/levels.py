@@ -1,4 +1,4 @@
-"""Scores of ladders (tasks with several levels of difficulty): one number from the accuracy on each level."""
+"""Scores of ladders (tasks with several levels of difficulty), computed from the accuracy on every level."""
 
 import math
 from collections.abc import Mapping, Sequence

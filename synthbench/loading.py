@@ -15,7 +15,7 @@ from synthbench.trust.beside import NAMES
 def load(results: str | Path = "results", columns: str | Sequence[str] | None = None) -> pd.DataFrame:
     """Load the rows of a store of results, one per run.
 
-    Scores of tasks with several levels are computed again, from the shortcut baselines in the installed version.
+    Scores of tasks with several levels are recomputed with the shortcut baselines of the installed version.
 
     >>> load("packaged", ["task", "mech", "seed", "skill"]).columns.to_list()
     ['task', 'mech', 'seed', 'skill']

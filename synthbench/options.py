@@ -1,4 +1,4 @@
-"""Options of components (``slay:R=3,P=8``), and their selection by lists, globs, ``@category``, ``all``, ``!name``.
+"""Options of components (``slay:R=3,P=8``), and selection of components by lists, globs, ``@category``, ``!name``.
 
 A component, such as a task or a mechanism, is a dataclass. Its fields made by :func:`option` are its options. The
 functions here check, print and parse the options of any component, and select components by name.
@@ -65,10 +65,10 @@ def option(
 ) -> Any:
     """Declare an option of a component: a dataclass field with a range (both ends allowed) and a one-line meaning.
 
-    If a component gets the option after runs were stored, ``absent`` is the value that changes no result. At this
-    value, the option affects neither run ids nor seeds, so stored rows stay valid. ``is_addition=True`` sets ``absent``
-    to the default. ``is_location=True`` marks the path of a file or folder. The component also needs a second option,
-    which holds the hash of the content at this path.
+    If an option is added to a component that already has stored rows, set ``absent`` to the value at which results do
+    not change. At this value, the option affects neither run ids nor seeds, so the stored rows stay valid.
+    ``is_addition=True`` sets ``absent`` to the default. ``is_location=True`` marks the path of a file or folder. The
+    component also needs a second option, which holds the hash of the content at this path.
     """
     absent = default if is_addition else absent
     # Name, type and choices are those of the field, once there is one.
@@ -95,15 +95,15 @@ def _options_of(unit: type) -> Mapping[str, Option]:
 
 
 def arguments_of(unit: object) -> dict[str, Value]:
-    """Return the values of an instance's options by name, without those that :func:`with_defaults` omits."""
+    """Return the values of an instance's options by name, except options that :func:`with_defaults` omits."""
     return with_defaults(type(unit), {name: getattr(unit, name) for name in options_of(type(unit))})
 
 
 def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
     """Return the value of every option of a class by name: the given argument, or else the default.
 
-    Two kinds of options are omitted: those with ``is_location`` (the path of a file or folder), and those at their
-    ``absent`` value, which changes no result.
+    Options with ``is_location`` (paths of files or folders) are omitted. Options at their ``absent`` value, which
+    changes no result, are omitted too.
     """
     values = {name: (arguments.get(name, declared.default), declared) for name, declared in options_of(unit).items()}
     return {
@@ -114,9 +114,10 @@ def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
 
 
 def absent_values(unit: type) -> dict[str, Value]:
-    """Return, by option name, each ``absent`` value (which changes no result) that differs from the default.
+    """Return the ``absent`` values of a class's options by name, as far as they differ from the defaults.
 
-    A stored row without such an option was made with its ``absent`` value.
+    An option at its ``absent`` value is not written to rows. So a stored row without an option was made with this
+    value, not with the default.
     """
     return {
         name: declared.absent
@@ -366,7 +367,7 @@ def select(
             other names are selected. Arguments given with a name override arguments given before with ``all``, a group
             or a glob.
         names: Names to select from, in the order of the result.
-        group_of: Returns the group of a name, which ``@group`` selects: a task's category, a mechanism's family.
+        group_of: Function that returns the group of a name, for ``@group``: a task's category or a mechanism's family.
         unlisted: Further names, selected only by the exact name, never by a glob, a group or ``all``. They come last in
             the result.
         labels: Table labels that differ from the name, by name; a user may write the label instead of the name. For

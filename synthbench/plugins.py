@@ -5,8 +5,8 @@ A package declares its components as entry points, ``name = "module:Class"``, in
 Names without a slash belong to synthbench, to files that the user names, and to notebooks. Using a component imports
 its module, which runs the package's code.
 
-Files and modules are loaded, which runs their code, if they are named by ``--plugin`` or listed in the current folder's
-``synthbench.toml``::
+A file or module is loaded, which runs its code, if ``--plugin`` names it or the current folder's ``synthbench.toml``
+lists it::
 
     plugins = ["my_idea.py"]
 """
@@ -39,8 +39,8 @@ SWITCH = "SYNTHBENCH_PLUGINS"
 """Environment variable; ``off`` hides the components of all packages and the plugins of the working folder."""
 
 STANDS_FOR = "_synthbench_unit"
-"""Attribute of a plain ``nn.Module`` class that holds the mechanism made from the class. If an entry point names the
-class, this mechanism is loaded."""
+"""Name of the attribute in which a plain ``nn.Module`` class keeps the mechanism made from the class. If an entry point
+names the class, this mechanism is loaded."""
 
 BARE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 """Pattern of a bare name, one without a distribution."""
@@ -175,7 +175,7 @@ def resolved(plugin: str) -> str:
 
 
 def no_file(kind: str, name: str) -> UsageError:
-    """Build the error for a name that is no plain file; the error suggests a similar name in the same folder."""
+    """Build the error for a name that is not a plain file; the error suggests a similar name in the same folder."""
     path = Path(name).absolute()
     if path.exists():
         return UsageError(f"{kind} {name!r} is no plain file")

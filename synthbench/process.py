@@ -204,7 +204,7 @@ def _kill(pids: list[int]) -> None:
 
 
 def require_guarded_main() -> None:
-    """Raise an error if the main script has no guard: every worker process would import the script, so run it again.
+    """Raise an error if the main script has no guard, without which every worker process would run the script again.
 
     Raises:
         UsageError: If the script has neither ``if __name__ == "__main__":`` nor a similar condition.
@@ -249,8 +249,8 @@ def contained(log: Path) -> Iterator[None]:
     """Run the block (the job of a worker process) in a temporary folder, and send its output to a file.
 
     Args:
-        log: File for the output of Python and of libraries. It replaces the file of an earlier try at the job, and is
-            removed if empty.
+        log: File for the output of Python and of libraries. The log of an earlier try at the same job is replaced. An
+            empty file is removed.
     """
     from synthbench.results.store import mark_in_use
 

@@ -1,10 +1,10 @@
-"""Errors of linear attention against the kernel that it approximates, compared with those of a running mean.
+"""Errors of linear attention against the kernel that it approximates, compared with the errors of a running mean.
 
-The running mean is the mean of the values up to each position; it ignores queries and keys. The protocol is that of the
+The running mean is the mean of the values up to each position; it ignores queries and keys. The protocol follows the
 SLAY paper's Table 6. Inputs and projections are random and shared by all estimators (ways to compute or approximate the
 attention); the error is measured on the layer's outputs. Three results are added to the paper's results: the running
 mean, the limits of infinitely many features, and the errors of single approximations. The single approximations are
-quadrature, and quadrature with either anchors or random features.
+quadrature alone, and quadrature with either anchors or random features.
 
 The projections of the published protocol have biases. The biases add the same correct part to the outputs of every
 estimator, including the running mean, so all errors look smaller. Without biases, the error of the running mean is 0.79

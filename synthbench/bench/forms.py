@@ -59,7 +59,8 @@ class Form:
     """Kind of input: ``layer`` for token vectors [batch, length, width], ``heads`` for q, k and v of all heads."""
     call: Callable[..., Tensor]
     counted: Callable[..., Tensor] | None = None
-    """A call with the same arithmetic in PyTorch's own operations, which can be counted; None if ``call`` uses them."""
+    """A call that does the same arithmetic with PyTorch's operations, which can be counted; None if ``call`` does so
+    itself."""
 
 
 @dataclass(frozen=True)

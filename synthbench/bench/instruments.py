@@ -31,7 +31,7 @@ CLOCK_HZ = 2e9
 SQUARE = {"cpu": 1024, "cuda": 8192}
 """Side of the square matrices whose product measures a device's arithmetic rate."""
 COPIED = {"cpu": 2**25, "cuda": 2**28}
-"""Count of numbers whose copy measures a device's memory rate: more than any cache holds."""
+"""Size of the tensor that is copied to measure a device's memory rate, in numbers: more than any cache holds."""
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def as_in_a_worker() -> Iterator[None]:
 def give_back_memory() -> None:
     """Return unused memory of this process to the system, where possible.
 
-    Without this call, memory use would grow with each input size, as blocks freed after one do not fit the next.
+    Without this call, memory use would grow with each new input size, since freed blocks do not fit the next size.
     """
     trim = of_glibc("malloc_trim")
     if trim is not None:
@@ -90,8 +90,9 @@ def interleaved(calls: Mapping[str, Call], num_repeats: int, device: torch.devic
 def seconds(call: Call, device: torch.device) -> float:
     """Measure the seconds of one call: on a GPU by its own clock, otherwise as CPU time of this process.
 
-    On a GPU, a short call is queued several times while the GPU is made to wait, so that the time of launches by the
-    host is not included. A call that itself waits for the GPU cannot be queued, so its time includes this waiting.
+    On a GPU, a short call is queued several times while the GPU is made to wait. So the time that the host takes to
+    launch operations is not included. A call that itself waits for the GPU cannot be queued, so its time includes this
+    waiting.
 
     Python's garbage collector is off during the call, since its work grows with the number of objects in use.
     """

@@ -19,7 +19,7 @@ from synthbench.runner.environment import hardware, software
 Row = Mapping[str, Any]
 
 SHOWN_AS: Mapping[str, str] = MappingProxyType({"members": "runs"})
-"""Names under which columns are printed that are stored under an older name."""
+"""Printed names of columns that are stored under an older name."""
 
 SAVE_EVERY_S = 2.0
 """Shortest time between saves, in seconds; rows measured since the last save are lost if the process is killed."""

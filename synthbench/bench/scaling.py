@@ -2,10 +2,10 @@
 
 A form is one way to compute a mechanism. Time is the median of repeats in which all forms and lengths take turns. So a
 slow minute distorts neither the comparison of forms nor the growth with the length. On a CPU, time is the CPU time of
-the process. Memory is the peak memory of tensors, without the inputs. The lower bound is the longer of two times: that
-of a form's arithmetic, and that of moving its inputs and outputs. It assumes the rates that the device reaches in a
-large matrix product and a large copy. The operations of a Triton kernel cannot be counted, so the operations of the
-corresponding PyTorch form are used.
+the process. Memory is the peak memory of tensors, without the inputs. The lower bound is the longer of two times: the
+time for a form's arithmetic, and the time for moving its inputs and outputs. Both times assume the rates that the
+device reaches in a large matrix product and a large copy. The operations of a Triton kernel cannot be counted, so the
+operations of the corresponding PyTorch form are used.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,10 +48,10 @@ from synthbench.process import variable_set
 from synthbench.registry import version_of
 
 NAIVE = ("published", "dense")
-"""Naive forms, which store in full what other forms never hold at once."""
+"""Naive forms, which store large arrays in full that other forms compute piece by piece."""
 
 FITTED_SPAN = 16
-"""Largest ratio between two lengths over which exponents are fitted."""
+"""Exponents are fitted to lengths of at least the longest length divided by this number."""
 ONE_PIECE = max(streaming.BLOCK, scores.DENSE_MAX_LENGTH)
 """Largest length at which mechanisms may compute attention at once instead of block by block.
 

@@ -1,8 +1,8 @@
 """Speed of several ways to train: run by run, batched, replayed from a CUDA graph, in processes, and as published.
 
-Batched runs train as one program; published attention is computed as in its authors' code. All rates are in run-steps
-per second; a run-step is one gradient step of one run at the suite's batch size. Each ratio compares two rates of the
-same row.
+Batched runs are trained together, with a leading run axis on all tensors. Published attention is computed as in its
+authors' code. All rates are in run-steps per second; a run-step is one gradient step of one run at the suite's batch
+size. Each ratio compares two rates of the same row.
 """
 
 import time
@@ -40,7 +40,7 @@ SHOWN = (
 """Columns of a row that are printed."""
 
 LOOPED = 4
-"""Limit on the runs in a plain loop, whose rate does not depend on the number of runs."""
+"""Limit on the runs that are timed in a plain loop; the loop's rate does not depend on the number of runs."""
 
 
 def measure(
@@ -63,7 +63,7 @@ def measure(
         expressions: Expressions that select mechanisms; if empty, all mechanisms of the suite.
         lengths: Sequence lengths, in tokens.
         table: Table to which rows are added; its device is measured.
-        num_runs: Numbers of runs that train as one program; each number gives one row.
+        num_runs: Numbers of runs to train together as a batch; each number gives one row.
         num_rates: Number of learning rates; each seed has one run per rate.
         num_steps: Training steps per timing.
         num_repeats: Number of timings, of which the median is reported.

@@ -36,7 +36,7 @@ _WrongLine: type[Any] = typer.BadParameter.__mro__[1]
 
 
 class Command(TyperCommand):
-    """A command whose options may take several values. Each error message is one line and names the wrong word."""
+    """A command whose options may take several values; each error message is one line and names the wrong word."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words after the command's name.

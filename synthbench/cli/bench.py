@@ -71,7 +71,7 @@ def fidelity(
 ) -> None:
     """Measure how well linear attention approximates SLAY's spherical Yat kernel.
 
-    The errors are compared with that of a running mean of the values, which ignores queries and keys.
+    The errors are compared with the error of a running mean of the values, which ignores queries and keys.
     """
     from synthbench.bench import fidelity as bench
 
@@ -210,7 +210,7 @@ def bench_suite(
     out: Out = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Time training steps of single runs, of several runs in one program, from a CUDA graph and in worker processes."""
+    """Time training steps: of single runs, of batched runs, replayed from a CUDA graph, and in worker processes."""
     from synthbench.bench import suite as bench
 
     with _table(bench, device, out) as table:

@@ -16,7 +16,7 @@ MOST_LINES = 10
 
 
 def lines_of(board: Leaderboard | None) -> Iterator[str]:
-    """Format a ranking as lines: best mechanisms, number of other ranked mechanisms, and unranked mechanisms.
+    """Format a ranking as lines: the best mechanisms, the number of further ranked ones, and the unranked mechanisms.
 
     Args:
         board: A ranking. None or an empty ranking yields no lines.

@@ -1,6 +1,6 @@
 """Facts of a component (task, mechanism, block or position encoding) as plain values for JSON and tables.
 
-Mechanisms are imported only when asked for: importing torch takes seconds, and tasks and suites do not need it.
+Mechanisms are imported only when needed, since importing torch takes seconds; tasks and suites do not need torch.
 """
 
 from collections.abc import Mapping

@@ -69,7 +69,7 @@ class Eta:
         return sum(num_trainings for _, num_trainings in self._left.values())
 
     def record(self, outcome: RunOutcome, *, is_last: bool = False) -> None:
-        """Record that the row of a run was written; recording the same row again does not count it twice.
+        """Record that the row of a run was written; a row that was already recorded is not counted again.
 
         Args:
             outcome: The outcome of the run, as in its row.

@@ -48,8 +48,8 @@ def quick(
     The tasks of the suite must have levels. The output is the mechanism's mean score per category beside the
     reference's, the expected rank, and the decision to keep or discard the mechanism. Training stops after three tasks
     if their scores leave no hope of beating the reference. A mechanism is kept only if it also beats the reference on a
-    fresh seed. The rows (results of runs) are stored, and synthbench run adds only the missing ones. Mechanisms whose
-    rows come with synthbench are not trained.
+    fresh seed. The rows (results of runs) are stored, so synthbench run later trains only the missing runs. Mechanisms
+    whose rows come with synthbench are not trained.
     """
     from synthbench import first_verdict
 

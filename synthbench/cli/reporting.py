@@ -227,8 +227,8 @@ def export(
 ) -> None:
     """Print one table of any tasks, mechanisms and columns: Markdown, LaTeX, CSV or JSON.
 
-    Each cell is for one mechanism on one task; its number is the mean over the runs that have a score. --task and
-    --mech select from the rows of results, as in synthbench run. Default: all rows. The command for a table in a paper:
+    Each number is for one mechanism on one task: the mean over the runs that have a score. --task and --mech select
+    from the rows of results, as in synthbench run. Default: all rows. An example for a table in a paper:
     synthbench export --task @memory --across tasks --format tex > memory.tex
     """
     from synthbench.reports.export import EXPORTS

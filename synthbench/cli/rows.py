@@ -25,8 +25,8 @@ def read_rows(
 ) -> "Joined":
     """Read the rows of one or two stores, and the rows that come with synthbench if ``packaged`` is True.
 
-    A row is the result of one run. The rows are labelled for the reports of the suite, which also show rows of other
-    suites with the same protocol (model, training). Damaged rows are left out and listed on stderr.
+    A row is the result of one run. Rows of other suites with the same protocol (model, training) get the label of
+    ``suite``, since its reports show these rows too. Damaged rows are left out and listed on stderr.
     """
     from synthbench.trust.beside import join
 

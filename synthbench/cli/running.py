@@ -187,7 +187,7 @@ def run(
 def status(asked: Selection, as_json: options.AsJson = False) -> None:
     """Count finished, failed and missing runs by category of the task.
 
-    If --results names a folder, a results store must exist there. The default folder may lack one.
+    If --results names a folder, a results store must exist there. The default folder may lack a store.
     """
     from synthbench.results import Store
     from synthbench.runner.plan import count_status

@@ -15,7 +15,7 @@ from synthbench.suites import suite_names
 from synthbench.tasks import TASKS
 
 GROUPS = {"mech": "mechanisms", "task": "tasks"}
-"""Entry-point group by kind of plugin, the first word after ``synthbench new``."""
+"""Entry-point group of each kind of plugin; the kind is the first word after ``synthbench new``."""
 
 NEXT_STEPS = {
     "task": (

@@ -64,8 +64,8 @@ def require_decidable(request: Request) -> None:
 def analyse(request: Request, runs: Mapping[str, Run], number: int) -> Analysed:
     """Analyse the rows (results of runs) of a request, and find the runs that the next interim analysis needs.
 
-    The result depends only on rows of the seeds up to this analysis, so an interrupted command resumes unchanged. Only
-    pairs of the request's mechanisms are compared.
+    The result depends only on rows of the seeds up to this analysis, so an interrupted command can be repeated and
+    gives the same result. Only pairs of the request's mechanisms are compared.
 
     Args:
         request: A request that :func:`require_decidable` accepts.

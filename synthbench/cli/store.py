@@ -98,7 +98,7 @@ def list_store(
 
 @store_app.command("compact")
 def compact_store(results: options.Results = Path("results")) -> None:
-    """Merge the files that single jobs wrote into one file of rows and one of learning curves.
+    """Merge the files of all jobs into one file of rows and one file of learning curves.
 
     Files merged earlier stay as they are. `run` does this automatically after 200 jobs.
     """
@@ -191,7 +191,7 @@ def collect_garbage(
 ) -> None:
     """Delete leftovers of killed writers, files whose rows were all replaced, and curves without a row.
 
-    It never deletes a row that is still valid, nor anything that a writer may still use.
+    Rows that are still valid and files that a writer may still use are never deleted.
     """
     from synthbench.results.maintenance import collect
 

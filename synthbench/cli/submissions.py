@@ -39,8 +39,8 @@ def verify(
 ) -> None:
     """Check all rows of results, train a sample of the runs again and compare.
 
-    Exit with code 1 unless all results agree. A hash of the rows draws the sample. On the same kind of CPU with the
-    same versions, every bit must agree.
+    Exit with code 1 unless all results agree. A hash of the rows decides which runs are drawn. On the same kind of CPU
+    with the same versions, results must be equal bit by bit.
     """
     from synthbench.trust.submission import receive
     from synthbench.trust.verify import Sampling
@@ -127,10 +127,10 @@ def compare(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Compare mechanisms, stores or commits run by run, by their differences of skill, second − first.
+    """Compare mechanisms, stores or commits run by run; each difference of skill is second − first.
 
-    Intervals and significance tests are given. The rows (results of runs) of mechanisms and commits are taken from
-    --results and from those that come with synthbench. If stores or commits are compared, --mech selects the
+    Intervals and significance tests are given. Mechanisms and commits are looked up in the rows (results of runs) in
+    --results and in the rows that come with synthbench. If stores or commits are compared, --mech selects the
     mechanisms. If there are more than two mechanisms, the table has a line for every pair. On tasks with levels, the
     skill is the score, from 0 to 1.
     """

@@ -22,7 +22,7 @@ TOLERANCE = 1e-4
 """Largest change, relative to the largest output, that counts as rounding in float32."""
 
 BLOCKS = (64, 128, 16)
-"""Block sizes of fast kernels, in tokens; sequences are also altered from the end of a block and one token later."""
+"""Block sizes of fast kernels, in tokens; some alterations begin at the first or second token after a block."""
 
 
 class Shape(NamedTuple):

@@ -1,8 +1,8 @@
 """Check components of plugins (users' own code) in a separate process, where they may hang or crash without harm.
 
 A component (a task, mechanism, position encoding or block) is loaded and built, then all its checks run. The results
-are kept in the results folder under a hash of the component's code and options, so that each version of it is checked
-only once.
+are kept in the results folder under a hash of the component's code and options. So each version of a component is
+checked only once.
 """
 
 import dataclasses

@@ -55,7 +55,7 @@ MOST_COMPILED = 2
 """Limit on the shapes at which compiled code is checked; each may take seconds to compile."""
 
 COARSE = 0.1
-"""Tolerance above which a warning says that the checks hardly find a leak."""
+"""If the tolerance is larger than this, a warning says that passing the checks means little."""
 
 AT_ONCE = 4096
 """Limit on tokens per call when altered sequences are checked: storing pairs of tokens takes much memory."""
@@ -106,8 +106,8 @@ class Probe:
     def noting_draws(self, seed: int) -> tuple[Mechanism, bytes]:
         """Build the mechanism; return it with the state that PyTorch's global generator has after initialisation.
 
-        :class:`Mechanism` seeds the global generator from the mechanism's own generator. If two seeds lead to the same
-        state, the mechanism has therefore seeded the global generator again.
+        Before initialisation, :class:`Mechanism` seeds the global generator, differently for each ``seed``. So if two
+        seeds lead to the same state, the mechanism itself has seeded it.
         """
         states, unit = [], self.unit
 

@@ -68,7 +68,7 @@ def change_when_moved(
 
 
 def sees_places(unit: type[Mechanism], options: Mapping[str, Any], positions: str | None = None) -> bool:
-    """Test if outputs change by more than rounding when the same tokens stand 7 or 100 positions later.
+    """Test whether outputs change by more than rounding when the same tokens stand 7 or 100 positions later.
 
     Args:
         unit: The mechanism's class, registered or not.

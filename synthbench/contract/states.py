@@ -1,6 +1,7 @@
 """Count the numbers that a mechanism keeps of past inputs.
 
-They are counted in its streaming form (token by token), or from derivatives of outputs with respect to past inputs.
+The numbers are counted in the mechanism's streaming form (token by token), or from derivatives of outputs with respect
+to past inputs.
 """
 
 from typing import cast
@@ -41,7 +42,7 @@ def numbers_carried(mechanism: Mechanism, past: int, most: int, setting: Setting
 
     Args:
         mechanism: A mechanism that can read ``2 * past`` tokens.
-        past: Number of past tokens; as many later tokens follow.
+        past: Number of past tokens, which is also the number of later tokens.
         most: Number of weighted sums, and so the largest possible count.
         setting: The mechanism's device and precision.
     """
@@ -81,10 +82,10 @@ def streamed(mechanism: Mechanism, x: Tensor) -> tuple[Tensor, list[int] | None]
 
 @torch.no_grad()
 def check_stream(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
-    """Check that a mechanism, token by token, gives the outputs of ``forward`` and keeps as many numbers as it states.
+    """Check that a mechanism, run token by token, gives the same outputs as ``forward`` and a state of the stated size.
 
     Raises:
-        ContractError: If an output differs from that of ``forward``, or if the number of values kept differs from
+        ContractError: If an output differs from the output of ``forward``, or the number of values kept differs from
             ``state_elements``.
     """
     length = min(STREAMED, mechanism.max_length)

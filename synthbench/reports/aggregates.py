@@ -1,10 +1,10 @@
 """Statistics over many tasks: one number per mechanism, such as its mean skill, with an interval.
 
-There are two kinds of 95 % intervals. An interval *over seeds* treats tasks as fixed, and is for the value that
-infinitely many runs on the same tasks would give. An interval *over tasks* treats tasks as a sample, and is for the
-value over all similar tasks. Skills, from 0 (chance level) to 1 (the best possible score), are in an array [mechanisms,
-tasks, seeds]. Every mechanism has at least one run of each task; NaN stands for the runs that it lacks. A failed run
-has skill 0. All categories of tasks have equal weight, and so do the tasks within a category. ``studies/error_rates``
+There are two kinds of 95 % intervals. An interval *over seeds* treats tasks as fixed: it covers the value that
+infinitely many runs on the same tasks would give. An interval *over tasks* treats tasks as a sample: it covers the
+value on all similar tasks. Skills, from 0 (chance level) to 1 (the best possible score), are in an array [mechanisms,
+tasks, seeds]. Every mechanism has at least one run of each task; missing runs are NaN. A failed run has skill 0. All
+categories of tasks have equal weight, and all tasks within a category have equal weight. ``studies/error_rates``
 simulates how often the intervals contain the true value.
 """
 
@@ -24,9 +24,9 @@ PerTask = Float[np.ndarray, " tasks"]
 PerCell = Float[np.ndarray, "mechanisms tasks"]
 
 FEW = 5
-"""The variance of a proportion is unreliable if its rarer outcome has fewer trials than this."""
+"""The variance of a proportion is unreliable if its rarer outcome occurred fewer times than this."""
 TIE = 0.02
-"""Runs whose skills differ by less than this are tied: neither improves on the other."""
+"""Two runs whose skills differ by less than this are tied: neither counts as better."""
 
 
 class Interval(NamedTuple):
@@ -127,11 +127,11 @@ def over_seeds(skills: Skills, weights: PerTask, prior: Prior | None = None, *, 
 
 
 def possibly_best(skills: Skills, weights: PerTask, prior: Prior | None = None) -> Bool[np.ndarray, " mechanisms"]:
-    """Return a flag for each mechanism: True if the mechanism may have the highest weighted mean skill.
+    """Return one flag per mechanism: False if another mechanism certainly has a higher weighted mean skill.
 
-    With 95 % confidence, the best mechanism is among those marked True. A mechanism is marked False if some other
-    mechanism has a significantly higher mean. The test is one-sided, at 5 % divided by the number of other mechanisms.
-    It treats tasks as fixed and seeds as random.
+    A mechanism is marked False if some other mechanism has a significantly higher mean. With 95 % confidence, the best
+    mechanism is marked True. The test is one-sided, at 5 % divided by the number of other mechanisms. It treats tasks
+    as fixed and seeds as random.
 
     Args:
         skills: Skills of the mechanisms to compare.
@@ -139,7 +139,7 @@ def possibly_best(skills: Skills, weights: PerTask, prior: Prior | None = None) 
         prior: Variance of skill over seeds, used for tasks where no mechanism has two runs. If such tasks exist and
             ``prior`` is None, every mechanism is marked True.
 
-    Source: Hsu (1981), multiple comparisons with the best. Unlike in that paper, Bonferroni's bound corrects for
+    Source: Hsu (1981), multiple comparisons with the best. Unlike the paper, we use Bonferroni's bound to correct for
     several comparisons. The degrees of freedom of a comparison are the smaller of the two mechanisms' degrees of
     freedom.
     """
@@ -154,7 +154,7 @@ def possibly_best(skills: Skills, weights: PerTask, prior: Prior | None = None) 
 
 
 def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask) -> float:
-    """Test if the weighted mean of ``differences`` is 0, and return the p value; tasks are fixed, and seeds are random.
+    """Return the p value of a test whether the weighted mean difference is 0, with fixed tasks and random seeds.
 
     ``differences`` holds the difference of skill between two mechanisms for each task and seed. The two-sided t test
     matches the interval of :func:`over_seeds`. If no task's difference varies between seeds, a t test would give p = 0.
@@ -186,9 +186,9 @@ def over_tasks(values: PerTask, categories: Sequence[str]) -> Interval:
 def interquartile_means(skills: Skills, weights: PerTask, prior: Prior | None = None) -> list[Interval]:
     """Return the weighted interquartile mean of every mechanism's runs, with a 95 % interval over seeds.
 
-    The interval treats tasks as fixed. The interquartile mean averages only the middle half of the runs. So its
-    standard error is twice the standard error of the mean over all runs, after their skills are clipped to the
-    quartiles. If a mechanism has a single run of a task, the variance is estimated from other mechanisms' runs of the
+    The interval treats tasks as fixed. The interquartile mean averages only the middle half of the runs. To estimate
+    its standard error, skills are clipped to the quartiles, and the standard error of their mean over all runs is
+    doubled. If a mechanism has a single run of a task, the variance is estimated from other mechanisms' runs of the
     task. If every mechanism has a single run of the task, the variance of ``prior`` is used.
 
     Source: Agarwal et al. (2021), section 4.3; Tukey & McLaughlin (1963) for the error of a trimmed mean.

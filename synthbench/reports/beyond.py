@@ -1,4 +1,4 @@
-"""Tests beyond the trained length: skill on sequences 2 and 4 times as long as the longest ones in training."""
+"""Tests beyond the trained length: skill on sequences 2 and 4 times as long as the longest training sequences."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from synthbench.reports.ladder import scored_levels
 from synthbench.reports.table import NOTHING, Table, fixed, sources_of, table_of
 
 FACTORS = (2, 4)
-"""Tested lengths, as multiples of the longest trained sequence; a row may lack their metrics."""
+"""Tested lengths, as multiples of the longest trained sequence; a row may lack metrics at these lengths."""
 
 CAPTION = (
     "Skill of the trained models on sequences of 2 and 4 times the tokens of the longest level that they were trained "
@@ -17,7 +17,7 @@ CAPTION = (
 
 
 def beyond_table(cells: Cells) -> Table | None:
-    """Tabulate the mean skill of each mechanism on the longest level in its training, and on longer sequences.
+    """Tabulate the mean skill of each mechanism on its longest trained level, and on longer sequences.
 
     A level is one difficulty of a task. Mechanisms that were not tested on longer sequences are left out. The result is
     None if tasks have no levels, or if no mechanism remains.

@@ -50,9 +50,9 @@ def bits_tables(cells: Cells) -> tuple[Table, ...]:
 
 
 def bits_verdict(cells: Cells) -> str:
-    """Name, for each task, the mechanism that needs the fewest bits per token.
+    """Name the mechanism with the fewest bits per token on each task, in one sentence per task.
 
-    Mechanisms that do not need significantly more bits are named too.
+    With several seeds, each sentence also names the mechanisms that do not need significantly more bits.
     """
     return " ".join(_verdict(cells.among([task]), task) for task in cells.tasks)
 

@@ -1,6 +1,6 @@
 """Make all files of a report, text and pictures, from the results of runs (rows).
 
-``report.py`` decides which tables they contain.
+``report.py`` decides which tables the files contain.
 """
 
 from collections.abc import Callable, Collection

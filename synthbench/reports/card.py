@@ -1,4 +1,4 @@
-"""Scores of one mechanism for a README, and of several mechanisms in a LaTeX table one column of a paper wide."""
+"""Scores of one mechanism for a README, and scores of several in a LaTeX table as wide as a column of a paper."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Cells, the results of one mechanism on one task by seed, made from rows (one per run).
+"""Make cells from rows (one per run): a cell holds the results of one mechanism on one task, by seed.
 
 The facts about each task and mechanism are read from the rows too.
 """
@@ -70,9 +70,11 @@ class MechanismFacts(NamedTuple):
     name: str
     version: str
     arguments: str
-    """Arguments in the newest row, as JSON; a mechanism matched in size may have other arguments on each task."""
+    """Arguments in the newest row, as JSON; a mechanism rescaled to a given size may have different arguments on each
+    task."""
     match: str | None
-    """The matched size and the requested mechanism: ``state=4096 of slay:P=8``; None if not matched."""
+    """The size to which the mechanism was rescaled, and its requested form: ``state=4096 of slay:P=8``; None if not
+    rescaled."""
     family: str
     origin: str
     source: str
@@ -145,7 +147,7 @@ class CellStats:
     def load_at_half(self) -> float:
         """The capacity: the load at which skill falls to one half, as the median over seeds.
 
-        For an even number of seeds, the median is the lower of the two middle loads, since their mean could be
+        For an even number of seeds, the median is the lower of the two middle loads, since the mean of both could be
         infinite. The capacity is NaN if no run has results on levels.
         """
         return median_low(self.loads_at_half) if self.levels else math.nan
@@ -189,7 +191,7 @@ class CellStats:
 IN_ROWS = ("Softmax", "Standard")
 """The common name of softmax attention, shown in reports, and its name in the SLAY papers, used in rows."""
 DIGITS = 9
-"""Decimals to which means are rounded before sorting, so that rounding errors decide nothing."""
+"""Decimals to which means are rounded before sorting, so that rounding errors do not change the order."""
 NO_ROWS = CellStats()
 
 
@@ -203,7 +205,7 @@ class Cells:
     tasks: tuple[TaskFacts, ...]
     mechanisms: tuple[MechanismFacts, ...]
     estimates: dict[tuple[Key, Key], CellStats]
-    """Estimates by the keys of task and mechanism; cells without rows are absent."""
+    """Results by the keys of task and mechanism; cells without rows are absent."""
 
     def __iter__(self) -> Iterator[tuple[TaskFacts, MechanismFacts, CellStats]]:
         """Yield every task with every mechanism and the results of this pair, in the order of tables."""
@@ -248,7 +250,7 @@ class Cells:
 
     @property
     def is_apart(self) -> bool:
-        """True if all tasks are scored in bits per token, for which reports have separate tables."""
+        """True if all tasks are scored in bits per token; reports show such tasks in separate tables."""
         return all(task.is_in_bits for task in self.tasks)
 
     @cached_property

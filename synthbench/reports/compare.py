@@ -1,11 +1,11 @@
 """Compare two mechanisms, two stores of results or two commits of the code, run by run.
 
-A run of the first of the two *sides* is paired with the second side's run on the same sequences: the same task, size,
-task version and seed. Both runs have the same block (the layers around the mechanism). They also have the same position
-encoding, unless all layers bring their own. If stores or commits are compared, both runs also have the same mechanism
-and setting (arguments or matched size). A difference is the skill of the second side minus the skill of the first side,
-each clipped to [0, 1]. A run without a score has skill 0, which is chance level. If there are more than two mechanisms,
-every pair is compared.
+The two things compared are called the *sides*. Each run of the first side is paired with the second side's run on the
+same sequences: the same task, size, task version and seed. Both runs have the same block (the layers around the
+mechanism). They also have the same position encoding, except when all layers are stock or bare, which fixes each
+layer's encoding. If stores or commits are compared, both runs also have the same mechanism and setting (arguments or
+matched size). A difference is the skill of the second side minus the skill of the first side, each clipped to [0, 1]. A
+run without a score has skill 0, which is chance level. If there are more than two mechanisms, every pair is compared.
 """
 
 import math
@@ -56,8 +56,9 @@ Kind = Literal["mechanism", "store", "commit"]
 class PairedTask:
     """The comparison of two sides (mechanisms, stores or commits) on one task.
 
-    Both sides have the same block (the layers around the mechanism). They also have the same position encoding, unless
-    all layers bring their own. If stores or commits are compared, both sides also have the same mechanism.
+    Both sides have the same block (the layers around the mechanism). They also have the same position encoding, except
+    when all layers are stock or bare, which fixes each layer's encoding. If stores or commits are compared, both sides
+    also have the same mechanism.
     """
 
     task: str
@@ -77,7 +78,8 @@ class PairedTask:
     p: float
     """P value of a moderated t test over seeds; NaN below two seeds.
 
-    It is adjusted for all tasks (Holm), and on a ladder for interim analyses (:mod:`synthbench.reports.interim`).
+    It is adjusted for the number of tasks (Holm) and, on a ladder, for interim analyses
+    (:mod:`synthbench.reports.interim`).
     """
     num_seeds: int
     num_failed: int
@@ -134,7 +136,8 @@ class Comparison:
     num_left_out: int
     """Number of tasks whose floor and ceiling are too close for a skill."""
     num_variants: int = 0
-    """Number of pairs of runs left out since another block or other positions were run on all their tasks and more."""
+    """Number of pairs of runs left out because another block or position encoding was run on all of their tasks and
+    more."""
 
     def is_below(self, limit: float) -> bool:
         """Return whether the whole interval of the mean difference lies below a limit.
@@ -202,7 +205,7 @@ class Pair(NamedTuple):
     first: str
     second: str
     difference: float
-    """Mean difference of skill, second − first; like its interval and p, it is NaN below two common seeds."""
+    """Mean difference of skill, second − first; NaN below two common seeds, as are the interval and p."""
     low: float
     """Lower end of the difference's 95 % interval over seeds, not adjusted for other pairs."""
     high: float
@@ -236,7 +239,8 @@ def sides(names: Sequence[str], known: Callable[[], pd.DataFrame], read: Callabl
     Raises:
         UnknownName: If a name is neither a store, nor a mechanism or commit that has rows.
         UsageError: If there are fewer than two names, two names are equal or of different kinds, or more than two
-            stores or commits are named. Also if no row has the arguments in a name, or a prefix fits several commits.
+            stores or commits are named. It is also raised if no row has the arguments in a name, or a prefix fits
+            several commits.
         StoreError: If a store cannot be read.
     """
     if len(names) < 2:
@@ -292,8 +296,8 @@ def compare(
         UnknownName: If a side has no row of the suite, or has full (unshortened) runs only of other versions of the
             suite.
         UsageError: If a side has rows of the suite, but none of them is of a full run, or a selected mechanism has no
-            row. Also if a side is a mechanism with several settings, no run has a partner on the other side, or floor
-            and ceiling are too close on every common task.
+            row. It is also raised if a side is a mechanism with several settings, no run has a partner, or floor and
+            ceiling are too close on every common task.
     """
     if mechanisms is not None:
         first, second = (side._replace(rows=having(side.rows, "mech", mechanisms)) for side in (first, second))

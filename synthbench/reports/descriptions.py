@@ -15,11 +15,11 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class Example:
-    """An example sequence of a task; of a long sequence, only the beginning and the end are shown."""
+    """An example sequence of a task; if it is long, only its beginning and its end are shown."""
 
     pieces: tuple[tuple[Token, ...], ...]
     num_hidden: int
-    """Number of tokens between the pieces, which are not shown."""
+    """Number of tokens between the beginning and the end, which are not shown."""
     length: int
     vocab_size: int
     is_bottleneck: bool

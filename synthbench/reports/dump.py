@@ -27,4 +27,4 @@ DUMPS: dict[str, Callable[[pa.Table], str | bytes]] = {
     "json": lambda rows: json_text([{name: _field(value) for name, value in row.items()} for row in rows.to_pylist()]),
     "parquet": _parquet,
 }
-"""Writers by format. CSV and JSON are rounded, and JSON has null for NaN. Parquet is exact: checksums stay valid."""
+"""Writers by format. CSV and JSON are rounded, and JSON has null for NaN. Parquet is exact, so checksums stay valid."""

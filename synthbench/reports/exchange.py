@@ -62,7 +62,7 @@ def cell_data(report: Report, content: str) -> Data:
 def row_data(store: Store) -> dict[str, Data]:
     """Return the rows (one per run) and the learning curves of a store as the tables ``runs`` and ``curves``.
 
-    Each table lists only the columns that all of its files share, since old files have fewer columns. A table without
+    Each table lists only the columns that all of its files have, since old files have fewer columns. A table without
     files is left out.
     """
     tables = {}
@@ -83,7 +83,7 @@ def croissant(
     Args:
         name: Name of the dataset.
         description: Description of the dataset, in one sentence.
-        report: Report whose suite version is cited and whose newest run dates the dataset.
+        report: Report on the suite to cite; the time of its newest run becomes the date of the dataset.
         tables: Tables of the dataset, by name.
         url: Address of the folder to which file paths are relative. Default: the folder that holds the description.
 

@@ -66,7 +66,7 @@ class Measure(NamedTuple):
         return self.name in _BETTER_HIGHER or (self.is_metric and self.name.endswith((".skill", ".score")))
 
     def value(self, run: Row) -> Any:
-        """Return the column's value for one run; None if it is missing."""
+        """Return the column's value for one run; None if the value is missing."""
         found = json.loads(run["metrics"]).get(self.name) if self.is_metric else run[self.name]
         return None if pd.isna(found) else found
 
@@ -247,10 +247,10 @@ def export(
         mechanisms: Names of mechanisms, each with the arguments that its rows must have. Default: all.
         seeds: Seeds of the runs. Default: all.
         columns: Names of columns of the store, or of metrics, such as ``x2.skill``.
-        across: ``columns`` for a table of the selected columns. The values of a single column can also be arranged with
-            one table column per task (``tasks``) or per mechanism (``mechanisms``).
-        has_variants: True to include variants. A variant is a setting of a mechanism, such as its arguments. Another
-            setting of the mechanism was run on all of the variant's tasks and more.
+        across: ``columns`` for one table column per selected column. If a single column is selected, ``tasks`` gives
+            one table column per task, and ``mechanisms`` one per mechanism.
+        has_variants: True to include variants. A variant is a setting (arguments or matched size) that was run on only
+            some of the tasks of another setting of its mechanism.
 
     Raises:
         UnknownName: If the rows lack the suite, its version or a column, or ``across`` has a value that is not listed

@@ -7,7 +7,7 @@ from synthbench.errors import StoreError
 from synthbench.reports.render.figures.drawing import PICTURES, mark_in
 
 INDEX = ".generated"
-"""Name of the file that lists the files of a report. The next report removes listed files that it does not have."""
+"""Name of the file that lists the files of a report. Writing the next report removes the listed files that it lacks."""
 
 Files = Mapping[str, str | bytes]
 """Text or bytes by file name, which may include one folder, as in ``figures/ranks.svg``."""

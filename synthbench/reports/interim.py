@@ -1,11 +1,11 @@
-"""Tests of whether mechanisms differ on a task, and which pairs do, repeated as seeds are added (interim analyses).
+"""Tests of whether mechanisms differ on a task and which pairs differ, repeated as seeds are added (interim analyses).
 
 On tasks with levels (a ladder), all mechanisms start with three seeds. Pairs of mechanisms that are still undecided get
 five seeds, then ten. Testing at 5 % at each analysis would give more than 5 % false positives in total. So each
 analysis spends a part of the 5 % error rate, in proportion to its new seeds. By Bonferroni's inequality, all analyses
 together then have at most 5 % false positives, whatever was decided at earlier analyses. The p value of each analysis
-is divided by that analysis's fraction of the error rate, and the smallest of the quotients is reported. Without added
-seeds, there is a single test.
+is divided by its fraction of the error rate, and the smallest quotient is reported. If no seeds are added, there is a
+single test.
 """
 
 import math
@@ -51,7 +51,8 @@ class Findings(NamedTuple):
     p: Float[np.ndarray, " tasks"]
     """P value of each task's test, adjusted for all tasks and analyses; NaN if nothing can be tested."""
     least_p: Float[np.ndarray, " tasks"]
-    """The smallest p value that the last analysis could have given, adjusted for analyses only."""
+    """The smallest p value that was possible at the last analysis, adjusted for interim analyses but not for other
+    tasks."""
     has_differences: Bool[np.ndarray, " tasks"]
     """True if, at some analysis, p is significant and the highest and lowest means are at least the margin apart."""
     alike: Bool[np.ndarray, "tasks pairs"]
@@ -97,14 +98,14 @@ def examine(
     analyses: Sequence[InterimAnalysis],
     has_run: Bool[np.ndarray, "tasks cells seeds"],
 ) -> Findings:
-    """Test on each task if mechanisms differ, and which pairs differ, at each interim analysis (as seeds are added).
+    """Test on each task whether mechanisms differ, and which pairs differ, at each interim analysis.
 
-    A cell is one mechanism on one task. A pair of cells is *apart* if three conditions hold: its task shows
-    differences, its means differ by at least the margin, and its t test is significant. The t test is moderated
-    (variances are shrunk towards the variance of the task), with Holm's correction over the task's pairs. A pair is
-    *within* the margin if both one-sided t tests against the margin are significant, without a correction for the
-    number of pairs. Later analyses do not change these decisions. After the first analysis, a pair is tested only if
-    both cells have all seeds of the analysis.
+    An interim analysis tests the runs so far; seeds may be added after it. A cell is one mechanism on one task. A pair
+    of cells is *apart* if three conditions hold: its task shows differences, its means differ by at least the margin,
+    and its t test is significant. The t test is moderated (variances are shrunk towards the variance of the task), with
+    Holm's correction over the task's pairs. A pair is *within* the margin if both one-sided t tests against the margin
+    are significant, without a correction for the number of pairs. Later analyses do not change these decisions. After
+    the first analysis, a pair is tested only if both cells have all seeds of the analysis.
 
     If there are only two mechanisms, the p value of a task comes from the t test, with Holm's correction over the
     tasks, as in :mod:`synthbench.reports.compare`. A permutation test would be too coarse: the runs of two mechanisms
@@ -167,7 +168,7 @@ def examine(
 
 
 def task_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: bool, share: float = 1.0) -> Permutation:
-    """Test by permutation if the mechanisms of one task differ, and divide the p values by ``share``.
+    """Test by permutation whether the mechanisms of one task differ, and divide the p values by ``share``.
 
     ``share`` is the fraction of the total error rate (5 %) that this test may spend. If some mechanisms have a single
     run, a second test uses only the mechanisms with several runs, since many single runs can hide differences. Twice

@@ -1,6 +1,6 @@
-"""Ladders as the results of runs record them, and summaries of runs on a ladder.
+"""Ladders, read from the results of runs, and summaries of runs on a ladder.
 
-A ladder is the levels of a task by rising load, such as a number of pairs to remember.
+A ladder is the list of a task's levels (difficulties) by rising load, such as a number of pairs to remember.
 """
 
 import math

@@ -120,7 +120,7 @@ class Leaderboard:
     left_out: tuple[TaskFacts, ...]
     """Tasks that are not ranked."""
     prior: Prior | None
-    """Variance of a run on tasks where no mechanism has two runs; None if unknown."""
+    """Assumed variance of skill over seeds on tasks where no mechanism has two runs; None if unknown."""
     parts: "dict[str, Leaderboard]"
     """One ranking per category, by its name; empty if this is the ranking of a category."""
 
@@ -299,7 +299,7 @@ class Leaderboard:
 
 
 OVERALL = "overall"
-"""Title of the line of the verdict on all categories."""
+"""Title of the verdict's line on all categories."""
 MOST_NAMES = 8
 """Largest number of mechanisms that a line of the verdict names; further ones are only counted."""
 LEAST_TASKS = 8
@@ -339,12 +339,12 @@ def leaderboard(cells: Cells) -> Leaderboard:
     """Rank the mechanisms that have a run of every ranked task.
 
     A task is ranked if its floor and ceiling are far enough apart. A run without a score has skill 0 (chance level). On
-    tasks with levels, only the first three seeds of a mechanism count. If every mechanism has more than three seeds on
-    every task, the smallest of these numbers of seeds replaces three.
+    tasks with levels, only the first three seeds of a mechanism count. If every mechanism has at least n > 3 seeds on
+    every task, the first n seeds count instead.
 
-    If a mechanism has one run of a task, the variance of that run is estimated from the other mechanisms' runs of the
-    task. If every mechanism has one run of the task, the variance is estimated from other tasks. Without any estimate,
-    there are no intervals over seeds.
+    If a mechanism has a single run of a task, the variance over seeds is estimated from the other mechanisms' runs of
+    the task. If every mechanism has a single run of the task, the variance is estimated from other tasks. Without any
+    estimate, there are no intervals over seeds.
     """
     gaps = np.array([[[task.gap if is_ranked(task) else math.nan]] for task in cells.tasks]).reshape(-1, 1, 1)
     is_mechanism = [mechanism.family != CONTROL for mechanism in cells.mechanisms]

@@ -18,7 +18,7 @@ _ORDER = {
 def place_of(kind: Literal["category", "task", "mechanism", "capacity"], name: str) -> int:
     """Return the index, from 0, of a name in the order in which tables print names of this kind.
 
-    All names that have no place in this order share the index after the last place.
+    All other names get the index after the last name of this order.
     """
     names = _ORDER[kind]
     return names.index(name) if name in names else len(names)

@@ -75,11 +75,11 @@ class Report:
 
     selection: Selection
     curves: pd.DataFrame | None
-    """Learning curves of any runs. None shows no curves."""
+    """Learning curves; curves of runs outside the report are ignored. None: no curves are shown."""
     origins: "pd.Series[str] | None" = None
     """Name of the store of each row, indexed by ``run_id``; None if all rows are from one store."""
     describe: Describe | None = None
-    """Function that describes a task from its code, for the page. None shows no descriptions."""
+    """Function that describes a task from its code, for the page. None: no descriptions are shown."""
 
     @cached_property
     def cells(self) -> Cells:
@@ -102,7 +102,7 @@ class Report:
 
     @cached_property
     def stores(self) -> dict[str, int]:
-        """Number of rows shown from each store, by the store's name; empty if the user's own store has all rows."""
+        """Number of rows shown from each store, by the store's name; empty if all are from the user's own store."""
         if self.origins is None:
             return {}
         shown = self.origins.loc[self.selection.rows["run_id"]].value_counts()
@@ -125,8 +125,7 @@ class Report:
     def own(self) -> frozenset[Key]:
         """Keys of the mechanisms with rows from the user's stores.
 
-        The set is empty if the report shows no packaged rows, since no mechanism then has to be told from packaged
-        ones.
+        The set is empty if the report shows no packaged rows, since all mechanisms are then the user's.
         """
         if self.origins is None or PACKAGED not in self.stores:
             return frozenset()

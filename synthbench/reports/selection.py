@@ -1,19 +1,19 @@
 """Select the rows of a store that a report shows.
 
 A row is the result of one run. A report shows one version of one suite (a set of tasks with a training protocol). A
-column of its tables is a mechanism in one setting, inside one block (the layers around the mechanism) and with one
-position encoding. A setting is what the user requested: arguments, or arguments with a number of parameters or a state
-size to which the mechanism was rescaled. All rows of a cell (a mechanism on a task) have the same version of the task
+column of the report's tables is a mechanism in one setting, inside one block (the layers around the mechanism) and with
+one position encoding. A setting is what the user requested: the arguments and, if the mechanism was rescaled, the
+target number of parameters or state size. All rows of a cell (a mechanism on a task) have the same version of the task
 and of the mechanism.
 
 If a task or mechanism has rows of several versions or model widths, only the version or width of the newest row is
 shown. All other rows are counted but not shown. If a suite's file changed but its version did not, rows of the older
-training protocol are not shown either. If a suite tries several learning rates, each seed of a cell shows the rate that
-did best on validation sequences.
+training protocol are not shown either. If a suite tries several learning rates, only the run with the best rate on
+validation sequences is shown for each seed of a cell.
 
 A setting is a variant if it was run on only some of the tasks of another setting of its mechanism. Leaderboards do not
-show variants. In a suite without stock (published) and bare (stripped) layers, the other setting must have every task,
-or differ only in block or position encoding.
+show variants. In a suite without stock (published) and bare (stripped) layers, the other setting must have been run on
+every task, or differ only in block or position encoding.
 
 Rows with a score are left out if their mechanism did not pass the check of causality, in which no output may depend on
 later inputs. Rows of ``WITHDRAWN`` versions of a task are left out too, since these versions do not test what they
@@ -145,8 +145,9 @@ def select(
     Raises:
         UnknownName: If the suite has no row, or the given version of the suite has no full run; the message lists the
             suites or versions with full runs.
-        UsageError: If the suite has rows, but none of a full run with these mechanisms and seeds. Also if all rows of
-            such runs are of a withdrawn version of a task, or of a mechanism that did not pass the check of causality.
+        UsageError: If the suite has rows, but none of a full run with these mechanisms and seeds. It is also raised if
+            all rows of such runs are of a withdrawn version of a task, or of a mechanism that did not pass the check of
+            causality.
     """
     suite_version = version_shown(rows, suite, suite_version)
     full = full_runs(rows)

@@ -23,9 +23,9 @@ TOLERANCE = 1e-9
 PAIRING = 0.2
 """If runs that share a seed correlate by more than this, they are compared seed by seed."""
 QUIET = 0.01
-"""A cell's variance below this fraction of its task's variance is not trusted: the runs may agree by luck."""
+"""If a cell's variance is below this fraction of its task's variance, it is not trusted: the runs may agree by luck."""
 LOUD = 3.0
-"""If a cell's variance exceeds its task's by this factor, the cell's interval cannot rely on the other cells."""
+"""If a cell's variance exceeds its task's variance by this factor, other cells do not count for the cell's interval."""
 LEAST_PRIOR = 3.0
 """Smallest weight, in degrees of freedom, of a task's variance when a cell's variance is shrunk towards it.
 
@@ -64,7 +64,7 @@ class Permutation(NamedTuple):
     least_p: float
     """The smallest possible p value; it is large for few runs, which can be shuffled in few ways."""
     outlier: int
-    """Index of the cell whose mean is farthest from the average of all means, in standard errors of that mean."""
+    """Index of the cell whose mean is farthest from the average of all means, in standard errors of the cell's mean."""
     p_outlier: float
     """Share of shuffles in which some mean is at least as far from the average as the outlier's mean."""
 
@@ -104,9 +104,8 @@ def spread(scores: Scores, most_dof: Float[np.ndarray, " tasks"] | None = None) 
     """Moderate variances: shrink the variance of each cell (task × mechanism) towards the variance of its task.
 
     Three runs say little about their variance, but the cells of a task tend to have similar variances. So the moderated
-    variance is the mean of the cell's and the task's variance, weighted by degrees of freedom. The degrees of freedom
-    of the task's variance are the same for all tasks. They are estimated from how much the variances of a task's cells
-    differ.
+    variance is the mean of the cell's and the task's variance, weighted by degrees of freedom. The task's variance has
+    the same degrees of freedom on all tasks, estimated from how much the variances of a task's cells differ.
 
     The method departs from its source in three ways, since runs of neural networks often all learn or all fail. The
     task's variance always has some weight, a moderated variance is never below the cell's own, and a cell with almost
@@ -240,7 +239,7 @@ def p_of_pairs(
 
 
 def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: bool) -> Permutation:
-    """Test by permutation if the cells (mechanisms) of a task differ, and if the farthest cell is an outlier.
+    """Test by permutation whether the cells (mechanisms) of a task differ, and whether the farthest cell is an outlier.
 
     The runs of the task are shuffled among its cells. The p value is the share of shuffles in which the farthest two
     means are at least as far apart as observed. The distance of two means is divided by its standard error, estimated

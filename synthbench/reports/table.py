@@ -1,8 +1,9 @@
 """Tables whose cells have content and marks, but no markup and no layout.
 
 Accuracies are printed in per cent with one decimal, and scores over levels, from 0 to 1, with two decimals. The best
-and the second best are found from means before rounding, but means that print alike share a mark. Marks are given only
-on tasks on which mechanisms differ, and never to controls, which are references without learned mixing of tokens.
+and the second best are found from means before rounding, but means that look equal when rounded get the same mark.
+Results are marked only on tasks where mechanisms differ significantly. Controls, which are references without learned
+mixing of tokens, are never marked.
 """
 
 import itertools
@@ -90,7 +91,7 @@ class Table:
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     sources: tuple[str, ...] = ()
-    """Keys of the papers that its tasks and mechanisms come from, in alphabetical order."""
+    """Keys of the papers that the table's tasks and mechanisms come from, in alphabetical order."""
     outcome: str = ""
     """The result in one sentence, printed above the table."""
     is_of_tasks: bool = False
@@ -294,9 +295,9 @@ def steps_table(cells: Cells) -> Table | None:
     """Tabulate the number of training steps until the validation skill reached the suite's threshold.
 
     Each cell has the median over seeds, and the number of seeds that reached the threshold. A seed that never reached
-    the threshold counts as slower than all seeds that reached it. If at least half of the seeds never reached it, the
-    median is only known to exceed the planned steps. Tasks on which no seed reached it are left out; if no task
-    remains, the result is None.
+    the threshold counts as slower than all seeds that reached it. If at least half of the seeds never reached the
+    threshold, the median is only known to exceed the planned steps. Tasks on which no seed reached the threshold are
+    left out; if no task remains, the result is None.
     """
     tasks = tuple(
         task

@@ -101,7 +101,7 @@ class Change(NamedTuple):
     means: Float[np.ndarray, "2 mechanisms"]
     """Mean skill before and after."""
     difference: Interval
-    """Mean over mechanisms of after − before, with its 95 % interval over mechanisms."""
+    """Skill after minus skill before: mean over mechanisms, with a 95 % interval over mechanisms."""
 
     @property
     def sentence(self) -> str:

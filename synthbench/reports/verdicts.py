@@ -26,7 +26,8 @@ MARGIN = 0.05
 NOISE = 3.0
 """Differences up to this many standard errors of the evaluation are treated as noise."""
 FAR = 3.0
-"""Largest distance from the best mean, in standard deviations of a run, of a mean that is marked as near the best.
+"""A mean can be marked as near the best only if it is at most this many standard deviations of a run below the best
+mean.
 
 The standard deviation is estimated from all mechanisms of a task.
 """
@@ -55,14 +56,15 @@ class Verdict:
     outlier: MechanismFacts | None
     """The mechanism farthest from all others, if ``has_differences`` but no pair is named; otherwise None."""
     p_outlier: float
-    """P value of the permutation test for the outlier; NaN without one."""
+    """P value of the permutation test for the outlier; NaN without an outlier."""
     between: float
     """Share of the variance that lies between mechanisms, ω²; NaN below two mechanisms, or if none has two seeds."""
     score_range: ScoreRange
     best: MechanismFacts | None
     """The mechanism with the highest mean; None if mechanisms do not differ, or fewer than two ran all ranked tasks."""
     near_best: frozenset[Key]
-    """Keys of mechanisms at most ``FAR`` below the best that a t test does not distinguish from the best."""
+    """Keys of the mechanisms whose mean is at most ``FAR`` below the best and, in a t test, not significantly different
+    from the best."""
 
     def is_apart(self, first: MechanismFacts, second: MechanismFacts) -> bool:
         """Return whether two mechanisms are shown to differ.
@@ -86,7 +88,7 @@ Verdicts = Mapping[Key, Verdict]
 
 
 def judge(cells: Cells) -> Verdicts:
-    """Judge, for every task, if mechanisms differ significantly, and which pairs of mechanisms differ.
+    """Judge for every task whether mechanisms differ significantly, and which pairs of mechanisms differ.
 
     Mechanisms differ on a task if their means differ significantly and by a relevant amount. The test of significance
     shuffles the task's runs among its mechanisms (5 % after Benjamini & Hochberg's (1995) correction over the tasks).
@@ -206,8 +208,8 @@ def compared(cells: Cells) -> tuple[MechanismFacts, ...]:
     """Return the mechanisms that tests compare: all that have a run of every ranked task, except controls.
 
     Controls are references without learned mixing of tokens. They are left out since they differ from any mechanism on
-    most tasks. If fewer than two other mechanisms ran all ranked tasks, all mechanisms except controls are compared,
-    and none is called the best.
+    most tasks. If fewer than two mechanisms other than controls have a run of every ranked task, all mechanisms except
+    controls are compared, and none is called the best.
     """
     complete = [mechanism for mechanism in with_all_tasks(cells) if mechanism.family != CONTROL]
     every = [mechanism for mechanism in cells.mechanisms if mechanism.family != CONTROL]

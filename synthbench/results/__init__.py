@@ -1,4 +1,4 @@
-"""The results store: columns of a row (the result of one run), and code to add and read rows, free of PyTorch."""
+"""The results store: columns of a row (the result of one run), and code that adds and reads rows without PyTorch."""
 
 from synthbench.results.schema import CURVES, RUNS, SCHEMA_VERSION, run_id
 from synthbench.results.store import PACKAGED, Quarantined, Store, published

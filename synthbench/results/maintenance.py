@@ -1,4 +1,4 @@
-"""Maintenance of a store: count its contents, find and repair damage, and delete files that nothing needs."""
+"""Maintenance of a store: count its contents, find and repair damage, and delete files that are no longer needed."""
 
 import contextlib
 import os
@@ -80,8 +80,8 @@ def examine(store: Store, *, is_repairing: bool) -> list[Broken]:
 
     Args:
         store: The store; open for writing if it is to be repaired.
-        is_repairing: Whether to move damaged files and rows to ``quarantine/``, so that repeating the ``run``
-            command makes the rows again. A row whose learning curve is lost is moved too.
+        is_repairing: Whether to move damaged files and rows to ``quarantine/``. Repeating the ``run`` command then
+            trains the affected runs again. A row whose learning curve is lost is moved too.
     """
     rows = newest(collected(parts_of(store, _INDEX)), _INDEX)
     _, lost = curves_of(store, rows)
@@ -108,7 +108,7 @@ class Leftover:
 
 
 def collect(store: Store, *, is_dry: bool) -> list[Leftover]:
-    """Delete files that no reader needs, and list them: remnants of killed processes, replaced rows, unused curves.
+    """Delete files that are not needed, and list them: remnants of killed processes, replaced rows, unused curves.
 
     Compact files (merged from the files of many jobs) are never deleted. A loose (not yet merged) file of rows is
     deleted only if each of its rows is also in another file or was replaced by a newer row. A file of

@@ -19,7 +19,7 @@ from synthbench.results.schema import RUNS, row_sha256
 LAST_BY_SUITE = 4
 """The last schema version in which run ids depended on the suite; a migrated row gets the next version."""
 SUITE = ("suite", "suite_version")
-"""The configuration keys that name the suite; the columns have the same names."""
+"""The configuration keys that identify the suite, which are also names of columns."""
 
 _FORMER = re.compile(r"([0-9]+):([0-9a-f]{16}):([0-9a-f]{64})(?: (.+))?")
 """Pattern of ``migrated_from``: schema version, id, checksum and perhaps ``migrated_from`` of the original row."""

@@ -417,5 +417,5 @@ _STRICT_JSON = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def utc_text(value: datetime) -> str:
-    """Format a time as it enters checksums: ISO 8601 in UTC with microseconds."""
+    """Format a time as checksums require: ISO 8601 in UTC with microseconds."""
     return value.astimezone(UTC).isoformat(timespec="microseconds")

@@ -15,10 +15,10 @@ File names contain the hash of the content, so no writer replaces another's file
 several rows, the row whose training finished last is used. Format 1 had one file per row,
 ``runs/run-<run_id>.parquet``; such files are still read.
 
-A file of rows is *hash-named* if its name contains the hash of its bytes: it was written from valid rows, and no
-accident has changed it since. By default, readers of the file therefore do not compute the checksums of its rows. Yet
-the name does not tell who wrote the file, so the values of its columns are checked. Before rows are copied to another
-file or verified, their checksums are computed too.
+A file of rows is *hash-named* if its name contains the hash of its bytes. Such a file was written from valid rows, and
+no accident has changed it since. By default, readers of the file therefore do not compute the checksums of its rows.
+Yet the name does not tell who wrote the file, so the values of its columns are checked. Before rows are copied to
+another file or verified, their checksums are computed too.
 
 Parts of this module, from top to bottom: the store; choosing rows and curves; validating rows; reading and writing one
 Parquet file; dealing with the disk.
@@ -101,7 +101,8 @@ class Limits:
     file_bytes: int = 2**31
     """Size limit of a file, compressed and decompressed, since a few kilobytes of zstd can expand to terabytes."""
     written_rows: int = 20_000
-    """Limit on the rows of one compact file; their curves go into another file. Together they take up to 200 MB."""
+    """Limit on the rows of one compact file; their curves go into another file. Both files together take up to 200
+    MB."""
     batch_rows: int = 4096
     """Rows that are decoded at once, since a row takes far more memory in Python than in the file."""
 
@@ -140,7 +141,7 @@ class Store:
     def open(cls, root: Path, *, create: bool, limits: Limits = LIMITS) -> "Store":
         """Open a store for reading. With ``create``, open it for writing too, and make it if it is missing.
 
-        Opening or reading without ``create`` changes nothing on the disk.
+        Without ``create``, neither opening nor reading the store changes anything on the disk.
 
         Args:
             root: The folder of the store. It may be a link to a folder, but the folders inside it may not be links.
@@ -149,7 +150,7 @@ class Store:
 
         Raises:
             StoreError: If the store is missing and ``create`` is False, or it is not writable and ``create`` is True.
-                Also if one of its folders is a link, or a newer synthbench made the store.
+                It is also raised if one of the store's folders is a link, or a newer synthbench made the store.
         """
         store = cls(root, is_writable=create, limits=limits)
         if not create and not root.is_dir():
@@ -208,7 +209,7 @@ class Store:
         return dict(zip(run_ids, statuses, strict=True))
 
     def find(self, run_ids: Collection[str]) -> dict[str, dict[str, Any]]:
-        """Read the rows of some runs, with run ids as keys. Of files without these runs, only some columns are read."""
+        """Read the rows of some runs, with run ids as keys. In files without these runs, only some columns are read."""
         rows = newest(collected(parts_of(self, RUNS.names, "checksums", self._holding("run_id", run_ids))))
         return {row["run_id"]: row for row in only(rows, run_ids).to_pylist()}
 
@@ -339,11 +340,11 @@ class Store:
         return int(rows.num_rows)
 
     def add(self, rows: pa.Table, curves: pa.Table | None = None) -> None:
-        """Write valid rows and their curves into compact (large) files; read each file again to check it.
+        """Write valid rows and their curves into compact (large) files; read each file back to check it.
 
         Raises:
-            StoreError: If a file cannot be written, or reading it again gives different rows. Files that were written
-                before this file stay.
+            StoreError: If a file cannot be written, or reading it back gives different rows. Files already written
+                stay.
         """
         for start in range(0, rows.num_rows, self.limits.written_rows):
             piece = rows.slice(start, self.limits.written_rows)
@@ -363,8 +364,8 @@ class Store:
     def compact(self) -> int:
         """Merge the loose files (one per job) into new compact files; return how many loose files were deleted.
 
-        The number includes files of rows and files of curves. Existing compact files stay as they are. A loose file is
-        deleted only after the compact file with its rows was read again and found correct.
+        The count includes files of rows and files of curves. Existing compact files stay as they are. A loose file is
+        deleted only after the compact file with its rows was read back and found correct.
 
         Raises:
             StoreError: If the store cannot be written or another process is compacting it.
@@ -772,9 +773,10 @@ def newest_numbers(table: pa.Table) -> pa.Array:
 
 
 def only_there(rows: pa.Table, numbers: pa.Array) -> pa.Table:
-    """Select the migrated rows that another row of their run replaces, and of which no copy is in use.
+    """Select the migrated rows that are not in use, since another row of the same run is used instead.
 
-    Migration gave these rows new run ids. ``numbers`` are the row numbers (from 0) of the rows in use, one per run id.
+    A migrated row got a new run id. A row also counts as in use if a copy of it in another file is used. ``numbers``
+    are the row numbers (from 0) of the rows in use, one per run id.
     """
     counting = rows["row_sha256"].take(numbers).combine_chunks()
     return rows.filter(pc.and_(rows["is_migrated"], pc.invert(pc.is_in(rows["row_sha256"], counting))))

@@ -1,11 +1,11 @@
-"""Read and write rows in transit between stores: a folder, a Parquet file or a ``.tar.gz``; none of them is trusted.
+"""Read and write untrusted rows in transit between stores: as a folder, a Parquet file or a ``.tar.gz``.
 
 A bundle is a small store (a folder of result rows) with a ``manifest.json``, and the file of a plugin if the rows need
 one::
 
     manifest.json                       counts and hashes of the content
     store.json  compact/runs-<hash>.parquet  compact/curves-<hash>.parquet
-    plugin/my_idea.py                   only carried; nothing here runs it
+    plugin/my_idea.py                   stored only; nothing in this module runs it
 
 Nothing in a bundle is unpickled or evaluated. Only files with names from a short list are accepted, so no file is
 written outside the folder.
@@ -127,7 +127,7 @@ def pack(store: Store, run_ids: Sequence[str], manifest: Manifest, plugin: Path 
 def opened(path: Path) -> Iterator[tuple[Store, Manifest | None]]:
     """Open a store's folder, a Parquet file of rows or a bundle; yield a store with the rows, and the manifest.
 
-    The manifest is None if there is none at ``path``.
+    The manifest is None if ``path`` contains no manifest.
 
     Raises:
         StoreError: If ``path`` cannot be read, is too large, or contains something that no bundle contains.

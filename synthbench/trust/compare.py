@@ -26,7 +26,8 @@ SAME_NUMBERS = (
     *("device_type", "device_name", "num_threads", "dtype", "amp", "compiled", "tf32", "deterministic"),
     *("synthbench_version", "torch", "numpy", "cuda", "ensemble_size", "ensemble_index"),
 )
-"""Columns that decide bitwise equality: if they agree on a CPU, a re-run must be equal to the last bit."""
+"""If all of these columns agree, a re-run on a CPU, or with deterministic algorithms, must equal the row to the last
+bit."""
 
 RESULTS = {
     column.name: column for column in RUN_COLUMNS if column.decided_by == "training" and column.name != "metrics"

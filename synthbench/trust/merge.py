@@ -57,9 +57,9 @@ def merge(store: Store, source: Path) -> Merged:
     """Copy rows and curves into a store from ``source``: another store, a Parquet file of rows or a bundle.
 
     If both stores have a row of the same run, the row in ``store`` is kept, even if the other row is newer; different
-    checksums are reported as a conflict. Rows that fail the schema, their checksum or the audit (a search for
-    contradictions), or whose learning curve is lost, are left out and reported. Records of verification are not copied,
-    and ``source`` is not changed.
+    checksums are reported as a conflict. Rows are left out and reported if they fail the schema, their checksum or the
+    audit (a search for contradictions), or if their learning curve is lost. Records of verification are not copied, and
+    ``source`` is not changed.
 
     Raises:
         UsageError: If ``source`` is ``store`` itself.

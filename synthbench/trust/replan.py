@@ -1,4 +1,4 @@
-"""Plan the runs of installed suites anew, find the run that has a row's id, and make the row again."""
+"""Plan the runs of installed suites anew, find the run with the id of a given row, and train it again."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -69,7 +69,7 @@ def is_foreign(row: Row, keys: Iterable[str] = COMPONENTS) -> bool:
 
 
 def check(rows: Sequence[Row]) -> Checked:
-    """Compare rows with the runs that their suites plan; the code of their components must be loaded already."""
+    """Compare rows with the runs that their suites plan; the rows' components must be loaded in this process."""
     groups = Groups(rows)
     found = Checked({}, [])
     for row in rows:
@@ -81,7 +81,7 @@ def check(rows: Sequence[Row]) -> Checked:
 
 
 def run_again(rows: Sequence[Row], run_ids: Sequence[str], context: RunContext) -> None:
-    """Repeat runs that were trained together; the code of their components must be loaded in this process.
+    """Repeat runs that were trained together; the runs' components must be loaded in this process.
 
     Args:
         rows: The rows of these runs, and the rows of the tuning runs that chose their learning rates.

@@ -1,4 +1,4 @@
-"""Submissions: all result rows that a suite requires of some mechanisms, and what is needed to run them again."""
+"""Submissions: all result rows of some mechanisms in a suite, and what is needed to run them again."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -51,8 +51,8 @@ def submit(request: Request, target: Path, *, plugin: Path | None = None, packag
     """Write a bundle with all rows of some mechanisms in a suite, if no row is missing.
 
     Args:
-        request: The suite, the mechanisms as they were run, the type of device (``auto`` means the type of device that
-            made the rows), and the store with the rows.
+        request: Request that states the suite, the mechanisms as they were run, the device, and the store with the
+            rows. Device ``auto`` means the type of device that made the rows.
         target: Folder or ``.tar.gz`` file to write.
         plugin: File that defines the mechanisms, if no package does.
         package: Distribution that defines the mechanisms, with its version: ``name==version``.
@@ -201,7 +201,7 @@ def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> l
 def asked_for(request: Request, device_type: str) -> tuple[dict[str, str], list[str]]:
     """Describe the rows that a submission must have, by run id, and list the failed checks of foreign components.
 
-    Foreign components do not come with synthbench. Their code must be loaded in this process.
+    Foreign components, which do not come with synthbench, must already be loaded in this process.
     """
     components = foreign_components(select_components(request))
     broken = [f"checks: {said}" for component in components if (said := first_failure(examine(component)))]

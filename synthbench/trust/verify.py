@@ -4,8 +4,8 @@ Each row's id, the hash of ``config_json``, is looked up among the runs that the
 changed, the id is not found, and the row is not rerun. A re-run is ordinary training, but writes to a temporary store.
 
 Foreign code, which does not come with synthbench, runs only in other processes, which take no part in the comparison.
-If a row's task is built in, but other code of the row is foreign, this process computes the score of the re-run from
-the model's answers (:mod:`synthbench.runner.held_out`).
+If a row's task is built in, but another component of the row is foreign, this process computes the score of the re-run
+from the model's answers (:mod:`synthbench.runner.held_out`).
 """
 
 import json
@@ -130,8 +130,8 @@ class Verification:
 class Sampling:
     """Settings of a verification: which rows are run again, and how.
 
-    With each sampled row, all rows that were trained together with it are run again, because the last bits of a
-    result depend on which runs train together. Training them together takes no longer than one after another.
+    With each sampled row, all rows that were trained together with it are run again, because the last bits of a result
+    depend on which runs train together. Training runs together takes no longer than training them one after another.
     """
 
     fraction: float = 0.05

@@ -52,11 +52,11 @@ def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def as_listed(rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Update the suite's name in rows of a suite: rows of tasks that it no longer lists get the suffix ``.extra``.
+    """Update a suite's name in its rows: rows of tasks that the suite no longer lists get the suffix ``.extra``.
 
-    Rows of ``.extra`` tasks that the suite lists now lose the suffix. Rows on levels that the tasks no longer have are
-    left out. Nothing changes if the suite's condition is neither ``stock`` (layers as their authors build them) nor
-    ``bare`` (only the recurrence or the attention scores).
+    Rows with the suffix lose it if the suite now lists their task. Rows on levels that a task no longer has are left
+    out. Nothing changes if the suite's condition is neither ``stock`` (layers as their authors build them) nor ``bare``
+    (only the recurrence or the attention scores).
     """
     base = name.removesuffix(EXTRA)
     made = load_suite(base)
@@ -88,10 +88,10 @@ def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
     absolute positions.
 
     ``sees_places`` is True if the layer sees absolute positions. It is null if the mechanism is not installed, or if
-    the row's options or positions differ from those of both conditions. ``is_variant`` is True if the layer has
-    neither condition. It is also True for a row whose options differ from those of both conditions, unless the row
-    comes from the user's own store. For a suite with neither condition, only ``is_variant`` is added; it is True for
-    ``stock`` and ``bare`` rows whose layer differs from the suite's own.
+    neither condition has the row's options and positions. ``is_variant`` is True if the layer has neither condition. It
+    is also True for a row whose options neither condition has, unless the row comes from the user's own store. For a
+    suite with neither condition, only ``is_variant`` is added; it is True for ``stock`` and ``bare`` rows whose layer
+    differs from the suite's own.
     """
     made = load_suite(suite.removesuffix(EXTRA))
     is_shown = rows["suite"] == suite
