@@ -204,7 +204,7 @@ def test_some_columns_are_read_as_they_are_among_all_from_a_path_or_its_text(rep
 
 
 def test_a_row_is_verified_by_what_the_store_says_whatever_columns_are_read(tmp_path: Path, make_row: MakeRow) -> None:
-    synthbench.Store.open(tmp_path, create=True).write(make_row(verified_by="itself"), [])
+    synthbench.Store.open(tmp_path, create=True).write_all([(make_row(verified_by="itself"), [])])
 
     assert synthbench.load(tmp_path, ["verified_by"])["verified_by"].isna().all()
 

@@ -92,7 +92,7 @@ def test_a_run_id_leads_nowhere(tmp_path: Path) -> None:
     before = listing(tmp_path)
     for name in [*NAMES, "0123456789ABCDEF", "0" * 15, "0" * 17, "0" * 15 + "/"]:
         with pytest.raises(UsageError, match="allowed: 16 hex digits"):
-            store.write({"run_id": name}, [])
+            store.write_all([({"run_id": name}, [])])
     assert listing(tmp_path) == before
 
 
@@ -124,7 +124,7 @@ def hostile(make_row: MakeRow, tmp_path_factory: pytest.TempPathFactory) -> Stor
     for mech in ("softmax", "linear"):
         for seed in (1, 2, 3):
             failed = {"status": "error", "score": None} if (mech, seed) == ("linear", 3) else {}
-            store.write(make_row(mech=mech, seed=seed, **dict.fromkeys(TEXTS, PAYLOAD), **jsons, **failed), [])
+            store.write_all([(make_row(mech=mech, seed=seed, **dict.fromkeys(TEXTS, PAYLOAD), **jsons, **failed), [])])
     return store
 
 

@@ -270,10 +270,6 @@ class Store:
 
     # Writing
 
-    def write(self, row: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> None:
-        """Append one finished run to the store, in a file of its own; see :meth:`write_all`."""
-        self.write_all([(row, curve)])
-
     def write_all(self, runs: Iterable[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]]) -> None:
         """Append finished runs to the store in one file: either all runs or none, even if the process is killed.
 

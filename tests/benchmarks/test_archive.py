@@ -60,7 +60,7 @@ def test_what_does_not_fit_is_named_and_is_the_largest(tmp_path: Path, monkeypat
 def test_a_store_is_compacted_and_stays_in_one_piece(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "card" / "paper", create=True)
     for seed in range(3):
-        store.write(make_row(seed=seed), [])
+        store.write_all([(make_row(seed=seed), [])])
     (store.root / "quarantine").mkdir(exist_ok=True)
     write(store.root / "quarantine" / "bad.parquet", 10)
 

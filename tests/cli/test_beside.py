@@ -33,7 +33,7 @@ def others(folder: Path, make_row: MakeRow) -> Store:
     for mech in ("softmax", "linear"):
         for seed in (42, 43):
             row = make_row(suite="smoke", mech=mech, seed=seed, score=1.0)
-            store.write(row, [POINT] if mech == "linear" else [])
+            store.write_all([(row, [POINT] if mech == "linear" else [])])
     store.compact()
     return store
 

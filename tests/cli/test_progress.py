@@ -115,14 +115,14 @@ def test_what_trains_again_beside_a_missing_row_counts_with_it(cells: list[Cell]
 def test_only_rows_that_are_written_from_now_on_are_new_and_each_once(results: Path, make_row: MakeRow) -> None:
     store = Store.open(results, create=True)
     old, new, other = (make_row(seed=seed, role="tuning") for seed in range(3))
-    store.write(old, [])
+    store.write_all([(old, [])])
     watch = Watch(results, [old["run_id"], new["run_id"]])
-    store.write(new, [])
-    store.write(other, [])
+    store.write_all([(new, [])])
+    store.write_all([(other, [])])
 
     assert [(row.run_id, row.seed, row.share_s) for row in watch.new_rows()] == [(new["run_id"], 1, 2.5)]
     assert watch.new_rows() == []
-    store.write(make_row(seed=0, role="tuning", wall_s=3.5), [])  # made again, in another time
+    store.write_all([(make_row(seed=0, role="tuning", wall_s=3.5), [])])  # made again, in another time
     assert [row.run_id for row in watch.new_rows()] == [old["run_id"]]
 
 
@@ -160,7 +160,7 @@ def test_trainings_that_tune_are_counted_while_their_job_runs(
     with Progress(results) as progress:
         progress.begin(Plan((tuned_job,), num_planned=3, num_done=0), Pool(num_workers=1))
         row = make_row(run_id=tuned_job.untuned[0].run_id, task="mqar", mech="linear", role="tuning", wall_s=600.0)
-        Store.open(results, create=True).write(row, [])
+        Store.open(results, create=True).write_all([(row, [])])
         progress.look()
         progress._line("still running")
 

@@ -32,7 +32,7 @@ def fill(results: Path, runs: dict[str, Run], make_row: MakeRow, **statuses: str
         status = statuses.get(run.cell.mechanism_name, "ok")
         score = {"score": 0.25 + 0.75 * (0.5 + 0.2 * (run.seed - 42))} if status == "ok" else {"score": None}
         names = {"task": run.cell.task_name, "mech": run.cell.mechanism_name}
-        store.write(make_row(run_id=run_id, seed=run.seed, status=status, **names, **score), [])
+        store.write_all([(make_row(run_id=run_id, seed=run.seed, status=status, **names, **score), [])])
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_seed_of_a_ladder_has_the_learning_rate_that_its_validation_chooses(
     for run_id, run in runs.items():
         skill, validation = reached[run.seed, run.learning_rate]
         metrics = json.dumps({"validation_accuracy": validation})
-        store.write(make_row(run_id=run_id, score=0.25 + 0.75 * skill, metrics=metrics), [])
+        store.write_all([(make_row(run_id=run_id, score=0.25 + 0.75 * skill, metrics=metrics), [])])
 
     assert skill_table(tmp_path, runs, None).splitlines()[1].split() == ["mqar", "0.55", "±0.21"]
 

@@ -44,7 +44,7 @@ def full(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> Path:
     for task in ("copy", "reverse"):
         for seed in (42, 43, 44):
             for mech, loss in (("softmax", 0.0), ("slay", 0.1), ("gla", 0.3)):
-                store.write(make_row(task=task, mech=mech, seed=seed, score=0.7 + seed / 1000 - loss), [])
+                store.write_all([(make_row(task=task, mech=mech, seed=seed, score=0.7 + seed / 1000 - loss), [])])
     store.compact()
     return store.root
 
@@ -72,7 +72,7 @@ def test_verify_prints_json_alone_on_stdout_records_who_verified_what_and_fails_
 
     store = Store.open(results, create=True)
     row = store.table().to_pylist()[0]
-    store.write(row | {"n_correct": 0, "finished_at": row["finished_at"] + timedelta(seconds=1)}, [])
+    store.write_all([(row | {"n_correct": 0, "finished_at": row["finished_at"] + timedelta(seconds=1)}, [])])
     result = synthbench(f"verify {results} --limit 1")
     assert result.exit_code == 1
     assert f"wrong: {row['run_id']}: score is" in result.stdout

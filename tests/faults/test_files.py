@@ -376,9 +376,9 @@ def test_a_rename_without_an_answer_is_an_error_and_the_row_can_be_written_again
     with monkeypatch.context() as patched:
         patched.setattr(os, "replace", replace)
         with pytest.raises(StoreError, match="cannot write"):
-            store.write(make_row(seed=7), [])
+            store.write_all([(make_row(seed=7), [])])
     assert len(store.statuses()) == 1 + is_done
-    store.write(make_row(seed=7), [])
+    store.write_all([(make_row(seed=7), [])])
 
     assert len(store.statuses()) == 2
     assert store.quarantined == []

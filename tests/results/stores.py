@@ -27,7 +27,7 @@ def filled(root: Path, rows: Iterable[Row], curve: Sequence[Mapping[str, Any]] =
     """A store with some rows, each as a job of its own."""
     made = Store.open(root, create=True, limits=limits)
     for row in rows:
-        made.write(row, curve)
+        made.write_all([(row, curve)])
     return made
 
 

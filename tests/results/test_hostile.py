@@ -37,7 +37,7 @@ def test_a_file_that_is_not_parquet_is_moved_and_counted(root: Path, content: by
     good, bad = make_row(seed=1), make_row(seed=2)
     made = filled(root, [good], CURVE)
     known = made.loose(kind)
-    made.write(bad, CURVE)
+    made.write_all([(bad, CURVE)])
     (path,) = set(made.loose(kind)) - set(known)
     path.write_bytes(content)
 

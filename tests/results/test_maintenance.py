@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> Store:
     """Three rows: two in compact files, the third in files of its own."""
     made = filled(tmp_path / "results", [make_row(seed=seed) for seed in (1, 2)], CURVE)
     made.compact()
-    made.write(make_row(seed=3, task="reverse"), CURVE)
+    made.write_all([(make_row(seed=3, task="reverse"), CURVE)])
     return made
 
 
@@ -34,7 +34,7 @@ def reopened(store: Store) -> Store:
 def written(store: Store, row: dict[str, object], kind: str = "runs") -> Path:
     """The loose file of a run that is written now."""
     before = store.loose(kind)
-    store.write(row, CURVE)
+    store.write_all([(row, CURVE)])
     (path,) = set(store.loose(kind)) - set(before)
     return path
 
@@ -44,7 +44,7 @@ def damage(path: Path) -> None:
 
 
 def test_contents_count_rows_and_files(store: Store) -> None:
-    store.write(make_row(seed=4, status="oom", score=None), [])
+    store.write_all([(make_row(seed=4, status="oom", score=None), [])])
     (store.root / "_tmp" / "half.partial").write_bytes(b"half")
     (store.root / "runs" / f"job-{'0' * 16}.parquet").write_bytes(b"garbage")
     read = reader(store.root)
@@ -87,7 +87,7 @@ def test_a_damaged_file_is_found_and_after_a_repair_made_again(store: Store, kin
     assert examine(reader(store.root), is_repairing=False) == []
     assert len(reopened(store).runs()) == 2
 
-    store.write(row, CURVE)
+    store.write_all([(row, CURVE)])
     assert len(reopened(store).runs()) == 3
 
 

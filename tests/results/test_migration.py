@@ -87,7 +87,7 @@ def test_nobody_gets_the_verification_or_the_digest_of_another_row(older: Store,
     forged = {
         **verified, "score": 1.0, "verified_by": None, "finished_at": verified["finished_at"] + timedelta(seconds=1)
     }  # fmt: skip
-    older.write(forged, [])
+    older.write_all([(forged, [])])
 
     found = {row["run_id"]: row for row in older.table().to_pylist()}[verified["run_id"]]
     assert (found["score"], found["verified_by"]) == (1.0, None)

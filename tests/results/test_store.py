@@ -179,7 +179,7 @@ def test_reading_changes_nothing_on_the_disk(root: Path) -> None:
     assert listing(root) == before
     assert not (root / "_tmp").exists()
     assert [(report.is_moved, report.file) for report in store.quarantined] == [(False, f"runs/job-{'0' * 16}.parquet")]
-    for act in (lambda: store.write(rows[0], []), store.compact):
+    for act in (lambda: store.write_all([(rows[0], [])]), store.compact):
         with pytest.raises(StoreError, match="opened for reading"):
             act()
 
@@ -287,7 +287,7 @@ def test_of_two_rows_of_a_run_the_one_that_finished_last_counts(root: Path, *, i
     made = filled(root, [first], CURVE[:2])
     made.compact()
 
-    made.write(second, CURVE)
+    made.write_all([(second, CURVE)])
 
     expected = ("error", 2) if is_backwards else ("ok", len(CURVE))
     for _ in range(2):

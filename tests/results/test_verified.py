@@ -30,14 +30,14 @@ def test_a_verified_row_says_who_and_keeps_its_name_and_checksum(store: Store) -
 
 def test_a_word_on_a_row_that_has_changed_since_is_no_word(store: Store) -> None:
     store.verify([word(store.table().to_pylist()[0])])
-    store.write(make_row(seed=42, n_params=7, finished_at=AT), CURVE)
+    store.write_all([(make_row(seed=42, n_params=7, finished_at=AT), CURVE)])
 
     assert store.table()["verified_by"].to_pylist() == [None, None]
 
 
 def test_what_a_row_says_of_its_own_verification_is_ignored(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "results", create=True)
-    store.write(make_row(verified_by="everybody"), [])
+    store.write_all([(make_row(verified_by="everybody"), [])])
 
     assert store.table()["verified_by"].to_pylist() == [None]
     assert store.quarantined == []

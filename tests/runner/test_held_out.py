@@ -165,7 +165,7 @@ def test_only_the_rows_of_a_job_are_taken_from_its_store(
     test.begin(job)
     made = Store.open(held_out.folder_of(job, tmp_path, "driver"), create=True)
     for name in (run_id, "0" * 16):
-        made.write(make_row(run_id=name), [])
+        made.write_all([(make_row(run_id=name), [])])
 
     assert [row["run_id"] for row in test.take(job)] == [run_id]
     test.close()

@@ -63,7 +63,7 @@ def done(tmp_path: Path) -> tuple[Request, Store, dict[str, Any]]:
 
 def test_failed_rows_run_again_only_if_asked(done: tuple[Request, Store, dict[str, Any]]) -> None:
     request, store, row = done
-    store.write(later(row, status="error", score=None, skill=None), [])
+    store.write_all([(later(row, status="error", score=None, skill=None), [])])
 
     assert plan_request(request, CPU).num_missing == 0
     assert plan_request(request, CPU).notices == ("1 of the rows already done failed; --rerun failed makes them again",)
@@ -79,20 +79,20 @@ def test_what_failed_with_another_source_gets_another_chance(done: tuple[Request
     seconds = itertools.count(1)
 
     def num_missing(**changes: Any) -> int:
-        store.write(later(row, next(seconds), **failed | changes), [])
+        store.write_all([(later(row, next(seconds), **failed | changes), [])])
         return plan_request(request, CPU).num_missing
 
     assert num_missing() == 0
     assert num_missing(mech_code_hash="0" * 12) == num_missing(task_code_hash="0" * 12) == 1
     assert num_missing(task_code_hash=None) == 0  # of a row of before this column nobody knows
-    store.write(later(row, next(seconds), mech_code_hash="0" * 12), [])
+    store.write_all([(later(row, next(seconds), mech_code_hash="0" * 12), [])])
     assert plan_request(request, CPU).num_missing == 0
 
 
 def test_status_counts_by_category(tmp_path: Path) -> None:
     run(tiny(tmp_path, tasks=("copy:length=8",)))
     failed = next(iter(plan_request(tiny(tmp_path, tasks=("majority:length=8",)), CPU).runs))
-    Store.open(tmp_path, create=True).write(make_row(run_id=failed, status="error"), [])
+    Store.open(tmp_path, create=True).write_all([(make_row(run_id=failed, status="error"), [])])
     facts = count_status(tiny(tmp_path), CPU)
 
     assert facts == [

@@ -194,7 +194,7 @@ def test_an_honest_plugins_row_is_confirmed_and_an_edited_one_is_not(honest: Pat
     whole = {"score": 1.0, "skill": 1.0, "n_correct": row["n_eval_examples"], "finished_at": later}
 
     assert judged(honest).ok
-    store.write(row | whole, [])
+    store.write_all([(row | whole, [])])
     (rerun,) = judged(folder).reruns
     assert (rerun.verdict, rerun.recorded) == ("differs", 1.0)
 
@@ -215,7 +215,7 @@ def forge():
     near = [ours, *ours.parent.glob("synthbench-verify-*"), *ours.rglob("held-out-*/*")]
     for store in (Store.open(path, create=True) for path in near):
         for row in theirs.table().to_pylist():
-            store.write(row, [])
+            store.write_all([(row, [])])
 
 
 def frames():
@@ -249,7 +249,7 @@ def test_a_plugin_cannot_write_the_re_runs_of_other_rows(tmp_path: Path, monkeyp
     run(tiny(made.root, tasks=("copy:length=8",), mechanisms=("softmax",), seeds=(0,), executor="inline"))
     for row in made.table().to_pylist():
         whole = {"score": 1.0, "skill": 1.0, "n_correct": row["n_eval_examples"]}
-        forged.write(row | (whole if row["mech"] == "softmax" else {}), [])
+        forged.write_all([(row | (whole if row["mech"] == "softmax" else {}), [])])
     found = receive(forged.root, dataclasses.replace(SAMPLING, plugins=[str(tmp_path / "cheat.py")]))
 
     assert {rerun.mechanism: rerun.verdict for rerun in found.reruns} == {"cheat": "tolerance", "softmax": "differs"}

@@ -112,11 +112,11 @@ def test_rows_that_broke_the_contract_or_were_shortened_are_not_submitted_and_fa
     failed = (
         first | none | {"status": "diverged", "error_type": "Diverged", "error_message": "nan", "finished_at": then}
     )
-    store.write(failed, [])
+    store.write_all([(failed, [])])
     assert submit(complete, tmp_path / "failed.tar.gz").problems == ()
     leaking = {"status": "contract", "error_type": "ContractError", "error_message": "it leaks"}
-    store.write(failed | leaking | {"finished_at": second_after}, [])
-    store.write(second | {"is_full": False, "finished_at": second_after}, [])
+    store.write_all([(failed | leaking | {"finished_at": second_after}, [])])
+    store.write_all([(second | {"is_full": False, "finished_at": second_after}, [])])
     problems = submit(complete, tmp_path / "linear.tar.gz").problems
 
     assert sorted(problem.partition(":")[0] for problem in problems) == ["contract", "not full"]
@@ -186,7 +186,7 @@ def test_complete_rows_are_taken_into_a_store_with_who_verified_them(complete: R
 def test_what_is_wrong_is_not_taken_in(complete: Request, tmp_path: Path) -> None:
     store = Store.open(complete.results, create=True)
     row = store.table().to_pylist()[0]
-    store.write(row | {"n_correct": 0, "finished_at": row["finished_at"] + timedelta(seconds=1)}, [])
+    store.write_all([(row | {"n_correct": 0, "finished_at": row["finished_at"] + timedelta(seconds=1)}, [])])
     verification = receive(complete.results, SAMPLING, into=tmp_path / "board", by="somebody")
 
     assert not verification.ok
@@ -200,7 +200,7 @@ def test_a_row_that_the_store_has_with_another_result_is_refused_and_ours_stays(
     board = Store.open(tmp_path / "board", create=True)
     row = Store.open(complete.results, create=False).table().to_pylist()[0]
     ours = {**row, "score": 1 - row["score"], "finished_at": row["finished_at"] - timedelta(days=1)}
-    board.write(ours, [])
+    board.write_all([(ours, [])])
     before = board.table()
     found = receive(tmp_path / "linear.tar.gz", SAMPLING, into=board.root, by="somebody")
 
@@ -227,7 +227,7 @@ def test_a_row_that_invents_a_task_does_not_have_a_plugin_loaded(complete: Reque
     path.write_text(PLUGIN)
     store = Store.open(complete.results, create=True)
     row = store.table().to_pylist()[0]
-    store.write(row | {"task": "zzz", "run_id": "0" * 16}, [])
+    store.write_all([(row | {"task": "zzz", "run_id": "0" * 16}, [])])
     found = receive(complete.results, dataclasses.replace(SAMPLING, workers=1, plugins=[str(path)]))
 
     assert not found.ok

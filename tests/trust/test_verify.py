@@ -52,7 +52,7 @@ def altered(made: Store, tmp_path: Path) -> Callable[..., Store]:
     def alter(change: Callable[[Row], Row], *, only: int = 1, num_rows: int = 4) -> Store:
         store = Store.open(tmp_path / "altered", create=True)
         for index, row in enumerate(made.table().to_pylist()[:num_rows]):
-            store.write(row | change(row) if index < only else row, points_of(made, row))
+            store.write_all([(row | change(row) if index < only else row, points_of(made, row))])
         return store
 
     return alter
@@ -120,7 +120,7 @@ def test_a_batch_that_is_half_there_is_compared_within_a_tolerance_and_one_that_
     run(request)
     whole, half = Store.open(request.results, create=False), Store.open(tmp_path / "half", create=True)
     row = whole.table().to_pylist()[0]
-    half.write(row, points_of(whole, row))
+    half.write_all([(row, points_of(whole, row))])
     (rerun,) = verify(half, ALL).reruns
     assert rerun.verdict in ("tolerance", "bitwise")
     assert rerun.verdict == "bitwise" or "ensemble_size" in rerun.detail
@@ -237,7 +237,7 @@ def test_rows_of_an_installation_that_trains_otherwise_are_found(
 def test_an_edited_curve_is_found(made: Store, tmp_path: Path) -> None:
     store = Store.open(tmp_path, create=True)
     row = made.table().to_pylist()[0]
-    store.write(row, [point | {"value": 0.5} for point in points_of(made, row)])
+    store.write_all([(row, [point | {"value": 0.5} for point in points_of(made, row)])])
     (rerun,) = verify(store, ALL).reruns
 
     assert (rerun.verdict, "curve" in rerun.detail) == ("differs", True)
@@ -404,7 +404,7 @@ def test_a_rate_that_the_tuning_did_not_choose_is_found(tuned: Store) -> None:
         "lr_last": other,
         "finished_at": row["finished_at"] + timedelta(seconds=1),
     }
-    tuned.write(row | changes, points_of(tuned, row))
+    tuned.write_all([(row | changes, points_of(tuned, row))])
     wrong = [rerun for rerun in verify(tuned, ALL).reruns if not rerun.is_confirmed]
 
     assert [rerun.run_id for rerun in wrong] == [row["run_id"]]

@@ -63,10 +63,10 @@ def well(seed: int) -> dict[str, Any]:
 def write(root: Path) -> None:
     """Three rows: one that ended well and a failure in a file of many rows, another that ended well in its own."""
     store = Store.open(root, create=True)
-    store.write(well(1), CURVE)
-    store.write(row(2, status="error", error_type="ValueError", error_message="é | <b> =1+1", lr=0.001), [])
+    store.write_all([(well(1), CURVE)])
+    store.write_all([(row(2, status="error", error_type="ValueError", error_message="é | <b> =1+1", lr=0.001), [])])
     store.compact()
-    store.write(well(3), CURVE)
+    store.write_all([(well(3), CURVE)])
     if hasattr(store, "verify"):
         first = store.table().to_pylist()[0]
         said = {"verdict": "bitwise", "verified_by": "a colleague", "verified_at": BEGIN, "score": 0.75}
@@ -85,7 +85,7 @@ def write_the_future(root: Path) -> None:
         module.SCHEMA_VERSION = 99  # type: ignore[attr-defined]
     made = Store.open(root, create=True)
     store.RUN_COLUMNS = columns  # type: ignore[attr-defined, assignment]
-    made.write(well(1) | {"invented_later": "yes"}, CURVE)
+    made.write_all([(well(1) | {"invented_later": "yes"}, CURVE)])
 
 
 if __name__ == "__main__":
