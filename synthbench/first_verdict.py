@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -42,6 +44,7 @@ from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE
 from synthbench.reports.table import NOTHING, fixed
 from synthbench.results import Store, published
 from synthbench.results.schema import to_frame
+from synthbench.results.store import LIMITS, read_plain
 from synthbench.runner import run as runner
 from synthbench.runner.plan import cells_and_seeds
 from synthbench.runner.request import Request
@@ -67,6 +70,8 @@ PRIOR_DOF = 8.0
 RANK_CONFIDENCE = 0.9
 FRESH = 1 << 20
 """Smallest seed for a confirmation."""
+LOCKED_S = 60.0
+"""Seconds to wait for a ledger that another process is writing, since one that was stopped may never end."""
 
 Decision = Literal["keep", "discard", "undecided"]
 
@@ -232,18 +237,28 @@ class Ledger:
             StoreError: If the file cannot be read.
         """
         try:
-            lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
+            content = read_plain(Path(os.path.realpath(self.path)), LIMITS.file_bytes)
+            lines = content.decode("utf-8-sig").splitlines()
+        except FileNotFoundError:
+            return []
         except (OSError, ValueError) as problem:
-            raise StoreError(f"{self.path} cannot be read as a ledger: {problem}") from problem
-        entries = []
+            reason = getattr(problem, "strerror", None) or problem
+            raise StoreError(f"{self.path} cannot be read as a ledger: {reason}") from problem
+        entries: dict[int, Entry] = {}
         for number, line in enumerate(lines, 1):
             try:
-                entries.append(Entry.model_validate_json(line))
+                entry = Entry.model_validate_json(line)
             except ValidationError as problem:
                 raise StoreError(
                     f"{self.path} cannot be read as a ledger: line {number} is no query; take it out"
                 ) from problem
-        return list({entry.query: entry for entry in entries}.values())
+            if entries.setdefault(entry.query, entry).asked != entry.asked:
+                raise StoreError(
+                    f"{self.path} cannot be read as a ledger: line {number} is another query {entry.query}; "
+                    "a ledger has the queries of one search"
+                )
+            entries[entry.query] = entry
+        return list(entries.values())
 
     def enter(
         self,
@@ -261,9 +276,11 @@ class Ledger:
         worse. If ``is_hopeless`` is True, the decision is ``discard``. The decision ``keep`` is written as
         ``undecided`` until it is confirmed on a fresh seed. If the file already has a query with the same hash
         ``asked``, nothing is added and that query is returned.
+
+        Raises:
+            StoreError: If the file cannot be read or written.
         """
-        with self._appending() as append:
-            known = self.entries()
+        with self.appending() as (known, append):
             for entry in known:
                 if entry.asked == asked:
                     return entry
@@ -289,28 +306,44 @@ class Ledger:
 
         Otherwise, the decision stays ``undecided``. ``p_fresh`` is the p value of the mechanism being better than the
         reference on a fresh seed. None means that no confirmation is needed, so the decision is ``keep``.
+
+        Raises:
+            StoreError: If the file cannot be read or written.
         """
         is_kept = p_fresh is None or p_fresh <= SIGNIFICANCE
         confirmed = entry.model_copy(update={"p_fresh": p_fresh, "decision": "keep" if is_kept else "undecided"})
-        with self._appending() as append:
+        with self.appending() as (_, append):
             append(confirmed)
         return confirmed
 
     @contextmanager
-    def _appending(self) -> Iterator[Callable[[Entry], None]]:
-        """Lock the file, so that no other process writes meanwhile; yield a function that appends a query."""
+    def appending(self) -> Iterator[tuple[list[Entry], Callable[[Entry], None]]]:
+        """Lock the file against other processes; yield its queries and a function that appends one.
+
+        Raises:
+            StoreError: If the file cannot be read or written.
+        """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(f"{self.path}.lock"), self.path.open("a", encoding="utf-8") as file:
-
-                def append(entry: Entry) -> None:
-                    # The last line of a file that was edited may lack its end.
-                    has_end = self.path.read_bytes()[-1:] in {b"", b"\n"}
-                    file.write("\n" * (not has_end) + entry.model_dump_json() + "\n")
-
-                yield append
+            with FileLock(f"{self.path}.lock", timeout=LOCKED_S):
+                known = self.entries()  # refuses a pipe, which would wait for a reader when it is opened
+                with self.path.open("ab", buffering=0) as file:
+                    yield known, partial(self._append, file)
         except OSError as problem:
             raise StoreError(f"cannot write the ledger {self.path}: {problem}") from problem
+
+    def _append(self, file: FileIO, entry: Entry) -> None:
+        """Append a query to the opened file; if the disk is full, leave the file as it was."""
+        size = file.tell()
+        # The last line of a file that was edited may lack its end.
+        has_end = self.path.read_bytes()[-1:] in {b"", b"\n"}
+        line = ("\n" * (not has_end) + entry.model_dump_json() + "\n").encode()
+        try:
+            while line:
+                line = line[file.write(line) :]
+        except OSError:
+            file.truncate(size)
+            raise
 
 
 # ----- Rows of the mechanism and of others -----
@@ -661,7 +694,8 @@ class _Query:
                 f"synthbench quick --mech {against} makes them"
             )
         source = sha256(canonical_json([cell.code["mech"], cell.resolved_mechanism_arguments]))[:16]
-        same = next((one.words for one in self.ledger.entries() if one.source == source), None)
+        with self.ledger.appending() as (known, _):  # a ledger that cannot be written is refused before any training
+            same = next((one.words for one in known if one.source == source), None)
         if same is not None and not is_packaged:
             self.note(f"the source is that of {same}")
         own = self._rows(published()) if is_packaged else self._trained(baselines, reference)

@@ -1,6 +1,10 @@
 """A first verdict: its tests, its ledger and its stages, with a trainer that writes made-up rows; and the command."""
 
+import codecs
+import fcntl
 import json
+import os
+import resource
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -17,6 +21,7 @@ import torch
 from scipy import stats
 
 from docs import evaluator
+from synthbench import first_verdict
 from synthbench.errors import StoreError, UnknownName, UsageError
 from synthbench.first_verdict import (
     FRESH,
@@ -213,12 +218,15 @@ LINE = (
     '{"query":%s,"asked":"a","source":"s","mechanism":"m","reference":"r",'
     '"p_better":%s,"p_worse":0.5,"level":0.002,"decision":"undecided","p_fresh":null}\n'
 )
+OF_ANOTHER_SEARCH = LINE.replace('"asked":"a"', '"asked":"b"')
 OUT_OF_RANGE = [LINE % (query, 0.5) for query in ("-5", "0", "true")] + [
     LINE % (1, p) for p in ("-3.0", "NaN", "1e999")
 ]
 
 
-@pytest.mark.parametrize("text", ["{\n", "[]\n", '{"query": 1}\n', "\xff", *OUT_OF_RANGE])
+@pytest.mark.parametrize(
+    "text", ["{\n", "[]\n", '{"query": 1}\n', "\xff", *OUT_OF_RANGE, (LINE + OF_ANOTHER_SEARCH) % (1, 0.5, 1, 0.5)]
+)
 def test_a_ledger_that_cannot_be_read_is_named_and_kept(text: str, tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     path.write_bytes(text.encode("latin-1"))
@@ -226,6 +234,45 @@ def test_a_ledger_that_cannot_be_read_is_named_and_kept(text: str, tmp_path: Pat
     with pytest.raises(StoreError, match=r"ledger\.jsonl cannot be read"):
         ask(path, 1)
     assert path.read_bytes() == text.encode("latin-1")
+
+
+def test_a_ledger_that_is_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StoreError, match="pipe cannot be read as a ledger: it is no plain file"):
+        ask(tmp_path / "pipe", 1)
+
+
+def test_a_ledger_that_an_editor_saved_in_its_own_way_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    path.write_bytes(codecs.BOM_UTF8 + (LINE % (1, 0.5)).replace("\n", "\r\n").encode())
+    (tmp_path / "link").symlink_to(path)
+    ask(tmp_path / "link", 2)
+    assert [entry.query for entry in Ledger(path).entries()] == [1, 2]
+
+
+def _ask_with_room_for(num_bytes: int, path: Path) -> None:
+    limit = path.stat().st_size + num_bytes
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    ask(path, 2)
+
+
+def test_a_query_for_which_the_disk_lacks_room_leaves_the_ledger_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    ask(path, 1)
+    before = path.read_bytes()
+    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as processes:
+        asked = processes.submit(_ask_with_room_for, 10, path)
+    with pytest.raises(StoreError, match=r"cannot write the ledger .*File too large"):
+        asked.result()
+    assert path.read_bytes() == before
+
+
+def test_a_ledger_that_stays_locked_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_verdict, "LOCKED_S", 0.0)
+    with (tmp_path / "ledger.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(StoreError, match=r"ledger\.lock' could not be acquired"):
+            ask(tmp_path / "ledger", 1)
 
 
 # ----- Stages -----
@@ -317,6 +364,13 @@ def test_a_reference_without_runs_is_named_before_any_training(scene: Scene) -> 
     scene.add({"linear": 0.2})
     with pytest.raises(UsageError, match="the mechanism itself; allowed: another one"):
         scene.verdict(against="linear")
+
+
+def test_a_ledger_that_cannot_be_written_is_refused_before_any_training(scene: Scene) -> None:
+    (scene.results / "quick.jsonl.lock").mkdir()
+    with pytest.raises(StoreError, match="cannot write the ledger"):
+        scene.verdict()
+    assert scene.trained == []
 
 
 def test_a_run_that_failed_is_compared_with_nothing(scene: Scene) -> None:
