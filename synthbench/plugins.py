@@ -110,12 +110,17 @@ def reason(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {text}"[:300] if text else type(problem).__name__
 
 
-def raise_interrupt(problem: BaseException) -> None:
-    """Raise ``problem`` again if it is a ``KeyboardInterrupt`` that may come from the user; otherwise, do nothing.
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, as opposed to a ``KeyboardInterrupt`` that foreign code raises by itself."""
 
-    In a process that ignores Ctrl-C, a ``KeyboardInterrupt`` cannot come from the user, only from foreign code.
+
+def raise_interrupt(problem: BaseException) -> None:
+    """Raise ``problem`` again if it is a ``KeyboardInterrupt`` by the user; otherwise, do nothing.
+
+    If Ctrl-C does not raise a plain ``KeyboardInterrupt`` in this process, foreign code has raised it.
     """
-    if isinstance(problem, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+    is_plain = signal.getsignal(signal.SIGINT) == signal.default_int_handler
+    if isinstance(problem, KeyboardInterrupt if is_plain else Interrupted):
         raise problem
 
 

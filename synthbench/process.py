@@ -13,15 +13,15 @@ import fcntl
 import importlib
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from multiprocessing import parent_process
+from multiprocessing import active_children, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
-from uuid import uuid4
 
 from synthbench.errors import UsageError
 
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 PR_SET_CHILD_SUBREAPER = 36
 """Constant from ``linux/prctl.h``."""
 STARTED_BY = "SYNTHBENCH_STARTED_BY"
-"""Environment variable of processes that a worker starts; it identifies the process that started the worker."""
+"""Environment variable of workers and of processes that they start: the folder of their temporary files.
+
+It also identifies the process that started the worker."""
 LONGEST_END_S = 10.0
 """Limit on the wait for the end of all processes that a job started, in seconds."""
 
@@ -133,16 +135,43 @@ def end_children() -> None:
 
 @contextlib.contextmanager
 def orphans_ended() -> Iterator[str]:
-    """Run the block, then end all processes that its worker processes left behind when the workers were killed.
+    """Run the block, then end and delete what killed worker processes left behind: processes and temporary files.
 
-    Yields a token, which is in the environment of the workers and of all processes that they start.
+    Yields a folder for temporary files of the workers. Its path is in the environment of the workers and of all
+    processes that they start.
     """
-    token = uuid4().hex
-    try:
-        with variable_set(STARTED_BY, token):
-            yield token
-    finally:
-        end_orphans(token)
+    with temporary_folder("synthbench-") as folder:
+        try:
+            with variable_set(STARTED_BY, folder):
+                yield folder
+        finally:
+            end_orphans(folder)
+
+
+@contextlib.contextmanager
+def temporary_folder(prefix: str) -> Iterator[str]:
+    """Make a temporary folder for the block; it is deleted afterwards, or by :func:`end_at_once`."""
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
+        _folders.append(folder)
+        try:
+            yield folder
+        finally:
+            _folders.remove(folder)
+
+
+_folders: list[str] = []
+"""Temporary folders in use, those of :func:`temporary_folder`."""
+
+
+def end_at_once(exit_code: int) -> NoReturn:
+    """End this process and its workers without waiting for them, but delete what they would leave behind."""
+    for worker in active_children():
+        worker.kill()  # otherwise it would finish its job first
+        worker.join()
+    for folder in _folders:
+        end_orphans(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+    os._exit(exit_code)
 
 
 @contextlib.contextmanager
@@ -158,12 +187,12 @@ def variable_set(name: str, value: str) -> Iterator[None]:
             os.environ[name] = before
 
 
-def end_orphans(token: str) -> None:
-    """End all processes whose environment has the ``token`` of :func:`orphans_ended`.
+def end_orphans(folder: str) -> None:
+    """End all processes whose environment has the folder of :func:`orphans_ended`.
 
     This process and its descendants are spared.
     """
-    mark = f"{STARTED_BY}={token}".encode()
+    mark = f"{STARTED_BY}={folder}".encode()
     parents = _parents()
     left = [pid for pid in parents if pid != os.getpid() and os.getpid() not in _ancestors(pid, parents)]
     _kill([pid for pid in left if mark in _environment(pid).split(b"\0")])
@@ -257,7 +286,7 @@ def contained(log: Path) -> Iterator[None]:
     log.parent.mkdir(parents=True, exist_ok=True)
     with (
         settings_restored(),
-        tempfile.TemporaryDirectory(prefix="synthbench-") as scratch,
+        tempfile.TemporaryDirectory(prefix="synthbench-", dir=os.environ.get(STARTED_BY)) as scratch,
         log.open("wb") as output,
         _sent_to(output.fileno()),
     ):

@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -26,7 +27,8 @@ from synthbench.cli.shortcuts import shortcuts
 from synthbench.cli.store import store_app
 from synthbench.cli.submissions import compare, submit, verify
 from synthbench.errors import StoreError, SynthbenchError, UnknownName, UsageError
-from synthbench.plugins import hint_for
+from synthbench.plugins import Interrupted, hint_for
+from synthbench.process import end_at_once
 
 OLD_NAMES: Mapping[str, str] = MappingProxyType({"--members": "--batched"})
 """Present names of renamed options, by old name; old names still work."""
@@ -138,8 +140,29 @@ for panel, commands in {
             app.command(cls=Command, rich_help_panel=panel)(with_verbosity(command))
 
 
+def handle_signals() -> None:
+    """Make Ctrl-C raise :class:`Interrupted`, and SIGTERM and SIGHUP call :func:`end_at_once`.
+
+    Signals that are ignored stay ignored, such as SIGHUP after ``nohup``.
+    """
+    process = os.getpid()
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise Interrupted
+
+    def end(number: int, _frame: object) -> None:
+        if os.getpid() == process:
+            end_at_once(128 + number)
+        os._exit(128 + number)  # a fork of the process, to which nothing belongs
+
+    for number, handler in ((signal.SIGINT, interrupt), (signal.SIGTERM, end), (signal.SIGHUP, end)):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
 def run_app() -> None:
     """Run the command line; after a user error or a full disk, print one line to stderr and exit with an error code."""
+    handle_signals()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a character that the terminal lacks is shown as its code

@@ -2,13 +2,12 @@
 
 import heapq
 import json
-import multiprocessing
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -19,6 +18,7 @@ from synthbench.cli import options
 from synthbench.cli.output import about, is_quiet, is_verbose, note, print_facts, say, width_of_stdout
 from synthbench.errors import UsageError
 from synthbench.options import RUN_SUITE, parse_rates, parse_seeds, parse_term
+from synthbench.process import end_at_once
 
 if TYPE_CHECKING:
     from synthbench.runner.plan import Plan
@@ -340,12 +340,11 @@ def _interruptible(stop: threading.Event) -> Iterator[None]:
 
     def interrupt(_number: int, _frame: object) -> None:
         if stop.is_set():
-            for worker in multiprocessing.active_children():
-                worker.kill()  # otherwise it would finish its job first
-            os._exit(INTERRUPTED)
+            end_at_once(INTERRUPTED)
         stop.set()
-        # A signal may arrive during a print, when stderr refuses another print.
-        os.write(2, b"finishing the running jobs; Ctrl-C again stops at once\n")
+        with suppress(OSError):  # of a reader that Ctrl-C has ended, such as tee
+            # A signal may arrive during a print, when stderr refuses another print.
+            os.write(2, b"finishing the running jobs; Ctrl-C again stops at once\n")
 
     before = signal.signal(signal.SIGINT, interrupt)
     try:

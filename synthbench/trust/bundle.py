@@ -18,7 +18,6 @@ import os
 import re
 import shutil
 import tarfile
-import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from synthbench import __version__
 from synthbench.errors import StoreError, UsageError
+from synthbench.process import temporary_folder
 from synthbench.results.store import Store, read_plain
 from synthbench.trust.audit import digest
 
@@ -104,7 +104,7 @@ def pack(store: Store, run_ids: Sequence[str], manifest: Manifest, plugin: Path 
     if target.exists():
         raise UsageError(f"{target} exists; name another file or folder")
     try:
-        with tempfile.TemporaryDirectory(prefix="synthbench-bundle-") as scratch:
+        with temporary_folder("synthbench-bundle-") as scratch:
             made = Path(scratch)
             Store.open(made, create=True).import_rows(store, run_ids)
             (made / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
@@ -135,7 +135,7 @@ def opened(path: Path) -> Iterator[tuple[Store, Manifest | None]]:
     if path.is_dir():
         yield Store.open(path, create=False), _manifest(path)
         return
-    with tempfile.TemporaryDirectory(prefix="synthbench-rows-") as scratch:
+    with temporary_folder("synthbench-rows-") as scratch:
         folder = Path(scratch)
         if path.name.endswith(".tar.gz"):
             _unpack(path, folder)

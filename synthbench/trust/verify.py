@@ -11,7 +11,6 @@ from the model's answers (:mod:`synthbench.runner.held_out`).
 import json
 import math
 import secrets
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +28,7 @@ from synthbench import __version__
 from synthbench.canonical import canonical_json
 from synthbench.contract.isolated import IsolatedProcess
 from synthbench.errors import ContractError, UsageError
+from synthbench.process import temporary_folder
 from synthbench.results import Store
 from synthbench.runner import held_out
 from synthbench.runner.environment import resolve_device, usable_cores
@@ -321,7 +321,7 @@ def _made_apart(
     first, run_ids = batch[0], [row["run_id"] for row in batch]
     has_others = is_foreign(first)
     is_asked = has_others and first["role"] is None and not is_foreign(first, ("task",))
-    with tempfile.TemporaryDirectory(prefix="synthbench-verify-") as scratch:
+    with temporary_folder("synthbench-verify-") as scratch:
         folder = held_out.folder_named(Path(scratch), AGAIN, run_ids[0]) if has_others else Path(scratch)
         Store.open(folder, create=True)
         questions = {}

@@ -138,21 +138,31 @@ def is_alive(process: int) -> bool:
     return process in _parents()
 
 
-def test_a_second_interrupt_ends_the_workers_too(tmp_path: Path) -> None:
-    results = tmp_path / "results"
-    driver = subprocess.Popen(endless(results), start_new_session=True, stderr=subprocess.PIPE, text=True)
+@pytest.mark.parametrize("signals", [[signal.SIGINT, signal.SIGINT], [signal.SIGTERM], [signal.SIGHUP]])
+def test_a_second_interrupt_or_a_request_to_end_leaves_neither_workers_nor_files(
+    tmp_path: Path, signals: list[signal.Signals]
+) -> None:
+    results, temporary = tmp_path / "results", tmp_path / "temporary"
+    temporary.mkdir()
+    driver = subprocess.Popen(
+        endless(results), start_new_session=True, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "TMPDIR": os.fspath(temporary)},
+    )  # fmt: skip
     assert driver.stderr is not None
     try:
         wait_until(lambda: len(list((results / "logs").glob("*.log"))) == 2, "both workers have a job")
         workers = descendants(driver.pid)
-        driver.send_signal(signal.SIGINT)
-        said = ""
-        while "Ctrl-C again stops at once" not in said:
-            said += driver.stderr.readline()
+        *first, last = signals
+        for number in first:
+            driver.send_signal(number)
+            said = ""
+            while "Ctrl-C again stops at once" not in said:
+                said += driver.stderr.readline()
         assert any(map(is_alive, workers))
-        driver.send_signal(signal.SIGINT)
+        driver.send_signal(last)
 
-        assert driver.wait(timeout=30) == 130
+        assert driver.wait(timeout=30) == 128 + last
+        assert list(temporary.iterdir()) == []
         wait_until(lambda: not any(map(is_alive, workers)), "a worker goes on without its driver", patience_s=10)
     finally:
         os.killpg(driver.pid, signal.SIGKILL)

@@ -2,6 +2,7 @@
 
 import os
 import random
+import tempfile
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -80,10 +81,15 @@ def test_checks_are_made_once_for_a_hash_of_the_code(tmp_path: Path, monkeypatch
     assert tried[3:] == ["built", "examine"]
 
 
-def test_what_hangs_is_ended_and_costs_only_its_own_job(tmp_path: Path) -> None:
-    run(request(tmp_path, "loops", "sound", timeout_s=25.0))
+def test_what_hangs_is_ended_and_costs_only_its_own_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # else the variable is not read again
+    run(request(tmp_path / "results", "loops", "sound", timeout_s=25.0))
 
-    assert dict(rows_of(tmp_path).status) == {"loops": "timeout", "sound": "ok"}
+    assert dict(rows_of(tmp_path / "results").status) == {"loops": "timeout", "sound": "ok"}
+    assert list(temporary.iterdir()) == []
 
 
 def test_what_hangs_or_dies_while_it_is_examined_breaks_its_contract() -> None:

@@ -10,6 +10,7 @@ from synthbench import plugins
 from synthbench.errors import ContractError, UnknownName, UsageError
 from synthbench.registry import origin_of, version_of
 from synthbench.tasks import TASKS
+from tests.cli.commands import Command
 
 TASK = '''
 from dataclasses import dataclass
@@ -79,6 +80,14 @@ def test_a_file_that_cannot_be_used_says_why(text: str, message: str, tmp_path: 
     (tmp_path / "mine.py").write_text(text)
     with pytest.raises(ContractError, match=message):
         plugins.load([str(tmp_path / "mine.py")])
+
+
+def test_a_keyboard_interrupt_that_a_file_raises_is_not_taken_for_ctrl_c(synthbench: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("raise KeyboardInterrupt")
+    listed = synthbench("list", "blocks", "--plugin", "mine.py")
+
+    assert listed.returncode == 0
+    assert "is broken: KeyboardInterrupt (line 1)" in listed.stdout
 
 
 def test_a_missing_file_is_refused_with_the_nearest(tmp_path: Path) -> None:

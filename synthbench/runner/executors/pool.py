@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -81,13 +80,13 @@ class Pool(WorkerExecutor[Future]):
         self._context = context
         self._memory_kills: dict[Future, int] = {}
         """Number of processes that this machine had killed for their memory when each job was queued."""
-        with TemporaryDirectory(prefix="synthbench-slots-") as taken, orphans_ended() as self._token:
+        with orphans_ended() as self._folder:
             self._new_pool = partial(
                 ProcessPool,
                 max_workers=1 if context.is_alone else self.num_workers,
                 context=get_context("spawn"),
                 initializer=begin,
-                initargs=(f"{__name__}:_initialise_worker", [tuple(slot) for slot in slots], taken),
+                initargs=(f"{__name__}:_initialise_worker", [tuple(slot) for slot in slots], self._folder),
             )
             self._renew()
             try:
@@ -149,12 +148,12 @@ class Pool(WorkerExecutor[Future]):
         try:
             outcomes = handle.result()
         except TimeoutError:
-            end_orphans(self._token)
+            end_orphans(self._folder)
             raise TimeoutError(f"killed after {self.timeout_s} s") from None
         except BrokenProcessPool:
             raise WorkerLost("all workers died") from None
         except ProcessExpired as problem:
-            end_orphans(self._token)
+            end_orphans(self._folder)
             if problem.exitcode == -signal.SIGKILL and num_memory_kills() > memory_kills:
                 raise WorkerLost("killed by the system for its memory", "oom") from None
             raise WorkerLost(exit_of(problem.exitcode)) from None
