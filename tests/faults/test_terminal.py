@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.results.rows import make_row
-from tests.results.stores import filled
+from tests.results.stores import filled, reader
 
 pytestmark = pytest.mark.end_to_end
 
@@ -69,6 +69,38 @@ def test_colours_are_neither_sent_to_a_file_nor_where_they_are_unwanted(tmp_path
     assert b"2/2" in shown, "there is a bar"
     assert not re.search(rb"\x1b\[[0-9;]*[349][0-9]m", shown)
     assert b"Traceback" not in shown
+
+
+RUN = "run --suite smoke --task copy:length=8 --mech linear --seeds 0 --steps 2 --limit 8 --device cpu"
+
+
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", ">/dev/null 2>/dev/full"])
+def test_messages_that_cannot_be_written_stop_no_run(tmp_path: Path, closed: str) -> None:
+    command = [sys.executable, "-m", "synthbench", *RUN.split(), "--executor", "pool", "--workers", "1"]
+    done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *command], cwd=tmp_path, check=False)
+
+    assert done.returncode == 0
+    assert list(reader(tmp_path / "results").statuses().values()) == ["ok"]
+
+
+INTERRUPTED_IMPORT = """
+import signal, sys
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "synthbench.cli.app":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+from synthbench.cli import main
+main()
+"""
+
+
+def test_ctrl_c_while_modules_are_imported_prints_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 def test_a_reader_that_has_seen_enough_is_met_in_silence(folder: Path) -> None:
