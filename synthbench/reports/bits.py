@@ -145,6 +145,7 @@ def _tied(cells: Cells, best: MechanismFacts, others: Sequence[MechanismFacts]) 
     """Return the keys of ``others`` that no test shows to differ from ``best``; empty with fewer than two seeds."""
     if len(cells.seeds) < 2:
         return frozenset()
-    p = holm(pair_tests(cells.scores, is_paired=shares_seeds(cells.scores)).p[0])
-    p_of = dict(zip(map(frozenset, combinations(cells.mechanisms, 2)), p, strict=True))
-    return frozenset(one.key for one in others if not p_of[frozenset((best, one))] < SIGNIFICANCE)
+    scores = replace(cells, mechanisms=(best, *others)).scores  # no control is tested, as in other verdicts
+    p = holm(pair_tests(scores, is_paired=shares_seeds(scores)).p[0])
+    p_of = dict(zip(combinations((best, *others), 2), p, strict=True))
+    return frozenset(one.key for one in others if not p_of[best, one] < SIGNIFICANCE)

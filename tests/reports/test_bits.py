@@ -62,6 +62,14 @@ def test_marks_are_for_rivals_and_ties_for_what_is_not_apart(rows: list[dict[str
     assert report.verdict == "On text, gla needs the fewest bits per token, 2.000; not shown to need more: softmax."
 
 
+def test_a_control_whose_seeds_scatter_hides_no_difference_between_rivals() -> None:
+    bits_of = {"gla": (1.990, 2.000, 2.010), "softmax": (2.015, 2.025, 2.035), "linear": (3.00, 3.02, 3.01)}
+    noisy = bits_of | {"mean": (1.5, 1.9, 2.5)}
+    rows = [row_of(mech, seed, bits) for mech, of_seeds in noisy.items() for seed, bits in enumerate(of_seeds)]
+
+    assert report_of(rows).verdict.endswith("not shown to need more: none.")
+
+
 def test_one_seed_has_no_interval_no_tie_and_says_so(rows: list[dict[str, Any]]) -> None:
     report = report_of([row for row in rows if row["seed"] == 1])
     (table,) = report.pages["bits"].tables
