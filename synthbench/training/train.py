@@ -94,6 +94,11 @@ class RunResult:
         """True if training of the run has ended early, because the run diverged or solved its task."""
         return self.diverged_at is not None or self.stopped_at is not None
 
+    def check_loss(self, loss: float | np.ndarray, step: int) -> None:
+        """Mark the run as diverged at a step if a loss is not finite, unless it diverged earlier."""
+        if self.diverged_at is None and not np.isfinite(loss).all():
+            self.diverged_at = step
+
 
 @dataclass
 class GroupResult:
@@ -345,8 +350,7 @@ def _record(result: RunResult, step: int, losses: np.ndarray, score: Score | Non
         return
     result.train_loss = float(losses.mean())
     result.curve.append(CurvePoint(step, "train", "loss", result.train_loss, wall_s))
-    if not np.isfinite(losses).all():
-        result.diverged_at = step
+    result.check_loss(losses, step)
     if score is None:
         return
     result.validation.append(score)
@@ -354,8 +358,7 @@ def _record(result: RunResult, step: int, losses: np.ndarray, score: Score | Non
         CurvePoint(step, "validation", "loss", score.loss, wall_s),
         CurvePoint(step, "validation", "accuracy", score.accuracy, wall_s),
     ]
-    if not math.isfinite(score.loss):
-        result.diverged_at = step
+    result.check_loss(score.loss, step)
     cell = result.run.cell
     threshold = cell.suite.evaluation.threshold
     is_first = result.diverged_at is None and result.steps_to_threshold is None
@@ -394,8 +397,7 @@ def _validate_further(trainer: Trainer, result: GroupResult) -> None:
         scores = evaluate(trainer.model, trainer.batches("validation", 1, num_sequences))
     for run, score in zip(result.runs, scores, strict=True):
         run.validation.append(score)
-        if not math.isfinite(score.loss) and run.diverged_at is None:
-            run.diverged_at = result.steps
+        run.check_loss(score.loss, result.steps)
     result.eval_s += time.perf_counter() - began
 
 
@@ -433,6 +435,8 @@ def _scores(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -
     predicted: list[torch.Tensor] | None = [] if keeps_predictions else None
     tasks = [run.cell.task for run in trainer.runs]
     scores = evaluate(trainer.model, [block], predicted=predicted, tasks=tasks)
+    for run, score in zip(result.runs, scores, strict=True):
+        run.check_loss(score.loss, result.steps)
     if predicted is not None:
         columns = block.columns.cpu().numpy()
         for run, tokens in zip(result.runs, torch.cat(predicted, 1).numpy(), strict=True):
@@ -447,8 +451,7 @@ def _test_on_levels(trainer: Trainer, result: GroupResult) -> list[Score]:
     scores = []
     for run, (score, levels) in zip(result.runs, on_levels(trainer, "test"), strict=True):
         scores.append(score)
-        if run.diverged_at is None and not math.isfinite(score.loss):
-            run.diverged_at = result.steps
+        run.check_loss(score.loss, result.steps)
         if run.diverged_at is None:
             run.levels = levels
     return scores

@@ -1,3 +1,5 @@
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -5,10 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthbench.tasks import TASKS
-from synthbench.training import stream
+from synthbench.tasks import TASKS, Task
+from synthbench.training import stream, train
 from synthbench.training.cell import Run
 from synthbench.training.ensemble import SequenceModel
+from synthbench.training.evaluate import Score
 from synthbench.training.train import GroupResult, Trainer, train_group
 from tests.training.cells import make_cell
 
@@ -133,6 +136,21 @@ def test_a_diverged_run_has_no_score_and_the_others_have(monkeypatch: pytest.Mon
     assert {point.step for point in diverged.curve} == {20, 40}
     assert healthy.score is not None
     assert max(point.step for point in healthy.curve) == 60
+
+
+def test_a_run_whose_test_loss_is_no_number_diverged_and_has_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    genuine = train.evaluate
+
+    def evaluate(*given: Any, tasks: Sequence[Task] = (), **how: Any) -> list[Score]:
+        scores = genuine(*given, tasks=tasks, **how)
+        return [replace(scores[0], loss=math.nan), *scores[1:]] if tasks else scores  # only a test has tasks
+
+    monkeypatch.setattr(train, "evaluate", evaluate)
+    result = train_group(make_cell(steps=4, length=4).runs([0, 1]), CPU, keeps_predictions=True)
+    diverged, healthy = result.runs
+
+    assert (diverged.score, diverged.diverged_at, diverged.predictions) == (None, 4, None)
+    assert healthy.score is not None
 
 
 def test_what_a_row_says_of_the_model_is_counted_on_the_model() -> None:
