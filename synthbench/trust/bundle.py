@@ -143,8 +143,9 @@ def opened(path: Path) -> Iterator[tuple[Store, Manifest | None]]:
                 raise StoreError(f"{path} is no bundle: it has no {MANIFEST}")
         elif path.suffix == ".parquet":
             Store.open(folder, create=True)
-            name = hashlib.sha256(str(path).encode()).hexdigest()[:16]
-            (folder / "compact" / f"runs-{name}.parquet").write_bytes(_content(path))
+            content = _content(path)
+            name = hashlib.sha256(content).hexdigest()[:16]
+            (folder / "compact" / f"runs-{name}.parquet").write_bytes(content)
         else:
             raise StoreError(f"{path} holds no rows; allowed: a store's folder, a .parquet file, a .tar.gz bundle")
         yield Store.open(folder, create=False), _manifest(folder)
