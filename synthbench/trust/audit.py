@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
+
 from synthbench.bits import BITS, bits_of
 from synthbench.canonical import canonical_json, sha256
 from synthbench.levels import LADDER_SCORE, ladder_score, levels_in
@@ -48,7 +50,13 @@ _TOLERANCE = 1e-9
 """Differences up to this are taken as rounding errors."""
 
 _SCORES = ("score", "floor", "ceiling", "local_ceiling", "score_ood")
-_FINITE = ("lr", "lr_first", "lr_last", "weight_decay", "wall_s", "queue_s", "train_s", "eval_s", "data_s")
+_NOT_NEGATIVE = tuple(
+    column.name
+    for column in RUN_COLUMNS
+    if pa.types.is_integer(column.arrow_type) or pa.types.is_floating(column.arrow_type)
+    if column.name not in (*_SCORES, "skill")
+)
+"""Columns whose numbers are finite and not negative, except for the training loss of a run that diverged."""
 _PARTS = (("steps", "steps_planned"), ("steps_to_threshold", "steps"), ("n_correct", "n_eval_examples"))
 """Pairs of a count and the total that it cannot exceed."""
 _MEASURED = ("score", "n_correct", "n_eval_examples", "eval_loss")
@@ -133,6 +141,10 @@ def _of_configuration(row: Mapping[str, Any]) -> Iterator[str]:
         yield "config_json is not an object in canonical form"
     elif (name := run_id(config)) != row["run_id"]:
         yield f"run_id is not the hash of its configuration, which is {name}"
+    for key, value in config.items():
+        # Terms also have arguments in their columns: ``aether:norm=pre``.
+        if isinstance(value, str | int) and key in row and value not in (row[key], str(row[key]).partition(":")[0]):
+            yield f"{key} is {row[key]!r}, and {value!r} in config_json"
     if sha256(row["config_json"])[:16] != row["config_hash"]:
         yield f"config_hash {row['config_hash']!r} is not the hash of config_json"
     if row["migrated_from"] is not None and former(row) is None:
@@ -143,9 +155,10 @@ def _of_numbers(row: Mapping[str, Any]) -> Iterator[str]:
     scores = (-sys.float_info.max, 0.0) if _is_in_bits(row) else (0.0, 1.0)
     for name, (least, most) in {
         **dict.fromkeys(_SCORES, scores),
-        **dict.fromkeys(_FINITE, (0.0, sys.float_info.max)),
+        **dict.fromkeys(_NOT_NEGATIVE, (0.0, sys.float_info.max)),
     }.items():
-        if row[name] is not None and not least <= row[name] <= most:
+        may_be_nan = name == "train_loss" and row["status"] == "diverged"
+        if row[name] is not None and not may_be_nan and not least <= row[name] <= most:
             yield f"{name} is {row[name]}; allowed: {least:g} to {most:g}"
     if row["floor"] > row["ceiling"] + _TOLERANCE:
         yield f"floor {row['floor']} is above ceiling {row['ceiling']}"

@@ -18,7 +18,9 @@ def test_an_honest_row_and_an_honest_failure_have_no_fault() -> None:
     unknown: dict[str, Any] = dict.fromkeys(empty)
     failure = make_honest(status="error", error_type="ValueError", error_message="two\nlines", **unknown)
 
-    assert faults(make_honest(), NOW) == faults(failure, NOW) == []
+    diverged = failure | {"status": "diverged", "train_loss": float("nan")}
+
+    assert faults(make_honest(), NOW) == faults(failure, NOW) == faults(diverged, NOW) == []
 
 
 @pytest.mark.parametrize(
@@ -41,6 +43,12 @@ def test_an_honest_row_and_an_honest_failure_have_no_fault() -> None:
         ({"ensemble_index": 1}, "ensemble_index is 1 of 1"),
         ({"wall_s": float("inf")}, "wall_s is inf"),
         ({"lr": -1.0}, "lr is -1.0"),
+        ({"eval_loss": float("nan")}, "eval_loss is nan; allowed: 0 to"),
+        ({"train_loss": float("inf")}, "train_loss is inf"),
+        ({"step_ms_median": float("nan")}, "step_ms_median is nan"),
+        ({"n_params": -1}, "n_params is -1"),
+        ({"peak_mem_bytes": -1}, "peak_mem_bytes is -1"),
+        ({"task": "reverse"}, "task is 'reverse', and 'copy' in config_json"),
         ({"status": "diverged"}, "status is 'diverged' and score is 0.75"),
         ({"error_type": "ValueError"}, "error_type is 'ValueError'"),
         ({"score": None}, "status is 'ok' and score is None"),
