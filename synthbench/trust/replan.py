@@ -40,7 +40,7 @@ SIZES = ("task_args", "mech_args", "match", "d_model", "steps_planned", "is_full
 OF_RUN = ("seed", "learning_rate", "role", "tuning")
 """Keys of a configuration whose values differ between the runs of a cell; all other values are shared."""
 
-WORDS = ("task_category", "task_source", "mech_label", "mech_family", "mech_source", "plugins_loaded")
+WORDS = ("task_category", "task_source", "mech_label", "mech_family", "mech_source")
 """Descriptive columns, which are not compared: other copies of the same version may word them differently."""
 
 
@@ -333,7 +333,10 @@ def _against_the_plan(row: Row, run: Run) -> list[str]:
     """List where a row differs from its planned run in values known before training, such as floor and ceiling."""
     nowhere = Provenance(torch.device("cpu"), executor="", number=1)  # only values that need no training are compared
     with _what_is_not_here():
-        planned = failure_row([run], 0, Failure("", "", ""), nowhere) | {"device_type": run.cell.device_type}
+        planned = failure_row([run], 0, Failure("", "", ""), nowhere) | {
+            "device_type": run.cell.device_type,
+            "plugins_loaded": row["plugins_loaded"] if is_foreign(row) else None,
+        }
     left_out = {*WORDS, *(("suite", "suite_version", "condition") if row["suite"].removesuffix(EXTRA) in MOVED else ())}
     return [
         f"{column.name} is {row[column.name]!r}; the plan says {planned[column.name]!r}"

@@ -165,7 +165,7 @@ def test_an_edited_row_with_a_new_checksum_is_found_by_the_re_run(altered: Calla
 def test_a_column_that_the_plan_decides_is_checked_in_every_row_without_a_re_run(altered: Callable[..., Store]) -> None:
     wrong = {
         "floor": 0.0, "ceiling": 0.99, "floor_kind": "bound", "n_eval": 64, "data_seed": 7, "batch_size": 32,
-        "lr": 0.5, "vocab_size": 4, "tuning_trials": 9,
+        "lr": 0.5, "vocab_size": 4, "tuning_trials": 9, "plugins_loaded": '["my_idea.py"]',
     }  # fmt: skip
     verification = verify(altered(lambda row: wrong | {"skill": skill(row["score"], 0.0, 0.99)}, num_rows=1), ALL)
 
