@@ -316,8 +316,8 @@ class Store:
     ) -> int:
         """Copy rows of another store into this one, unchanged and with their curves; return the number of rows copied.
 
-        If a run is already in this store, its row here is kept. Verifications are not copied, since they are only
-        claims of the other store.
+        If a run is already in this store, its row here is kept. A row whose curve is lost is not copied; the other
+        store reports it. Verifications are not copied, since they are only claims of the other store.
 
         Args:
             other: The store to copy from.
@@ -331,8 +331,13 @@ class Store:
             rows = rows_of(other) if run_ids is None else only(rows_of(other), run_ids)
             rows = rows if checksums is None else only(rows, checksums, "row_sha256")
             known = rows_of(self, ("run_id",))["run_id"].combine_chunks()
-            rows = rows.filter(pc.invert(pc.is_in(rows["run_id"], known)))
-            self.add(rows, curves_of(other, rows)[0])
+            return self.add_of(other, rows.filter(pc.invert(pc.is_in(rows["run_id"], known))))
+
+    def add_of(self, other: "Store", rows: pa.Table) -> int:
+        """Write rows of another store, except those whose curve is lost; return the number of rows written."""
+        curves, lost = curves_of(other, rows)
+        rows = rows.filter(pc.invert(pc.is_in(rows["run_id"], pa.array(lost, pa.string()))))
+        self.add(rows, curves)
         return int(rows.num_rows)
 
     def add(self, rows: pa.Table, curves: pa.Table | None = None) -> None:

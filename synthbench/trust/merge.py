@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from synthbench.errors import UsageError
-from synthbench.results.store import Store, curves_of, only, rows_of
+from synthbench.results.store import Store, only, rows_of
 from synthbench.trust.audit import faults
 from synthbench.trust.bundle import opened
 
@@ -75,13 +75,11 @@ def merge(store: Store, source: Path) -> Merged:
         both = sorted(ours.keys() & theirs.keys() - wrong.keys())
         differing = [name for name in both if ours[name]["row_sha256"] != theirs[name]["row_sha256"]]
         new = only(their_rows, theirs.keys() - ours.keys() - wrong.keys())
-        curves, lost = curves_of(other, new)
-        new = only(new, set(new["run_id"].to_pylist()) - lost)
-        store.add(new, curves)
+        num_new = store.add_of(other, new)
         left_out = {report.file: report.reason for report in other.quarantined}
     return Merged(
         str(source),
-        new.num_rows,
+        num_new,
         len(both) - len(differing),
         tuple(Conflict(name, str(source), ours[name], theirs[name]) for name in differing),
         left_out | {f"run {name}": reason for name, reason in wrong.items()},

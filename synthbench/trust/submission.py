@@ -18,6 +18,7 @@ from synthbench.options import registered, require_current, split_terms
 from synthbench.positions import POSITIONS
 from synthbench.registry import Registry, origin_of
 from synthbench.results import Store
+from synthbench.results.store import curves_of, only
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.plan import Plan, plan_request, select_components
 from synthbench.runner.request import Request
@@ -68,12 +69,15 @@ def submit(request: Request, target: Path, *, plugin: Path | None = None, packag
     named = tuple(registered(term, MECHANISMS.resolve) for term in terms)
     request = replace(request, mechanisms=named or request.mechanisms)
     store = Store.open(request.results, create=False)
-    rows = {row["run_id"]: {**row, "verified_by": None} for row in store.table(is_checked=True).to_pylist()}
+    table = store.table(is_checked=True)
+    rows = {row["run_id"]: {**row, "verified_by": None} for row in table.to_pylist()}
     device_type = _device_type(request, list(rows.values()))
     plan = _whole(request, device_type)
     wanted = _wanted(plan)
     chosen = [rows[name] for name in wanted if name in rows]
-    problems = [*_incomplete(wanted, rows), *_without_code(plan, plugin, package)]
+    _, lost = curves_of(store, only(table, wanted))
+    problems = [*_incomplete(wanted, rows), *(f"lost curve: {wanted[name]}" for name in sorted(lost))]
+    problems += _without_code(plan, plugin, package)
     if problems:
         return Submission(None, tuple(problems))
     suite = load_suite(request.suite)
@@ -135,6 +139,8 @@ def receive(
                 f"no {problem.kind} called {problem.name!r} here; the bundle brings {manifest.plugin!r}, which is "
                 "somebody else's code: read it, then run it with --run-plugin"
             ) from None
+        if into is not None or store.has_curves():
+            store.curves()  # reports lost curves, whose rows would not be copied
         verification = verify(store, sampling, on_plan=on_plan)
         verification.faults = [*(("bundle", fault) for fault in wrong), *verification.faults]
         if into is not None and (into / "store.json").exists():

@@ -193,6 +193,17 @@ def test_what_is_wrong_is_not_taken_in(complete: Request, tmp_path: Path) -> Non
     assert not (tmp_path / "board").exists()
 
 
+def test_a_row_whose_curve_is_lost_is_neither_submitted_nor_taken_in(complete: Request, tmp_path: Path) -> None:
+    Store.open(complete.results, create=True).loose("curves")[0].unlink()
+    problems = submit(complete, tmp_path / "linear.tar.gz").problems
+    found = receive(complete.results, SAMPLING, into=tmp_path / "board", by="somebody")
+
+    assert problems
+    assert {problem.partition(":")[0] for problem in problems} == {"lost curve"}
+    assert len(found.faults) == len(problems)
+    assert not (tmp_path / "board").exists()
+
+
 def test_a_row_that_the_store_has_with_another_result_is_refused_and_ours_stays(
     complete: Request, tmp_path: Path
 ) -> None:
