@@ -149,9 +149,9 @@ def orphans_ended() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def temporary_folder(prefix: str) -> Iterator[str]:
+def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[str]:
     """Make a temporary folder for the block; it is deleted afterwards, or by :func:`end_at_once`."""
-    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True) as folder:
         _folders.append(folder)
         try:
             yield folder

@@ -104,8 +104,10 @@ def pack(store: Store, run_ids: Sequence[str], manifest: Manifest, plugin: Path 
     if target.exists():
         raise UsageError(f"{target} exists; name another file or folder")
     try:
-        with temporary_folder("synthbench-bundle-") as scratch:
-            made = Path(scratch)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Beside the target, so that the finished bundle only needs another name: it is never there in part.
+        with temporary_folder(".synthbench-bundle-", target.parent) as scratch:
+            made, draft = Path(scratch) / "made", Path(scratch) / "draft"
             Store.open(made, create=True).import_rows(store, run_ids)
             (made / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
             if plugin is not None:
@@ -113,12 +115,13 @@ def pack(store: Store, run_ids: Sequence[str], manifest: Manifest, plugin: Path 
                 shutil.copyfile(plugin, made / "plugin" / plugin.name)
             files = sorted(path for path in made.rglob("*") if _MEMBER.fullmatch(path.relative_to(made).as_posix()))
             if target.name.endswith(".tar.gz"):
-                write_archive(made, files, target)
+                write_archive(made, files, draft)
             else:
                 for path in files:
-                    copy = target / path.relative_to(made)
+                    copy = draft / path.relative_to(made)
                     copy.parent.mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(path, copy)
+            draft.rename(target)
     except OSError as error:
         raise StoreError(f"cannot write {target}: {error.strerror or error}") from error
 

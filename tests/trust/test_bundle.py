@@ -1,5 +1,6 @@
 """Rows on their way: what goes in comes out, and what no bundle holds is refused."""
 
+import errno
 import gzip
 import json
 import os
@@ -55,6 +56,20 @@ def test_the_same_rows_give_the_same_bytes(store: Store, tmp_path: Path) -> None
     assert first.read_bytes() == second.read_bytes()
     with pytest.raises(UsageError, match="exists"):
         packed(store, first)
+
+
+@pytest.mark.parametrize("name", ["bundle.tar.gz", "bundle"])
+def test_a_bundle_that_cannot_be_finished_leaves_nothing(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    monkeypatch.setattr(tarfile.TarFile, "addfile", full)
+    with pytest.raises(StoreError, match="No space left"):
+        packed(store, tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_plugin_goes_along_and_is_hashed(store: Store, tmp_path: Path) -> None:
