@@ -38,6 +38,7 @@ from synthbench.plugins import described, place_of
 from synthbench.positions import POSITIONS
 from synthbench.process import settings_restored
 from synthbench.registry import Registry, code_hash, version_of
+from synthbench.results.store import read_plain
 from synthbench.suites import load_suite, with_tasks
 from synthbench.suites.config import ModelSettings
 from synthbench.tasks import TASKS, Task, sized
@@ -57,6 +58,8 @@ RATE = 3e-3
 LENGTHS = (2, 33)
 VOCABULARY = 11
 TOLERANCE = 1e-9
+_MAX_BYTES = 2**20
+"""Size limit of a file of earlier results: the results folder may come from a stranger."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +143,7 @@ def _check_foreign(
         return _examined[component.unit][1]
     what = f"{component.kind} {component.name!r}"
     code = isolated.attempt(what, built, component)
-    known = _known(_key(component, devices, code), cache)
+    known = recorded(_key(component, devices, code), cache)
     if known is not None:
         return known
     try:
@@ -157,11 +160,12 @@ def _key(component: Component, devices: Devices, code: str | None = None) -> str
     return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
 
 
-def _known(key: str, cache: Path | None) -> list[CheckResult] | None:
+def recorded(key: str, cache: Path | None) -> list[CheckResult] | None:
+    """Read the results of checks that :func:`record` saved under a key; None if there are none that can be read."""
     try:
-        content = json.loads((cache / f"{key}.json").read_text(encoding="utf-8")) if cache else None
+        content = json.loads(read_plain(cache / f"{key}.json", _MAX_BYTES)) if cache else None
         return [CheckResult(**result) for result in content["checks"]] if content else None
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None  # then it is checked again
 
 

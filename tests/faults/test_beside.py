@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from synthbench.contract.components import Component, record
+from synthbench.contract.components import Component, record, recorded
 from synthbench.results import Store
 from synthbench.results.maintenance import collect, contents, examine
 from tests.results.rows import make_row
@@ -122,3 +122,14 @@ def test_two_drivers_with_one_process_id_keep_what_the_contract_says(
     record(checks, tmp_path)
 
     assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b" " * 2**20 + b'{"checks": []}', b"\xff", b"[1]"])
+def test_a_file_of_checks_that_no_driver_wrote_counts_for_nothing(tmp_path: Path, content: bytes) -> None:
+    component = Component("mechanism", "softmax")
+    record({component: []}, tmp_path)
+    (path,) = tmp_path.iterdir()
+    assert recorded(path.stem, tmp_path) == []
+    path.write_bytes(content)
+
+    assert recorded(path.stem, tmp_path) is None
