@@ -692,12 +692,12 @@ def parts_of(
     def look(file: File) -> pa.Table:
         if file.is_hash_named and skipped == "values":
             table = file.table(needed, is_folded=True)
-            _refuse_unreadable(table)
+            _refuse_unreadable(table, file)
             if not is_older(table):
                 return _folded(table, held, file.path)
         tables, faults, names = list[pa.Table](), list[str](), list[str]()
         for batch in file.batches():
-            _refuse_unreadable(batch)
+            _refuse_unreadable(batch, file)
             names = names or batch["run_id"].slice(0, 1).to_pylist()
             wrong = _faults(batch, is_hash_named=file.is_hash_named and skipped != "nothing")
             holding = batch.take(pa.array(np.setdiff1d(np.arange(batch.num_rows), list(wrong)))) if wrong else batch
@@ -798,7 +798,7 @@ def verifications_of(store: Store) -> dict[tuple[str, str], str]:
 
     def look(file: File) -> list[dict[str, Any]]:
         table = file.table()
-        _refuse_unreadable(table)
+        _refuse_unreadable(table, file)
         entries: list[dict[str, Any]] = table.to_pylist()
         for entry in entries:
             if refusal := _refusal(VERIFICATION_COLUMNS, entry):
@@ -837,7 +837,7 @@ def curves_of(store: Store, rows: pa.Table, paths: Iterable[Path] | None = None)
 
     def look(file: File) -> tuple[pa.Table, Int64[np.ndarray, " points"]]:
         points = only(file.table(), run_ids).combine_chunks()
-        _refuse_unreadable(points)
+        _refuse_unreadable(points, file)
         starts = _curve_starts(points)
         lengths = np.diff(starts, append=points.num_rows)
         is_suspect = suspects(CURVE_COLUMNS, points)
@@ -935,12 +935,13 @@ def _refusal(columns: Iterable[Column], row: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _refuse_unreadable(table: pa.Table) -> None:
+def _refuse_unreadable(table: pa.Table, file: "File") -> None:
     """Refuse a table of rows or curve points if Python cannot represent a value, such as text that is not UTF-8.
 
     Raises:
         Damaged: If there is such a value or a time outside the years 1 to 9999. Also if a row states a newer schema
-            than this version of synthbench has.
+            than this version of synthbench has, and the footer an older one.
+        StoreError: If a row states a newer schema, and the footer none.
     """
     try:
         table.validate(full=True)
@@ -951,7 +952,10 @@ def _refuse_unreadable(table: pa.Table) -> None:
             ends = pc.min_max(column.cast(pa.int64())).as_py()  # a comparison with a number would import pandas
             if ends["min"] is not None and not _FIRST_US <= ends["min"] <= ends["max"] <= _LAST_US:
                 raise Damaged("it holds no readable row")
-    if "schema_version" in table.schema.names and (pc.max(table["schema_version"]).as_py() or 0) > SCHEMA_VERSION:
+    newest = "schema_version" in table.schema.names and pc.max(table["schema_version"]).as_py()
+    if newest and newest > SCHEMA_VERSION:
+        if _stated_version(file.parquet.metadata) is None:
+            raise _of_newer(file.path, newest)
         raise Damaged("footer and rows disagree about the schema")
 
 
@@ -1143,7 +1147,7 @@ def _refuse_newer(path: Path, metadata: pq.FileMetaData, *, is_hash_named: bool)
             has the hash of its bytes, or if it has an unknown column.
         Damaged: If the footer's schema version is no number, or is newer and the file may be damaged.
     """
-    stated = (metadata.metadata or {}).get(b"synthbench.schema_version")
+    stated = _stated_version(metadata)
     if stated is None:
         return  # other writers drop it; the rows state it too
     try:
@@ -1151,11 +1155,21 @@ def _refuse_newer(path: Path, metadata: pq.FileMetaData, *, is_hash_named: bool)
     except ValueError:
         raise Damaged("it does not say which schema it has") from None
     if version > SCHEMA_VERSION and (is_hash_named or not set(metadata.schema.names) <= set(RUNS.names)):
-        raise StoreError(
-            f"{path} was written by a newer synthbench: schema {version}, this one reads up to {SCHEMA_VERSION}"
-        )
+        raise _of_newer(path, version)
     if version > SCHEMA_VERSION:
         raise Damaged("footer and columns disagree about the schema")
+
+
+def _stated_version(metadata: pq.FileMetaData) -> bytes | None:
+    """Return the schema version that the footer states; None if another writer dropped it."""
+    stated: bytes | None = (metadata.metadata or {}).get(b"synthbench.schema_version")
+    return stated
+
+
+def _of_newer(path: Path, version: int) -> StoreError:
+    return StoreError(
+        f"{path} was written by a newer synthbench: schema {version}, this one reads up to {SCHEMA_VERSION}"
+    )
 
 
 def _empty(schema: pa.Schema) -> pa.Table:

@@ -52,14 +52,20 @@ def signed(row: Row) -> Row:
 
 
 def forge(
-    path: Path, rows: Sequence[Row] | pa.Table, *, schema: pa.Schema = RUNS, version: int = SCHEMA_VERSION, **how: Any
+    path: Path,
+    rows: Sequence[Row] | pa.Table,
+    *,
+    schema: pa.Schema = RUNS,
+    version: int | None = SCHEMA_VERSION,
+    **how: Any,
 ) -> Path:
     """Write a file as another synthbench, or a stranger, might have."""
     path.parent.mkdir(parents=True, exist_ok=True)
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows), schema=schema)
     with pq.ParquetWriter(path, table.schema, **how) as writer:
         writer.write_table(table)
-        writer.add_key_value_metadata({"synthbench.schema_version": str(version)})
+        if version is not None:
+            writer.add_key_value_metadata({"synthbench.schema_version": str(version)})
     return path
 
 

@@ -207,6 +207,15 @@ def test_a_version_that_only_footer_or_row_claims_is_damage(root: Path, in_foote
     assert "disagree about the schema" in made.quarantined[0].reason
 
 
+def test_a_newer_row_without_a_footer_is_refused_and_left_as_it_is(root: Path) -> None:
+    made = Store.open(root, create=True)
+    path = forge(root / "runs" / ANY, [signed(make_row() | {"schema_version": 99})], version=None)
+
+    with pytest.raises(StoreError, match="written by a newer synthbench: schema 99"):
+        made.runs()
+    assert path.exists()
+
+
 # Hashes in names: readers take the name of a file for the checksums of its rows; whoever vouches for rows does not
 
 
