@@ -6,6 +6,7 @@ from typing import Any
 
 from synthbench.errors import UsageError
 from synthbench.reports.aggregates import UNKNOWN, Interval
+from synthbench.reports.bits import bits_on
 from synthbench.reports.cells import Cells, MechanismFacts, TaskFacts, is_known
 from synthbench.reports.leaderboard import Leaderboard, Placed
 from synthbench.reports.report import Report
@@ -95,10 +96,14 @@ def ranked_board(made: Report) -> Leaderboard:
 def _of_task(cells: Cells, task: TaskFacts, mechanism: MechanismFacts) -> dict[str, Any]:
     """Return a mechanism's mean skill on a task, with its interval and number of seeds.
 
-    For a task with levels, the capacity (the load at half skill) and the mean skill at each load are added.
+    For a task that is scored in bits per token, the skill is unknown, and the bits are added. For a task with levels,
+    the capacity (the load at half skill) and the mean skill at each load are added.
     """
     cell, ladder = cells.cell(task, mechanism), task.ladder
-    facts: dict[str, Any] = {**_as_facts(cells.skill_on(task, mechanism)), "num_seeds": len(cell.runs)}
+    skill = UNKNOWN if task.is_in_bits else cells.skill_on(task, mechanism)
+    facts: dict[str, Any] = {**_as_facts(skill), "num_seeds": len(cell.runs)}
+    if task.is_in_bits:
+        facts["bits"] = _as_facts(bits_on(cells, task, mechanism), "mean")
     if ladder:
         facts["capacity"] = f"{ladder.load_text(cell.load_at_half)} {ladder.unit}"
         if drawn := cells.profile(task, mechanism):
@@ -106,5 +111,5 @@ def _of_task(cells: Cells, task: TaskFacts, mechanism: MechanismFacts) -> dict[s
     return facts
 
 
-def _as_facts(interval: Interval) -> dict[str, float]:
-    return dict(zip(("skill", "low", "high"), interval, strict=True))
+def _as_facts(interval: Interval, mean: str = "skill") -> dict[str, float]:
+    return dict(zip((mean, "low", "high"), interval, strict=True))

@@ -1,5 +1,6 @@
 """Tables in bits: the right order, marks, intervals and references, on rows whose numbers are known."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from synthbench.reports.build import FORMATS, files_of
 from synthbench.reports.report import Report
 from synthbench.reports.selection import select
+from synthbench.reports.standings import standings
 from tests.reports._made import text_row
 
 BITS_OF = {
@@ -33,6 +35,14 @@ def rows() -> list[dict[str, Any]]:
     return [
         row_of(mech, seed, bits) for mech, of_seeds in BITS_OF.items() for seed, bits in enumerate(of_seeds, start=1)
     ]
+
+
+def test_the_ranking_for_programs_has_bits_and_no_skill(rows: list[dict[str, Any]]) -> None:
+    facts = {one["name"]: one["tasks"]["text"] for one in standings(report_of(rows))["mechanisms"]}
+
+    assert facts["gla"]["bits"]["mean"] == pytest.approx(2.0)
+    assert 1.9 < facts["gla"]["bits"]["low"] < 2.0 < facts["gla"]["bits"]["high"] < 2.1
+    assert all(math.isnan(facts["gla"][key]) for key in ("skill", "low", "high"))
 
 
 def report_of(rows: list[dict[str, Any]]) -> Report:
