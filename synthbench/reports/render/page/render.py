@@ -96,7 +96,6 @@ def environment() -> Environment:
         "sentence": untrusted.sentence,
         "skill": _skill,
         "per_cent": lambda fraction: _NOTHING if math.isnan(fraction) else percent(fraction),
-        "count": _whole,
         "whole": _whole,
         "heat": charts.heat,
         "p": p_relation,
