@@ -191,13 +191,14 @@ def export(
         ),
     ] = "columns",
     format_: Annotated[
-        str,
+        str | None,
         options.printing(
             "--format",
-            help="md, tex (needs booktabs), csv or json; the last two with run ids. Formats of others: eee (Every Eval "
-            "Ever, a JSON line for each mechanism), croissant (JSON-LD, describes the Parquet files of the store).",
+            help="md (default), tex (needs booktabs), csv or json; the last two with run ids. Formats of others: eee "
+            "(Every Eval Ever, a JSON line for each mechanism), croissant (JSON-LD, describes the Parquet files of the "
+            "store).",
         ),
-    ] = "md",
+    ] = None,
     cite: Annotated[
         bool,
         options.printing(
@@ -235,6 +236,10 @@ def export(
     from synthbench.reports.export import export as make_export
     from synthbench.reports.report import Report
 
+    option, written = ("--compact", "tex") if compact else ("--card", "md") if card is not None else ("", "md")
+    if option and format_ not in (None, written):
+        raise UsageError(f"--format is {format_!r}, while {option} prints {written}; allowed: without --format")
+    format_ = format_ or "md"
     if format_ not in (known := [*EXPORTS, *_OF_OTHERS]):
         raise UnknownName("format of an export", format_, known)
     if url is not None and format_ != "croissant":

@@ -7,6 +7,7 @@ import typer
 
 from synthbench.cli.options import AsJson, Plugins, load_what_loads
 from synthbench.cli.output import say
+from synthbench.errors import UsageError
 
 if TYPE_CHECKING:
     from synthbench.tasks._search import Found
@@ -28,10 +29,16 @@ def shortcuts(
     rule that gains more than .05 in skill.
     """
     from synthbench.tasks import TASKS
-    from synthbench.tasks._search import search_tasks, write_found
+    from synthbench.tasks._search import levels_of, search_tasks, write_found
 
     load_what_loads(plugin)
     names = list(task or (name for name in TASKS.usable() if TASKS[name].levels))
+    without = [name for name in names if not levels_of(TASKS[name], longest)]
+    if without and (task or without == names):
+        raise UsageError(
+            f"no level of {', '.join(without)} has up to {longest} tokens; allowed: tasks with levels, or a larger "
+            "--longest"
+        )
     found = []
     for name in names:
         levels = list(search_tasks([TASKS[name]], longest, has_forest=forest))
