@@ -2,10 +2,12 @@
 
 import io
 import os
+import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -166,6 +168,9 @@ def run_app() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a character that the terminal lacks is shown as its code
+    for name in ("COLUMNS", "LINES", "TERMINAL_WIDTH"):
+        if not re.fullmatch("[1-9][0-9]{1,3}", os.environ.get(name, "")):  # rich prints nothing in a width of 0
+            os.environ.pop(name, None)
     try:
         app()
     except SynthbenchError as problem:
@@ -173,10 +178,17 @@ def run_app() -> None:
         print_problem(problem, hint)
         sys.exit(problem.exit_code)
     except OSError as problem:
-        say(f"synthbench: {problem}", err=True)
+        say(f"synthbench: {problem if _has_folder() else 'the current folder no longer exists'}", err=True)
         # The unwritten text is still in the buffer of stdout; writing it would fail again when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(StoreError.exit_code)
+
+
+def _has_folder() -> bool:
+    try:
+        return bool(Path.cwd())
+    except FileNotFoundError:
+        return False
 
 
 @app.callback(invoke_without_command=True)
@@ -190,3 +202,5 @@ def before_any_command(
         say(__version__)
         raise typer.Exit
     set_verbosity(quiet=quiet, verbose=verbose)
+    if sys.flags.optimize > 1:
+        note("Python runs with -OO or PYTHONOPTIMIZE=2, which removes descriptions: some texts and matches are missing")

@@ -3,6 +3,7 @@
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,29 @@ def test_a_terminal_that_lacks_a_sign_shows_its_code(folder: Path, encoding: str
 
     assert (shown.returncode, shown.stderr) == (0, "")
     assert re.search(r"\\(u[0-9a-f]{4}|x[0-9a-f]{2})", shown.stdout)
+
+
+@pytest.mark.parametrize("columns", ["0", "9", "99999999", "many"])
+def test_a_width_that_no_terminal_has_is_ignored(tmp_path: Path, columns: str) -> None:
+    shown, usual = (
+        synthbench("store --help", tmp_path, COLUMNS=width, TERMINAL_WIDTH=width) for width in (columns, "80")
+    )
+
+    assert (shown.returncode, shown.stdout) == (0, usual.stdout)
+
+
+def test_a_current_folder_that_was_deleted_is_named(tmp_path: Path) -> None:
+    command = f"mkdir gone && cd gone && rmdir ../gone && {shlex.quote(sys.executable)} -m synthbench new mech my_idea"
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (3, "synthbench: the current folder no longer exists\n")
+
+
+def test_a_python_that_removes_descriptions_is_named(tmp_path: Path) -> None:
+    shown = synthbench("list suites", tmp_path, PYTHONOPTIMIZE="2")
+
+    assert shown.returncode == 0
+    assert "removes descriptions" in shown.stderr
 
 
 def test_colours_are_neither_sent_to_a_file_nor_where_they_are_unwanted(tmp_path: Path) -> None:
