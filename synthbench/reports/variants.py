@@ -5,7 +5,6 @@ two are compared run by run, on the tasks and seeds that both have.
 """
 
 import itertools
-import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -37,18 +36,7 @@ class Variant(NamedTuple):
     @property
     def differences(self) -> list[tuple[str, str]]:
         """A pair of texts for each difference: the first describes the main setting, the second the variant."""
-        main, variant, pairs = self.main, self.variant, []
-        if main.block != variant.block:
-            pairs.append((main.block, variant.block))
-        if main.positions != variant.positions:
-            pairs.append((f"positions {main.positions}", f"positions {variant.positions}"))
-        if main.match or variant.match:
-            pairs.append((main.match or "not matched", variant.match or "not matched"))
-        elif main.arguments != variant.arguments:
-            ours, theirs = arguments_in(main.arguments), arguments_in(variant.arguments)
-            names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
-            pairs += [(f"{name}={ours.get(name, NOTHING)}", f"{name}={theirs.get(name, NOTHING)}") for name in names]
-        return pairs
+        return _differences(self.main, self.variant)
 
     @property
     def words(self) -> tuple[str, str]:
@@ -81,6 +69,21 @@ class Variant(NamedTuple):
         """Return the mean skills of the main setting and of the variant over all tasks, with intervals over seeds."""
         weights = balanced(self.categories)
         return [over_seeds(skills[None], weights)[0] for skills in self.skills]
+
+
+def _differences(main: MechanismFacts, variant: MechanismFacts) -> list[tuple[str, str]]:
+    pairs = []
+    if main.block != variant.block:
+        pairs.append((main.block, variant.block))
+    if main.positions != variant.positions:
+        pairs.append((f"positions {main.positions}", f"positions {variant.positions}"))
+    if main.match or variant.match:
+        pairs.append((main.match or "not matched", variant.match or "not matched"))
+    elif main.arguments != variant.arguments:
+        ours, theirs = arguments_in(main.arguments), arguments_in(variant.arguments)
+        names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+        pairs += [(f"{name}={ours.get(name, NOTHING)}", f"{name}={theirs.get(name, NOTHING)}") for name in names]
+    return pairs
 
 
 _Row = tuple[Variant, int]
@@ -131,8 +134,7 @@ def variants_of(main: Cells, others: Cells) -> list[Variant]:
         named = [mechanism for mechanism in main.mechanisms if mechanism.name == variant.name]
         if not named:
             continue
-        # The main setting that differs in the fewest ways.
-        nearest = min(named, key=lambda one: sum(map(operator.ne, one.key, variant.key)))
+        nearest = min(named, key=lambda one: len(_differences(one, variant)))
         both = [
             (task, main.cell(task, nearest), others.cell(task, variant))
             for task in main.tasks

@@ -1,5 +1,6 @@
 """Settings of a mechanism that were run on some of the tasks, beside its main setting."""
 
+import json
 from typing import Any
 
 import numpy as np
@@ -94,14 +95,18 @@ def test_a_change_that_several_mechanisms_share_is_averaged_over_them(convolved:
     assert changes[2].difference.value == pytest.approx(np.mean([change.difference.value for change in changes[:2]]))
 
 
-def test_the_setting_nearest_to_a_variant_is_its_main_setting(core: pd.DataFrame) -> None:
-    conv = core[core["mech"] == "linear"].assign(block=CONV)
+@pytest.mark.parametrize(
+    ("facts", "options"), [({"block": CONV}, {"M": 8}), ({"mech_args": '{"conv":4}'}, {"M": 8, "conv": 4})]
+)
+def test_the_setting_nearest_to_a_variant_is_its_main_setting(
+    core: pd.DataFrame, facts: dict[str, str], options: dict[str, int]
+) -> None:
+    conv = core[core["mech"] == "linear"].assign(**facts)
     conv = conv.assign(run_id=conv["run_id"] + "-conv")
-    wide = climbed({"linear": [6, 6.1, 6.2]}, "mqar", block=CONV, mech_args='{"M":8}')
+    wide = climbed({"linear": [6, 6.1, 6.2]}, "mqar", **{**facts, "mech_args": json.dumps(options)})
     rows = pd.concat([core, conv, wide.assign(run_id=wide["run_id"] + "-wide")], ignore_index=True)
     (variant,) = _variants(rows)
 
-    assert variant.main.block == CONV
     assert variant.words == ("M=--", "M=8")
 
 
