@@ -274,6 +274,8 @@ def configured(change: Callable[[dict[str, Any]], Any]) -> Callable[[Row], Row]:
         text = canonical_json(config)
         return {
             "config_json": text,
+            "mech": config["mech"],
+            "seed": config["seed"],
             "run_id": run_id(config),
             "config_hash": hashlib.sha256(text.encode()).hexdigest()[:16],
         }
