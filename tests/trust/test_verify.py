@@ -323,7 +323,7 @@ def matched(match: object) -> Callable[[Row], Row]:
         (configured(lambda config: config.pop("evaluation")), "cannot be built here"),
         (configured(lambda config: config.update(task_args=[])), "config_json has another task_args"),
         (configured(lambda config: config.update(extra=1)), "config_json has another extra"),
-        (configured(lambda config: config.update(seed=-1)), "cannot be built here"),
+        (configured(lambda config: config.update(seed=-1)), "seed is -1"),
         (configured(lambda config: config.update(learning_rate=0.5)), "another seed, learning_rate"),
         # Sizes: nothing is computed with those that only the configuration says.
         (configured(lambda config: config["task_args"].update(length=10**9)), "config_json has another task_args"),
