@@ -106,8 +106,17 @@ def package_of(module: str) -> str | None:
 
 def reason(problem: BaseException) -> str:
     """Describe an exception in one line, its type first."""
-    text = " ".join(str(problem).split())
-    return f"{type(problem).__name__}: {text}"[:300] if text else type(problem).__name__
+    text = " ".join(f"{type(problem).__name__}: {text_of(problem)}".split()).removesuffix(":")
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+
+
+def text_of(problem: BaseException) -> str:
+    """Return the message of an exception; foreign code may define one whose ``__str__`` fails."""
+    try:
+        return str(problem)
+    except BaseException as another:  # noqa: BLE001
+        raise_interrupt(another)
+        return f"its message cannot be read, as __str__ raises {type(another).__name__}"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -398,8 +407,7 @@ def last_line(problem: BaseException, files: set[str]) -> str:
 def described(problem: BaseException, unit: type) -> str:
     """Describe an exception in one line: type, message, and the line of :func:`raised_at` or else :func:`place_of`."""
     place = raised_at(problem, unit) or place_of(unit)
-    text = " ".join(f"{type(problem).__name__}: {problem}".split())
-    return (text if len(text) <= LONGEST else f"{text[:LONGEST]} ...") + (f" ({place})" if place else "")
+    return reason(problem) + (f" ({place})" if place else "")
 
 
 def written(unit: type) -> type:

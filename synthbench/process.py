@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from synthbench.errors import UsageError
+from synthbench.plugins import text_of
 
 if TYPE_CHECKING:
     import torch
@@ -373,4 +374,4 @@ def deterministic_algorithms(device: "torch.device") -> Iterator[None]:
 
 def is_refused(problem: BaseException) -> bool:
     """Tell whether PyTorch raised this error because an operation has no deterministic implementation."""
-    return isinstance(problem, RuntimeError) and "does not have a deterministic implementation" in str(problem)
+    return isinstance(problem, RuntimeError) and "does not have a deterministic implementation" in text_of(problem)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from synthbench.errors import ContractError
+from synthbench.plugins import raise_interrupt, reason
 
 State = Literal["passed", "warning", "FAILED", "not tried"]
 
@@ -75,6 +76,7 @@ def _made(check: Check) -> tuple[State, str]:
         return "warning", str(remark)
     except ContractError as problem:
         return "FAILED", str(problem)
-    except (Exception, SystemExit) as problem:  # noqa: BLE001 - foreign code may raise anything
-        return "FAILED", f"{type(problem).__name__}: {problem}"
+    except BaseException as problem:  # noqa: BLE001 - foreign code may raise anything
+        raise_interrupt(problem)
+        return "FAILED", reason(problem)
     return "passed", ""

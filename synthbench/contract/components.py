@@ -34,7 +34,7 @@ from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms._module import without_compilation
 from synthbench.mechanisms._parameters import perturb
 from synthbench.options import arguments_of, coerce, term_of
-from synthbench.plugins import described, place_of
+from synthbench.plugins import described, place_of, raise_interrupt
 from synthbench.positions import POSITIONS
 from synthbench.process import settings_restored
 from synthbench.registry import Registry, code_hash, version_of
@@ -175,7 +175,8 @@ def _checks(component: Component, devices: Devices = ("cpu",)) -> list[Check]:
         return [_placed(check, unit) for check in _checks_of_kind(component, unit, devices)]
     except SynthbenchError:
         raise
-    except (Exception, SystemExit) as problem:
+    except BaseException as problem:
+        raise_interrupt(problem)
         raise ContractError(
             f"{component.kind} {component.name!r} cannot be built: {described(problem, unit)}"
         ) from problem
@@ -195,7 +196,8 @@ def _placed(check: Check, unit: type[Any]) -> Check:
             raise ContractError(f"{problem} ({place})" if place else str(problem)) from problem
         except (SynthbenchError, CheckWarning):
             raise
-        except (Exception, SystemExit) as problem:
+        except BaseException as problem:
+            raise_interrupt(problem)
             raise ContractError(described(problem, unit)) from problem
 
     return check._replace(make=make)

@@ -113,6 +113,6 @@ def _loaded(what: str, names: Sequence[str], function: Callable[..., T], *argume
     except SynthbenchError:
         raise
     except BaseException as problem:  # noqa: BLE001 - as text, since another process may be unable to load it
-        raise ContractError(f"{what}: {type(problem).__name__}: {problem}") from None
+        raise ContractError(f"{what}: {plugins.reason(problem)}") from None
     finally:
         end_children()

@@ -36,7 +36,7 @@ from synthbench.mechanisms import Mechanism
 from synthbench.mechanisms._module import without_compilation
 from synthbench.mechanisms._parameters import perturb, unused_parameters
 from synthbench.options import MAIN_SUITE
-from synthbench.plugins import described
+from synthbench.plugins import described, raise_interrupt, text_of
 from synthbench.suites import load_suite
 
 SHAPE: Mapping[str, Any] = {"model_dim": 16, "num_heads": 2, "max_length": 512}
@@ -149,8 +149,9 @@ class Probe:
             yield
         except SynthbenchError:
             raise
-        except (Exception, SystemExit) as problem:
-            needs_gpu = x.device.type == "cpu" and any(word in str(problem).lower() for word in OF_A_GPU)
+        except BaseException as problem:
+            raise_interrupt(problem)
+            needs_gpu = x.device.type == "cpu" and any(word in text_of(problem).lower() for word in OF_A_GPU)
             raise ContractError(
                 f"{self.name} fails on input of shape {list(x.shape)}, {x.dtype}: {described(problem, self.unit)}"
                 + ("; check it with --device cuda where there is a GPU" if needs_gpu else "")
@@ -172,7 +173,8 @@ class Probe:
             built = unit(generator=generator, **given)
         except SynthbenchError:
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            raise_interrupt(error)
             sizes = f"(width {given['model_dim']}, {given['num_heads']} heads)"
             raise ContractError(f"{self.name} cannot be built {sizes}: {described(error, self.unit)}") from error
         _require_float32_parameters(self.name, built)
@@ -251,7 +253,8 @@ def _refusal(probe: Probe) -> str:
             with without_compilation():
                 out = mechanism(x.clone())  # a leaf must not be changed in place
                 torch.autograd.backward(out.sum())
-        except (Exception, SystemExit) as problem:  # noqa: BLE001 - foreign code may raise anything
+        except BaseException as problem:  # noqa: BLE001 - foreign code may raise anything
+            raise_interrupt(problem)
             refusal = described(problem, probe.unit)
             continue
         if out.dtype != x.dtype:

@@ -15,6 +15,7 @@ from jaxtyping import Int
 from synthbench.contract.checks import Check, require_all
 from synthbench.errors import ContractError, UsageError
 from synthbench.options import Option, Value, arguments_of, options_of
+from synthbench.plugins import reason
 from synthbench.tasks import accuracy, level_bounds
 from synthbench.tasks._measured import MOST_SEARCHED
 from synthbench.tasks._rules import is_left_out, rule_names
@@ -290,7 +291,7 @@ def _tried_in_vain(task: Task, length: int, name: str, option: Option) -> list[V
         except UsageError:
             continue
         except Exception as error:
-            what = f"with {name}={value}, sampling gave {type(error).__name__}: {error}"
+            what = f"with {name}={value}, sampling gave {reason(error)}"
             raise _broken(task, length, what) from error
         tried.append(value)
         if not _is_same(batch, reference) or not np.array_equal(other.coordinates(length), coordinates):
@@ -377,7 +378,7 @@ def _levels(task: Task, *, is_extended: bool = False) -> list[Level]:
     try:
         return task.ladder(sys.maxsize, is_extended=is_extended)
     except Exception as error:
-        raise _broken(task, task.length, f"its ladder gave {type(error).__name__}: {error}") from error
+        raise _broken(task, task.length, f"its ladder gave {reason(error)}") from error
 
 
 def _check_step(below: Level, level: Level) -> None:
@@ -415,7 +416,7 @@ def _sample(task: Task, length: int, batch_size: int, seed: int = 0) -> Batch:
     try:
         return task.sample(_generator(seed), batch_size, length)
     except Exception as error:
-        raise _broken(task, length, f"sampling {batch_size} sequences gave {type(error).__name__}: {error}") from error
+        raise _broken(task, length, f"sampling {batch_size} sequences gave {reason(error)}") from error
 
 
 def _broken(task: Task, length: int, what: str) -> ContractError:

@@ -14,7 +14,7 @@ from uuid import uuid4
 import torch
 
 from synthbench.errors import ContractError
-from synthbench.plugins import raised_at
+from synthbench.plugins import raise_interrupt, raised_at, text_of
 from synthbench.process import deterministic_algorithms, is_refused, settings_restored
 from synthbench.results import Store
 from synthbench.runner import held_out, seal
@@ -191,7 +191,8 @@ class _Worker:
                 kept=blocks_of(self.context.driver, device.type),
                 on_trained=partial(held_out.answer, runs=runs, folder=self.store.root, device=device),
             )
-        except (Exception, SystemExit) as problem:  # noqa: BLE001 - a mechanism may raise anything; its row records it
+        except BaseException as problem:  # noqa: BLE001 - a mechanism may raise anything; its row records it
+            raise_interrupt(problem)
             trace = "".join(traceback.format_exception(problem, limit=-INNERMOST))
             failure = Failure(_status_of(problem), type(problem).__name__, _message(problem, runs[0].cell), trace)
         else:
@@ -252,7 +253,7 @@ def _message(problem: BaseException, cell: Cell) -> str:
     """
     places = (raised_at(problem, unit) for unit in (cell.mechanism, type(cell.task)))
     place = next(filter(None, places), None)
-    return f"{place}: {problem}" if place else str(problem)
+    return f"{place}: {text_of(problem)}" if place else text_of(problem)
 
 
 def _status_of(problem: BaseException) -> Literal["contract", "oom", "unsupported", "error"]:

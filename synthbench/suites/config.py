@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from synthbench.errors import ContractError, UnknownName, UsageError
 from synthbench.options import LARGEST, LARGEST_SEED, MAX_SEEDS, require_current
-from synthbench.plugins import NAME, Offer, no_file, offers, reason
+from synthbench.plugins import NAME, Offer, no_file, offers, raise_interrupt, reason
 
 
 def _finite(value: float) -> float:
@@ -288,7 +288,8 @@ def _of_package(offer: Offer) -> Suite:
     try:
         path = Path(locate())  # type: ignore[operator]  # whatever it is, it is foreign
         text = path.read_text(encoding="utf-8")
-    except (Exception, SystemExit) as problem:
+    except BaseException as problem:
+        raise_interrupt(problem)
         raise ContractError(f"suite {offer.name!r} is broken: {reason(problem)}") from problem
     suite = parse_suite(text, origin=path.name, expected_name=offer.name.rpartition("/")[2])
     return suite.model_copy(update={"name": offer.name})

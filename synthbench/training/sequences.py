@@ -14,7 +14,7 @@ from jaxtyping import Int
 
 from synthbench.errors import ContractError, StoreError, SynthbenchError, UnknownName, UsageError
 from synthbench.options import LARGEST_SEED, arguments_of, parse_term, registered
-from synthbench.plugins import described
+from synthbench.plugins import described, raise_interrupt
 from synthbench.suites import Suite, load_suite
 from synthbench.tasks import SPLITS, TASKS, Batch, Level, Split, Task, sized
 from synthbench.training.ladder import ladder_schedule
@@ -125,7 +125,8 @@ def draw(
         return replace(sequences, targets=level.new_targets(sequences.targets))
     except SynthbenchError:
         raise
-    except Exception as problem:  # a plugin's task may raise anything
+    except BaseException as problem:  # a plugin's task may raise anything
+        raise_interrupt(problem)
         raise ContractError(f"task {name!r} cannot be drawn: {described(problem, type(unit))}") from problem
 
 

@@ -17,6 +17,7 @@ from jaxtyping import Int
 from synthbench.errors import UsageError
 from synthbench.layers import Mixer
 from synthbench.levels import LevelScore, ladder_score
+from synthbench.plugins import text_of
 from synthbench.positions import LearnedRotation
 from synthbench.registry import is_built_in
 from synthbench.tasks import IGNORE, Level, Split, floor_and_ceiling, level_bounds
@@ -576,4 +577,4 @@ def _scores_beyond(trainer: Trainer, runs: Sequence[Run], factor: int, num_seque
 def is_out_of_memory(problem: BaseException) -> bool:
     """Return whether an exception reports a lack of memory."""
     # On a CPU a failed allocation is a plain RuntimeError.
-    return isinstance(problem, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(problem)
+    return isinstance(problem, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in text_of(problem)

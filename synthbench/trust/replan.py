@@ -13,6 +13,7 @@ from synthbench.canonical import canonical_json
 from synthbench.errors import ContractError, SynthbenchError, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.options import MOVED, absent_values, coerce, term_of
+from synthbench.plugins import reason
 from synthbench.positions import POSITIONS
 from synthbench.process import settings_restored
 from synthbench.registry import Registry, version_of
@@ -207,7 +208,7 @@ def _what_is_not_here() -> Iterator[None]:
     except (ContractError, UsageError) as problem:
         raise CannotVerify(f"other version: {problem}") from None
     except Exception as problem:  # noqa: BLE001 - what a configuration does to a component, nobody knows
-        raise CannotVerify(f"it cannot be built here: {type(problem).__name__}: {problem}"[:300]) from None
+        raise CannotVerify(f"it cannot be built here: {reason(problem)}") from None
 
 
 def tested_by(row: Row) -> Cell:

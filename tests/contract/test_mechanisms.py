@@ -196,6 +196,15 @@ def leave(_: Any, x: Tensor) -> Tensor:
     raise SystemExit(1 if x.ndim else 0)
 
 
+class Wordless(BaseException):
+    def __str__(self) -> str:
+        raise LookupError
+
+
+def raise_what_has_no_text(_: Any, x: Tensor) -> Tensor:
+    raise Wordless(x)
+
+
 def double_with_half_the_gradient(one: Any, x: Tensor) -> Tensor:
     out: Tensor = one.linear(x)
     return out + out.detach()
@@ -298,6 +307,7 @@ FAULTS = {
         r"'unbuildable' cannot be built \(width 48, 4 heads\): OSError: no weights"
     ),
     toy("exiting", leave): "SystemExit: 1",
+    toy("wordless", raise_what_has_no_text): "Wordless: its message cannot be read, as __str__ raises LookupError",
     toy("wrong-last", softmax_of(0), forward_last=lambda one, x: one(x)[..., :1, :]): (
         "has a forward_last that differs from the last output of forward"
     ),

@@ -85,6 +85,25 @@ class Exits(Late):
 
 
 @mechanism
+class Interrupts(Late):
+    """As if the user had typed Ctrl-C, which this process ignores."""
+
+    def misbehave(self) -> None:
+        raise KeyboardInterrupt
+
+
+class Wordless(BaseException):
+    def __str__(self) -> str:
+        raise LookupError
+
+
+@mechanism
+class SaysNothing(Late):
+    def misbehave(self) -> None:
+        raise Wordless
+
+
+@mechanism
 class Dies(Late):
     def misbehave(self) -> None:
         os._exit(7)

@@ -39,7 +39,7 @@ def rows_of(results: Path) -> pd.DataFrame:
 
 
 def test_every_fault_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
-    names = ("raises", "raises-backward", "exits", "dies", "leaks", "sound", "softmax")
+    names = ("raises", "raises-backward", "exits", "interrupts", "says-nothing", "dies", "leaks", "sound", "softmax")
     report = run(request(tmp_path, *names))
     rows = rows_of(tmp_path)
 
@@ -48,6 +48,8 @@ def test_every_fault_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
         "raises": ["error", "ArithmeticError"],
         "raises-backward": ["error", "LookupError"],
         "exits": ["error", "SystemExit"],
+        "interrupts": ["error", "KeyboardInterrupt"],
+        "says-nothing": ["error", "Wordless"],
         "dies": ["error", "WorkerDied"],
         "leaks": ["contract", "ContractError"],
         "sound": ["ok", ""],
@@ -58,7 +60,7 @@ def test_every_fault_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
     assert rows.causal_checked[["sound", "softmax", "raises"]].all()
     assert not rows.causal_checked["leaks"]
     assert rows.mech_origin["sound"] == "faults.py"
-    assert len(list((tmp_path / "contract").glob("*.json"))) == 6
+    assert len(list((tmp_path / "contract").glob("*.json"))) == 8
 
 
 def test_checks_are_made_once_for_a_hash_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
