@@ -423,14 +423,15 @@ def _check_shape(probe: Probe) -> None:
 
 @torch.no_grad()
 def _check_input(probe: Probe) -> None:
-    x = probe.input()
-    before = x.clone()
-    probe.forward(x)
-    if not torch.equal(x, before):
-        raise ContractError(
-            f"{probe.name} changes its input in place, by {_change(before, x):.2g} of its size; the residual "
-            "connection around it reads the input too"
-        )
+    before = probe.input()
+    for mode in (False, True):
+        x = before.clone()
+        probe.forward(x, probe.build().train(mode))
+        if not torch.equal(x, before):
+            raise ContractError(
+                f"{probe.name} changes its input in place, by {_change(before, x):.2g} of its size; the residual "
+                "connection around it reads the input too"
+            )
 
 
 @torch.no_grad()
@@ -456,10 +457,11 @@ def _check_determinism(probe: Probe) -> None:
                 )
         if not _change(first, second) <= probe.setting.last_bits:
             cause = cause_of_difference(drawn, dropouts_of(trained) if mode else ())
+            advice = "draw random values only once, when it is built"
+            unknown = "it keeps values from one call to the next, or draws from a generator of its own"
             raise ContractError(
                 f"{probe.name} gives two outputs for one input in {'train' if mode else 'eval'} mode, "
-                f"{_change(first, second):.2g} apart; {cause}"
-                "draw random values only once, when it is built"
+                f"{_change(first, second):.2g} apart; {cause}{advice if cause else unknown}"
             )
 
 
@@ -740,7 +742,13 @@ def _check_copies(probe: Probe) -> None:
         other.load_state_dict(probe.mechanism.state_dict())
     except RuntimeError as error:
         raise ContractError(f"{probe.name} cannot load its own state_dict: {described(error, probe.unit)}") from error
-    for how, module in (("deepcopy", copy.deepcopy(probe.mechanism)), ("state_dict", other)):
+    try:
+        copied = copy.deepcopy(probe.mechanism)
+        copied(x)
+    except BaseException as error:
+        raise_interrupt(error)
+        raise ContractError(f"{probe.name} does not survive deepcopy: {described(error, probe.unit)}") from error
+    for how, module in (("deepcopy", copied), ("state_dict", other)):
         out = probe.forward(x, module)
         if not _change(expected, out) <= probe.setting.last_bits:
             raise ContractError(

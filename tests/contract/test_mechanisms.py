@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import threading
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -170,6 +171,15 @@ def reseeded_layer(mechanism: Any, generator: torch.Generator) -> nn.Linear:
     return linear_layer(mechanism, generator)
 
 
+def halve_in_training(one: Any, x: Tensor) -> Tensor:
+    return x.mul_(0.5) if one.training else x * 0.5
+
+
+def add_what_came_before(one: Any, x: Tensor) -> Tensor:
+    before, one.kept = getattr(one, "kept", x), [x]
+    return x + before[0].mean() if isinstance(before, list) else x
+
+
 def fail_to_build(_: Any, generator: torch.Generator | None) -> None:
     raise OSError("no weights" if generator else "no generator")
 
@@ -293,6 +303,13 @@ FAULTS = {
     toy("elsewhere", lambda _, x: x.to("meta")): "on meta; shape, dtype and device must be kept",
     PAIR: "returns tuple; allowed: a tensor like its input",
     toy("in-place", lambda _, x: x.mul_(0.5)): "changes its input in place, by 0.5 of its size",
+    toy("in-place-in-training", halve_in_training): "changes its input in place, by 0.5 of its size",
+    toy(
+        "keeps", add_what_came_before
+    ): "apart; it keeps values from one call to the next, or draws from a generator of",
+    toy(
+        "locked", lambda _, x: x * 2, stated(lock=lambda *_: threading.Lock())
+    ): "'locked' does not survive deepcopy: Type",
     toy("stale", store_for_evaluation, stated(scale=constant_scale)): (
         r"keeps results of old parameters: .* its outputs differ by 0.\d+ of their size .* in evaluation mode"
     ),
