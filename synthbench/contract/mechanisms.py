@@ -103,20 +103,21 @@ class Probe:
         perturb(built)
         return in_precision(built, self.setting.dtype).to(self.setting.device).eval()
 
-    def noting_draws(self, seed: int) -> tuple[Mechanism, bytes]:
-        """Build the mechanism; return it with the state that PyTorch's global generator has after initialisation.
+    def noting_draws(self, seed: int) -> tuple[Mechanism, bytes, set[int]]:
+        """Build the mechanism; note the global generator's state after it, and seeds of generators passed to calls.
 
         Before initialisation, :class:`Mechanism` seeds the global generator, differently for each ``seed``. So if two
         seeds lead to the same state, the mechanism itself has seeded it.
         """
-        states, unit = [], self.unit
+        states, unit, noted = [], self.unit, _SeedsNoted()
 
         def initialise(mechanism: Any, generator: torch.Generator | None) -> None:
-            unit.initialise(mechanism, generator)
+            with noted:
+                unit.initialise(mechanism, generator)
             states.append(torch.get_rng_state().numpy().tobytes())
 
         noting = type(unit.__name__, (unit,), {"initialise": initialise, "__module__": unit.__module__})
-        return self._built(noting, seed, {}), b"".join(states)
+        return self._built(noting, seed, {}), b"".join(states), noted.seeds
 
     def noise(self, *shape: int, seed: int) -> Tensor:
         """Draw random inputs of the mechanism, [*shape, model_dim]."""
@@ -282,7 +283,15 @@ def _is_smooth(mechanism: Mechanism, x: Tensor) -> bool:
     return bool(left <= 0.1 * change + 1e-14 * start.abs().max())
 
 
-class _PrecisionNoted(TorchDispatchMode):
+class _Noted(TorchDispatchMode):
+    """Watch PyTorch's functions in a ``with`` block."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # True would import torch._dynamo, which takes seconds
+
+
+class _PrecisionNoted(_Noted):
     """Note the lowest precision of all floating-point tensors that are computed in a ``with`` block."""
 
     supports_higher_order_operators = True
@@ -291,16 +300,25 @@ class _PrecisionNoted(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.lowest = lowest
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # True would import torch._dynamo, which takes seconds
-
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         dtypes = {leaf.dtype for leaf in tree_leaves(out) if isinstance(leaf, Tensor)}
         floats = [dtype for dtype in dtypes if dtype.is_floating_point]
         self.lowest = max([self.lowest, *floats], key=lambda dtype: torch.finfo(dtype).eps)
         return out
+
+
+class _SeedsNoted(_Noted):
+    """Note the initial seeds of the generators that are passed to PyTorch's functions in a ``with`` block."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seeds: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = (*args, *(kwargs or {}).values())
+        self.seeds |= {one.initial_seed() for one in given if isinstance(one, torch.Generator)}
+        return func(*args, **(kwargs or {}))
 
 
 @torch.no_grad()
@@ -786,7 +804,7 @@ def _check_seed(probe: Probe) -> None:
             f"{probe.name} built twice with one seed gives outputs {_change(first, second):.2g} of their size "
             f"apart; {cause_of_difference(drawn)}draw every parameter and feature with PyTorch"
         )
-    (one, left), (other, left_by_other) = probe.noting_draws(0), probe.noting_draws(1)
+    (one, left, one_seeds), (other, left_by_other, other_seeds) = probe.noting_draws(0), probe.noting_draws(1)
     if left and left == left_by_other:  # two seeds, one state: it was set again; constants alone leave the states apart
         others = _tensors(other)
         for name, values in _tensors(one).items():
@@ -796,6 +814,12 @@ def _check_seed(probe: Probe) -> None:
                     f"{probe.name} has the same {name!r} for every seed: it seeds PyTorch's global generator itself, "
                     "which is already seeded from the run's; leave out torch.manual_seed"
                 )
+    if fixed := one_seeds & other_seeds:
+        raise CheckWarning(
+            f"it draws from a generator of its own, seeded with {min(fixed)} in every run: seeds do not vary these "
+            "values, so intervals over seeds leave out how they change scores; to vary them, draw from the run's "
+            "generator"
+        )
 
 
 def _tensors(mechanism: Mechanism) -> dict[str, Tensor]:

@@ -171,6 +171,11 @@ def reseeded_layer(mechanism: Any, generator: torch.Generator) -> nn.Linear:
     return linear_layer(mechanism, generator)
 
 
+def layer_of_its_own_generator(mechanism: Any, _: Any) -> nn.Parameter:
+    own = torch.Generator().manual_seed(0)
+    return nn.Parameter(torch.randn(mechanism.model_dim, generator=own))
+
+
 def halve_in_training(one: Any, x: Tensor) -> Tensor:
     return x.mul_(0.5) if one.training else x * 0.5
 
@@ -369,6 +374,10 @@ WARNED = {
     toy("half", double_with_half_the_gradient, stated(linear=linear_layer)): (
         "derivative",
         "linear.weight (0.5 of it)",
+    ),
+    toy("own-seed", lambda one, x: one.scale * x, stated(scale=layer_of_its_own_generator)): (
+        "seed",
+        "it draws from a generator of its own, seeded with 0 in every run",
     ),
     toy("single-precision", lambda _, x: x.float()): ("shape", "as it refuses float64: it returns torch.float32"),
     toy("default-zeros", add_default_zeros): ("shape", "float32 on cpu with tolerance 0.0001, as it refuses float64"),
