@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from synthbench.tasks import TASKS, Task
-from synthbench.training import stream, train
+from synthbench.training import evaluate as evaluation
+from synthbench.training import stream
 from synthbench.training.cell import Run
 from synthbench.training.ensemble import SequenceModel
 from synthbench.training.evaluate import Score
@@ -139,13 +140,11 @@ def test_a_diverged_run_has_no_score_and_the_others_have(monkeypatch: pytest.Mon
 
 
 def test_a_run_whose_test_loss_is_no_number_diverged_and_has_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
-    genuine = train.evaluate
-
     def evaluate(*given: Any, tasks: Sequence[Task] = (), **how: Any) -> list[Score]:
-        scores = genuine(*given, tasks=tasks, **how)
+        scores = evaluation.evaluate(*given, tasks=tasks, **how)
         return [replace(scores[0], loss=math.nan), *scores[1:]] if tasks else scores  # only a test has tasks
 
-    monkeypatch.setattr(train, "evaluate", evaluate)
+    monkeypatch.setattr("synthbench.training.train.evaluate", evaluate)
     result = train_group(make_cell(steps=4, length=4).runs([0, 1]), CPU, keeps_predictions=True)
     diverged, healthy = result.runs
 
