@@ -286,8 +286,8 @@ def components_of(module: str) -> list[tuple[str, str]]:
 def needed_for(modules: Collection[str], plugins: Sequence[str]) -> list[str]:
     """List the ``plugins`` that must be loaded for the components defined in ``modules``.
 
-    If a module belongs to no plugin, all plugins are listed. Modules of an installed package need no plugin,
-    since they are imported when a component is used.
+    Modules of an installed package need no plugin, since they are imported when a component is used. If any other
+    module belongs to none of the plugins, all plugins are listed, since each of them may import it.
     """
     of_module = {
         module: [plugin for plugin in plugins if f"{module}.".startswith(f"{module_of(plugin)}.")]

@@ -217,8 +217,8 @@ def sentence() -> str:
         f"recall uses the mechanism with the higher score here (p {now['p']:.2f}, "
         "by permuting scores among mechanisms). "
         "Scores credit only accuracy above that of shortcut rules. "
-        "Some of these rules were found after the plan was made; if scores leave out these later rules, "
-        f"the count is {then['concordant']:g} of {then['pairs']:.0f} pairs (p {then['p']:.2f}). "
+        "Some of these rules were found after the plan was made; if scores are computed with only "
+        f"the rules known then, {then['concordant']:g} of {then['pairs']:.0f} pairs agree (p {then['p']:.2f}). "
         "[Details](studies/language_models/README.md)."
     )
 

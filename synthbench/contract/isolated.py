@@ -62,7 +62,7 @@ class IsolatedProcess:
         """Start the processes and return at once; they import the code of the checks in the background.
 
         Raises:
-            UsageError: If the processes could not import the running script.
+            UsageError: If the running script is one that other processes cannot import.
         """
         require_guarded_main()
         self._pool.schedule(os.getpid)  # any call starts them
@@ -81,7 +81,7 @@ class IsolatedProcess:
             arguments: Arguments of the function; they and the result must be picklable.
 
         Raises:
-            UsageError: If the process could not import the running script.
+            UsageError: If the running script is one that other processes cannot import.
             SynthbenchError: If the function raises a :class:`SynthbenchError`.
             ContractError: If the call takes too long, its process dies, or the function raises anything else.
         """

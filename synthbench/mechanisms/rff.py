@@ -22,8 +22,8 @@ class RFF(FeatureAttention):
     State: ``M * (value_dim + 1)`` numbers per head.
 
     Source: Rahimi & Recht (2007), algorithm 1. Features can be negative, so the denominator can come near zero or
-    change sign. In this case, the only guard against very large outputs is ``delta``, which is added to the denominator
-    or bounds it from below.
+    change sign. In this case, only ``delta`` limits the outputs: it is added to the denominator, or is its smallest
+    value (option ``guard``).
     """
 
     name: ClassVar = "rff"

@@ -140,8 +140,9 @@ class Slstm(Mechanism):
 class HeadwiseLinear(RunLayer):
     """A linear layer with one matrix per head, from the input channels of the head to its output columns.
 
-    ``weight`` is [heads, size, columns], drawn from a normal distribution with variance 2/5 divided by the total width
-    of all heads. If several runs train together, ``weight`` and ``x`` have a leading run axis.
+    ``weight`` is [heads, size, columns], where size is the number of input channels of a head. It is drawn from a
+    normal distribution with variance 0.4 / (heads · size). If several runs train together, ``weight`` and ``x`` have a
+    leading run axis.
     """
 
     def __init__(self, heads: int, size: int, columns: int, generator: torch.Generator | None) -> None:

@@ -239,15 +239,15 @@ class Leaderboard:
         single = sum(entry.num_seeds == (1, 1) for entry in self.mechanisms)
         on_some = sum(entry.num_seeds[0] == 1 for entry in self.mechanisms) - single
         few = [
-            f"{number} {'has' if number == 1 else 'have'} one seed on {where} tasks"
-            for number, where in ((single, "all"), (on_some, "some"))
+            f"{number} {'has' if number == 1 else 'have'} only one seed on {where}"
+            for number, where in ((single, "every task"), (on_some, "some tasks and several on others"))
             if number
         ]
         return (
             "Each line names every mechanism that cannot be ruled out as the best on these tasks (95 % confidence over "
             f"seeds) or that scores within {short(MARGIN)} of the first; “next” is the best of the others."
-            + f" Of the {len(self.mechanisms)} mechanisms, {' and '.join(few)}. Where a mechanism has one seed on a "
-            "task, the variance over seeds is estimated from results with several seeds." * bool(few)
+            + f" Of the {len(self.mechanisms)} mechanisms, {', and '.join(few)}. Where a mechanism has only one seed "
+            "on a task, its variance over seeds is estimated from results that have several seeds." * bool(few)
         )
 
     @property

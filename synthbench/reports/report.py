@@ -146,7 +146,8 @@ class Report:
         return (
             f"Each model has width {width} and {layers} layers, and trains on one task for {steps} steps of {batch} "
             f"sequences of up to {rows['seq_len'].max()} tokens, at learning rate {rates}{chosen}. So scores show what "
-            f"is learned with this budget; numbers of parameters and sizes of the state differ.{compared}"
+            f"is learned with this budget; the mechanisms differ in their numbers of parameters and the sizes "
+            f"of their states.{compared}"
         )
 
     @cached_property

@@ -137,7 +137,8 @@ def select(
     of one version of the suite, and of one version of each task and mechanism.
 
     If one seed of a cell has several rows, the newest successful row is used, or the newest failed one if none
-    succeeded. Successful rows take precedence because a failure on only one device says nothing about the mechanism.
+    succeeded. Successful rows take precedence because a seed may be run on several devices, and a failure on one of
+    them says nothing about the mechanism.
 
     ``rows`` may be of any suites and in any order. By default, the newest version of the suite is selected, with all
     mechanisms and seeds.

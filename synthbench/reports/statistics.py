@@ -173,7 +173,8 @@ def _prior_dof(cell_variance: PerCell, dof: PerCell, pooled: Float[np.ndarray, "
 class PairTests(NamedTuple):
     """Test results of all pairs of cells on each task.
 
-    A cell is one mechanism on one task. Each pair has a column, in the order of ``numpy.triu_indices(cells, 1)``.
+    A cell is one mechanism on one task. Arrays have a row per task and a column per pair. Pairs are in the order of
+    ``numpy.triu_indices(n, 1)``, where n is the number of cells of a task.
     """
 
     difference: Pairs

@@ -131,7 +131,8 @@ class Sampling:
     """Settings of a verification: which rows are run again, and how.
 
     With each sampled row, all rows that were trained together with it are run again, because the last bits of a result
-    depend on which runs train together. Training runs together takes no longer than training them one after another.
+    depend on which runs train together. Runs that are trained together take no longer than the same runs one after
+    another.
     """
 
     fraction: float = 0.05

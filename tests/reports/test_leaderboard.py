@@ -108,10 +108,10 @@ def test_single_seeds_are_counted_beside_the_verdict() -> None:
     scores: dict[str, list[float | None]] = {"softmax": [0.6, 0.62, 0.64], "linear": [0.3, 0.3, 0.36], "path": [0.9]}
     board = leaderboard(grid(frame({f"task_{index}": scores for index in range(4)})))
 
-    assert "mechanisms, 1 has one seed on all tasks. Where a mechanism has one seed on a task" in board.certainty
+    assert "mechanisms, 1 has only one seed on every task. Where a mechanism has only one seed on a" in board.certainty
     scores["path"] = [0.9, 0.92]
     some = pd.concat([frame({"more": scores}), frame({"task": scores | {"path": [0.9]}})])
-    assert "mechanisms, 1 has one seed on some tasks. " in leaderboard(grid(some)).certainty
+    assert "1 has only one seed on some tasks and several on others. " in leaderboard(grid(some)).certainty
 
 
 def test_a_bare_layer_is_on_the_board_and_in_no_verdict() -> None:

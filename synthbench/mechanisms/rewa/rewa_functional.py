@@ -23,11 +23,12 @@ class RewaFunctional(FeatureAttention):
 
     State: ``D * (value_dim + 1)`` numbers per head.
 
-    Source: Phadke (2025), definitions 3.1 and 5.1 and algorithm 5. The factor 1/√D of algorithm 5 would make the kernel
-    of a token with itself 1/2. Appendix A.3 has √(2/D) with D frequencies, which would make this value 2. The overlaps
-    (values of the kernel) are divided by their sum (eq. 5), in linear time; algorithm 5 takes a softmax of overlaps
-    instead. Features can be negative, so the denominator can be close to zero or negative. Queries and keys must share
-    the frequencies; otherwise the inner product of their features would not approximate the kernel.
+    Source: Phadke (2025), definitions 3.1 and 5.1 and algorithm 5. Algorithm 5 has the factor 1/√D instead of √(2/D),
+    which would make the kernel of a token with itself 1/2. Appendix A.3 has √(2/D) with D frequencies instead of D/2,
+    which would make this kernel 2. The overlaps (values of the kernel) are divided by their sum (eq. 5), in linear
+    time; algorithm 5 takes a softmax of overlaps instead. Features can be negative, so the denominator can be close to
+    zero or negative. Queries and keys must share the frequencies; otherwise the inner product of their features would
+    not approximate the kernel.
     """
 
     name: ClassVar = "rewa-functional"

@@ -18,7 +18,9 @@ _STARTS = ("=", "+", "-", "@", "\t", "\n", "＝", "＋", "－", "＠")
 def csv_text(header: Sequence[str], lines: Iterable[Sequence[Value]]) -> str:
     """Format lines under a header as CSV; floats have six significant digits, and missing numbers are empty.
 
-    Source: OWASP, CSV Injection: text that begins like a formula gets an apostrophe in front.
+    Text that begins like a formula gets an apostrophe in front, so that no spreadsheet executes it.
+
+    Source: OWASP, CSV Injection.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

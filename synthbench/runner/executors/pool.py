@@ -50,7 +50,7 @@ class Pool(WorkerExecutor[Future]):
         slots: GPU slots, one per process; a worker sees only the GPU of its slot. Empty on CPUs.
 
     Raises:
-        UsageError: If worker processes could not import the running script.
+        UsageError: If the running script is one that worker processes cannot import.
     """
 
     name: ClassVar = "pool"

@@ -19,17 +19,18 @@ MOST_HOPS = 64
 @task
 @dataclass(frozen=True)
 class PermutationHops(Task):
-    """Read the edges of a cycle whose nodes have several tokens each; name the node k edges after a given node.
+    """Read the edges of a cycle whose nodes are named by several tokens each; follow k edges from a given node.
 
-    A question starts with the token 3 for one hop, or 4 for two. Edges lead from 20 to 12, 01 to 20 and 12 to 01, so
-    two hops from 01 lead to 12. With ``num_symbols=3``, ``longest_chain=2`` and ``num_questions=1``::
+    Two tokens name a node, and four an edge. A question starts with the token 3 for one hop, or 4 for two. Here, edges
+    lead from (2 0) to (1 2), from (0 1) to (2 0) and from (1 2) to (0 1), so two hops from (0 1) lead to (1 2).
+    With ``num_symbols=3``, ``longest_chain=2`` and ``num_questions=1``::
 
         inputs    2 0 1 2 0 1 2 0 1 2 0 1 4 0 1 1
         targets   . . . . . . . . . . . . . . 1 2
 
     Tests composition: each hop looks up the node found by the previous hop, matching all tokens of its name. The model
-    must make all hops before it names the first token of the answer. This token is the input at the next position,
-    where the second token is easy to name, because few nodes begin with the first token.
+    must make all hops before it names the first token of the answer. The correct first token is then the next input,
+    so the second is easy to name: few nodes begin with the first.
 
     The cycle has more edges than the question has hops, so no smaller number of hops gives the answer. Questions start
     from distinct nodes. In tests beyond the trained lengths, the cycle grows.

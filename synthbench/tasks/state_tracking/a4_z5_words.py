@@ -19,9 +19,9 @@ class A4Z5Words(GroupWords):
         inputs    1 2 0
         targets   1 4 4
 
-    Tests a state in a group that is solvable but not commutative: a few layers of a diagonal recurrence can hold the
-    state. This task is the control for the task ``a5_words``, which has as many tokens and answers, but a group that is
-    not solvable.
+    Tests tracking an element of a group that is solvable but not commutative. Because the group is solvable, a few
+    layers of a diagonal recurrence can hold the state. This task is the control for the task ``a5_words``, which has as
+    many tokens and answers, but a group that is not solvable.
 
     Source: Merrill et al. (2024), the word problem of A4 x Z5.
     """

@@ -22,7 +22,7 @@ class ModularArithmetic(StringTask):
         inputs    2 6 3 7 4 8 9 9
         targets   . . . . . 0 . .
 
-    Tests a state of two numbers: the sum so far, and the term that a ``*`` may still multiply. Strings have an odd
+    Tests tracking two numbers: the sum so far, and the term that a ``*`` may still multiply. Strings have an odd
     length. At unseen lengths, delta rules with negative eigenvalues and nonlinear recurrences should succeed; other
     linear recurrences and attention should fail.
 

@@ -23,7 +23,7 @@ class ParityFinal(StringTask):
         inputs    1 0 1 1 0 2 3 3
         targets   . . . . . 1 . .
 
-    Tests a state of one bit that every 1 flips, with no targets along the way. At unseen lengths, attention and
+    Tests tracking one bit that every 1 flips, with no targets along the way. At unseen lengths, attention and
     recurrences with eigenvalues from 0 to 1 should fail. Nonlinear recurrences and recurrences with negative
     eigenvalues should succeed.
 

@@ -19,8 +19,8 @@ class S5Swaps(GroupWords):
         inputs    1 2 3
         targets   1 11 34
 
-    Tests a state in a group that is not solvable, where each step is one reflection. One layer of a delta rule should
-    hold the state if its eigenvalues range from -1 to 1, but not if they range from 0 to 1.
+    Tests tracking an element of a group that is not solvable, where each step is one reflection. One layer of a delta
+    rule should hold the state if its eigenvalues range from -1 to 1, but not if they range from 0 to 1.
 
     Source: Grazzi et al. (2025), section 5.2. Their inputs include the identity, like the inputs of ``s5_words``
     with ``num_inputs=11``.

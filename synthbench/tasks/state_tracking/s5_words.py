@@ -19,10 +19,10 @@ class S5Words(GroupWords):
         inputs    1 2 11 0 12
         targets   1 11 12 12 11
 
-    Tests a state in a group that is not solvable. An input is a product of up to four swaps, each of which is one
-    reflection. A delta rule applies one reflection per token, so it needs several layers or 4 tokens per element;
-    nonlinear recurrences need neither. The task is easier with ``num_inputs=11`` (the identity and the swaps) or 31
-    (all permutations that move up to three points).
+    Tests tracking an element of a group that is not solvable. An input is a product of up to four swaps, each of which
+    is one reflection. A delta rule applies one reflection per token, so it needs several layers or 4 tokens per
+    element; nonlinear recurrences need neither. The task is easier with ``num_inputs=11`` (the identity and the swaps)
+    or 31 (all permutations that move up to three points).
 
     Source: Grazzi et al. (2025), section 5.2. They pad each element to 4 tokens with a special token; here, the
     identity is the padding.

@@ -20,8 +20,9 @@ class Z60Words(GroupWords):
         inputs    41 2 0 30 59
         targets   41 43 43 13 12
 
-    Tests a state in a group where order does not matter: a single rotation angle can represent the state. This task is
-    the control for the task ``a5_words``, which has as many tokens and answers, but in a group where order matters.
+    Tests tracking an element of a group where order does not matter: a single rotation angle can represent the state.
+    This task is the control for the task ``a5_words``, which has as many tokens and answers, but in a group where order
+    matters.
 
     Source: Merrill et al. (2024), the word problem of Z60.
     """
