@@ -53,7 +53,9 @@ def shown(report: str, printed: pd.DataFrame) -> pd.DataFrame:
     rows = store()[store()["suite"].isin(CORE if suite in CORE else [suite])]
     rows = rows[rows["protocol"] == rows.loc[rows["suite"] == suite, "protocol"].iloc[-1]]
     rows = rows[rows["seed"].isin([42, 43, 44])] if report == "paper-all" else rows
-    stock = set(rows.loc[rows["condition"] == "stock", LAYER].itertuples(index=False, name=None))
+    # The first positions that a stock layer was run with are its own.
+    first = rows[rows["condition"] == "stock"].drop_duplicates(["mech", "block", "setting"])
+    stock = set(first[LAYER].itertuples(index=False, name=None))
 
     @cache
     def label(name: str, arguments: str, match: str, condition: str, *layer: str) -> str | None:
