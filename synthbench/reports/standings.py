@@ -38,19 +38,11 @@ def standings(made: Report, category: str | None = None) -> dict[str, Any]:
             {
                 "rank": entry.rank.value if entry else None,
                 "rank_ends": list(entry.rank[1:]) if entry and board and board.has_rank_intervals else None,
-                "name": mechanism.name,
-                "label": mechanism.label,
-                "family": mechanism.family,
-                "origin": mechanism.origin,
-                "block": mechanism.block,
-                "match": mechanism.match,
+                **_named(mechanism, "name", "label", "family", "origin", "block", "match"),
                 "options": json.loads(mechanism.arguments),
                 "source": mechanism.source,
                 "is_own": mechanism.key in made.own,
-                "condition": mechanism.condition,
-                "convolution": mechanism.convolution,
-                "positions": mechanism.positions,
-                "sees_places": mechanism.sees_places,
+                **_named(mechanism, "condition", "convolution", "positions", "sees_places"),
                 "num_params": mechanism.num_parameters,
                 "state": mechanism.state,
                 "step_ms": mechanism.step_ms,
@@ -109,6 +101,11 @@ def _of_task(cells: Cells, task: TaskFacts, mechanism: MechanismFacts) -> dict[s
         if drawn := cells.profile(task, mechanism):
             facts["levels"] = dict(zip(map("{:g}".format, ladder.loads), drawn.mean, strict=True))
     return facts
+
+
+def _named(mechanism: MechanismFacts, *names: str) -> dict[str, Any]:
+    """Return some facts of a mechanism by their names, which are those of the attributes."""
+    return {name: getattr(mechanism, name) for name in names}
 
 
 def _as_facts(interval: Interval, mean: str = "skill") -> dict[str, float]:

@@ -44,11 +44,7 @@ class Curve(NamedTuple):
 
 def bar(skill: float, low: float, high: float) -> Bar | None:
     """Return the coordinates of a skill with its interval; None if the skill is NaN."""
-    if math.isnan(skill):
-        return None
-    if math.isnan(low) or math.isnan(high):
-        return Bar(_x(skill), "", "")
-    return Bar(_x(skill), _x(low), _x(high))
+    return None if math.isnan(skill) else Bar(_x(skill), _x(low), _x(high))
 
 
 def heat(skill: float) -> str:
@@ -103,7 +99,7 @@ def curve(points: pd.DataFrame, *, metric: str, bounds: tuple[float, float] | No
 
 def _x(skill: float) -> str:
     coordinate = min(max(BAR_MARGIN + skill * (BAR_WIDTH - 2 * BAR_MARGIN), 0.0), float(BAR_WIDTH))
-    return f"{coordinate:.1f}".removesuffix(".0")
+    return "" if math.isnan(skill) else f"{coordinate:.1f}".removesuffix(".0")
 
 
 def _y(share: float) -> str:

@@ -37,23 +37,13 @@ def run_command(
         match, mechanism = split_match(match)
         if not (_MATCH.fullmatch(match) and TERM.fullmatch(mechanism)):
             return None
-    named = {"suite": suite, "block": block, "positions": positions, "condition": condition}
-    if any(value is not None and not NAME.fullmatch(value) for value in named.values()):
+    around = {"block": block, "positions": positions, "condition": condition}
+    if any(value is not None and not NAME.fullmatch(value) for value in (suite, *around.values())):
         return None
     if task is not None and not _TERMS.fullmatch(task):
         return None
-    options = {
-        "suite": suite,
-        "task": task,
-        "block": block,
-        "positions": positions,
-        "condition": condition,
-        "mech": mechanism,
-        "match": match,
-        "seeds": seed_ranges(seeds),
-        "results": "again",
-    }
-    return _command("run", options)
+    asked = {"mech": mechanism, "match": match, "seeds": seed_ranges(seeds), "results": "again"}
+    return _command("run", {"suite": suite, "task": task, **around, **asked})
 
 
 def report_command(

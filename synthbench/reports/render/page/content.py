@@ -99,13 +99,11 @@ def content(report: Report) -> SimpleNamespace:
 
 def _ids(cells: Cells) -> Ids:
     """Make HTML ids for the values of each filter on the page; all but the categories are in alphabetical order."""
-    labels = {
-        "family": sorted({mechanism.family for mechanism in cells.mechanisms}),
-        "category": cells.categories,
-        "block": sorted({mechanism.block for mechanism in cells.mechanisms}),
-        "positions": sorted({mechanism.positions for mechanism in cells.mechanisms}),
-        "condition": sorted({mechanism.condition or "" for mechanism in cells.mechanisms}),
+    labels: dict[str, Sequence[str]] = {
+        name: sorted({getattr(mechanism, name) or "" for mechanism in cells.mechanisms})
+        for name in ("family", "block", "positions", "condition")
     }
+    labels["category"] = cells.categories
     return {name: anchors(name, [(label, label) for label in of_filter]) for name, of_filter in labels.items()}
 
 

@@ -94,9 +94,9 @@ def environment() -> Environment:
     environment.filters |= {
         "name": untrusted.name,
         "sentence": untrusted.sentence,
-        "skill": _skill,
+        "skill": lambda skill: _NOTHING if math.isnan(skill) else fixed(skill, 2),
         "per_cent": lambda fraction: _NOTHING if math.isnan(fraction) else percent(fraction),
-        "whole": _whole,
+        "whole": lambda number: f"{round(number):,}" if math.isfinite(number) else _NOTHING,
         "heat": charts.heat,
         "p": p_relation,
         "sortable": lambda number: f"{number:.6g}" if math.isfinite(number) else "",
@@ -112,14 +112,6 @@ def environment() -> Environment:
 def _finalize(value: Any) -> Any:
     """Make every string that a template prints harmless: visible and not too long; markup is not changed."""
     return untrusted.plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _skill(number: float) -> str:
-    return _NOTHING if math.isnan(number) else fixed(number, 2)
-
-
-def _whole(number: float) -> str:
-    return f"{round(number):,}" if math.isfinite(number) else _NOTHING
 
 
 def _loads(task: TaskFacts) -> str:
