@@ -114,7 +114,7 @@ def _hybrid(name: str, parts: tuple[type[Mechanism], ...]) -> type[Hybrid]:
         raise UsageError(f"mechanism {name!r} cannot name the option {unclear[0]!r} of its parts")
     # A rotation needs queries and keys in every layer.
     bases = (Hybrid, Attention) if all(issubclass(part, Attention) for part in parts) else (Hybrid,)
-    unit: Any = make_dataclass(
+    unit: type[Hybrid] = make_dataclass(
         "Hybrid",
         options,
         bases=bases,
@@ -136,5 +136,4 @@ def _hybrid(name: str, parts: tuple[type[Mechanism], ...]) -> type[Hybrid]:
         kw_only=True,
     )
     set_code_hash(unit, hashlib.sha256("+".join(map(code_hash, parts)).encode()).hexdigest()[:12])
-    hybrid_class: type[Hybrid] = unit
-    return hybrid_class
+    return unit

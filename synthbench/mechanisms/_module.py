@@ -120,9 +120,8 @@ def class_built_by(function: Callable[..., nn.Module]) -> type[nn.Module]:
             f"module is {function!r}, whose parameters are not known; allowed: a Python function"
         ) from None
     content = {"__new__": build, "__signature__": signature, "__doc__": written.__doc__}
-    content |= {"__module__": getattr(written, "__module__", name), "__qualname__": name}
-    if is_named:
-        content["__qualname__"] = written.__qualname__
+    content |= {"__module__": getattr(written, "__module__", name)}
+    content |= {"__qualname__": written.__qualname__ if is_named else name}
     return type(name, (nn.Module,), content)
 
 

@@ -253,12 +253,9 @@ def _reaching_wilsons(interval: Interval, num_worth: float) -> Interval:
     weights w.
     """
     z = float(special.ndtri((1 + CONFIDENCE) / 2))
-    centre = (interval.value + z**2 / (2 * num_worth)) / (1 + z**2 / num_worth)
-    half = (
-        z
-        * math.sqrt(interval.value * (1 - interval.value) / num_worth + (z / (2 * num_worth)) ** 2)
-        / (1 + z**2 / num_worth)
-    )
+    shrinkage = 1 + z**2 / num_worth
+    centre = (interval.value + z**2 / (2 * num_worth)) / shrinkage
+    half = z * math.sqrt(interval.value * (1 - interval.value) / num_worth + (z / (2 * num_worth)) ** 2) / shrinkage
     return Interval(
         interval.value,
         float(np.clip(np.fmin(interval.low, centre - half), 0, 1)),

@@ -37,7 +37,7 @@ def card(report: Report, name: str) -> str:
         raise UnknownName(f"mechanism with rows of suite {report.selection.suite!r}", name, names)
     whole = page.boards[0]
     headings = [
-        "mean score" if board.has_ladder else "mean skill",
+        "mean score" if board.cells.has_ladder else "mean skill",
         *(part.replace("_", " ") for part in whole.parts),
         *(f"capacity, {task.ladder.unit} of {task.label}" for task in whole.capacities),
         *("rank", "seeds", "parameters, state", "convolution, positions"),
@@ -116,7 +116,7 @@ def compact(report: Report) -> str:
         for place, row in enumerate(placed)
     ]
     suite, version = report.selection.suite, report.selection.suite_version
-    measure = "score" if board.has_ladder else "skill"
+    measure = "score" if board.cells.has_ladder else "skill"
     names = ", ".join(in_title(name).lower() for name in parts)
     units = ", ".join(f"{task.ladder.unit} of {task.label}" for task in of_category.values() if task.ladder)
     below = f" Below the rule: capacity, the load at half skill ({units})." * bool(of_category)

@@ -98,9 +98,7 @@ class PairedTask:
 
     def printed(self) -> dict[str, Any]:
         """Return the fields that a table prints: all but ``levels``."""
-        facts = asdict(self)
-        del facts["levels"]
-        return facts
+        return {name: fact for name, fact in asdict(self).items() if name != "levels"}
 
 
 @dataclass(frozen=True)
@@ -336,7 +334,7 @@ def compare(
     shares = [share_at(min(counts)) if ladder else 1.0 for counts, ladder in zip(num_runs, ladders, strict=True)]
     adjusted = holm(np.minimum(p_of_pairs(tests, num_runs, is_paired=is_paired) / shares, 1.0))
     common = scores[:, :, ~np.isnan(scores).any(axis=(0, 1))]
-    differences = common[:, 1] - common[:, 0]
+    num_seeds, differences = common.shape[2], common[:, 1] - common[:, 0]
     categories = [facts["task_category"] for facts in tasks]
     ties = np.array([ladder.margin if ladder else TIE for ladder in ladders])
     found = []
@@ -366,14 +364,10 @@ def compare(
         suite_version=chosen.suite_version,
         tasks=tuple(found),
         p=p_over_seeds(differences, balanced(categories)),
-        mean_difference=over_seeds(differences[None], balanced(categories), low=-1.0)[0]
-        if common.shape[2] > 1
-        else None,
-        improvement=probability_of_improvement(common[:, 1], common[:, 0], categories, ties)
-        if common.shape[2]
-        else UNKNOWN,
+        mean_difference=over_seeds(differences[None], balanced(categories), low=-1.0)[0] if num_seeds > 1 else None,
+        improvement=probability_of_improvement(common[:, 1], common[:, 0], categories, ties) if num_seeds else UNKNOWN,
         is_paired=is_paired,
-        num_seeds=common.shape[2],
+        num_seeds=num_seeds,
         num_unpaired=len(ours) + len(theirs) - 2 * num_paired,
         num_variants=num_paired - len(paired),
         num_left_out=paired[~has_skill].groupby(task_columns, observed=True).ngroups,

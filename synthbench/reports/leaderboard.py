@@ -134,11 +134,6 @@ class Leaderboard:
         ]
 
     @property
-    def has_ladder(self) -> bool:
-        """True if the ranked skills are scores, that is, means over the levels of each task."""
-        return any(task.ladder for task in self.tasks)
-
-    @property
     def has_conditions(self) -> bool:
         """True if the rows state the condition of layers, stock or bare.
 
@@ -407,7 +402,8 @@ def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Ta
     """
     left_out = ", ".join(task.label for task in board.left_out)
     has_few = any(entry.few_seeds for entry in board.entries)
-    measure = skill_words(has_ladder=board.has_ladder)
+    has_ladder = board.cells.has_ladder
+    measure = skill_words(has_ladder=has_ladder)
     parts = board.parts or dict.fromkeys({task.category for task in board.tasks}, board)
     capacities = _table(
         *(board, own, "capacities", "Capacities"),
@@ -421,7 +417,7 @@ def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Ta
         },
     )
     profile = _table(
-        *(board, own, "leaderboard", "Score by category" if board.has_ladder else "Skill by category"),
+        *(board, own, "leaderboard", "Score by category" if has_ladder else "Skill by category"),
         f"Mean {measure}, over the tasks of a category and {board.num_seeds}, with {THESE_TASKS}. A run without a "
         f"score counts as 0. {FEW_SEEDS * has_few}Best mean over the categories first."
         + " Mechanisms that lack tasks in every category are only in the next table." * bool(board.partial)
@@ -430,7 +426,7 @@ def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Ta
         {f"{name} ({len(part.tasks)})": _mean_of(part) for name, part in parts.items() if part.tasks},
     )
     # On a ladder no task is "solved": the ladder ends only because the lengths of sequences do.
-    solved: _Columns = {} if board.has_ladder else {"Solved": _of_entry(lambda one: interval_cell(one.solved, percent))}
+    solved: _Columns = {} if has_ladder else {"Solved": _of_entry(lambda one: interval_cell(one.solved, percent))}
     conditions: _Columns = {}
     if board.has_conditions:
         conditions = {
@@ -514,8 +510,8 @@ def _improvement_table(board: Leaderboard) -> Table:
         "improvement",
         "Probability of improvement",
         "Chance in per cent that a run of the row's mechanism has a higher skill than a run of the column's, on a task "
-        f"drawn at random, with equal weight for all categories; {tie_words(has_ladder=board.has_ladder)}. With a "
-        "separate 95 % interval for tasks like these. Best mechanism first.",
+        f"drawn at random, with equal weight for all categories; {tie_words(has_ladder=board.cells.has_ladder)}. With "
+        "a separate 95 % interval for tasks like these. Best mechanism first.",
         ("Mechanism",),
         range(len(board.entries)),
         lambda one: (board.entries[one].label,),

@@ -196,10 +196,8 @@ class Report:
     @cached_property
     def verdict(self) -> str:
         """The outcome of the report in lines: which mechanisms are the best, and on how many tasks they differ."""
-        of_their_own = [page.introduction for page in self.pages_apart.values()]
-        if self.board is None:
-            return "\n".join(of_their_own)
-        return "\n".join([self.board.verdict(), summary(self.verdicts), *of_their_own])
+        of_skill = [self.board.verdict(), summary(self.verdicts)] if self.board else []
+        return "\n".join([*of_skill, *(page.introduction for page in self.pages_apart.values())])
 
     @cached_property
     def pages_apart(self) -> dict[str, Page]:

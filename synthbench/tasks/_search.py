@@ -9,7 +9,7 @@ import csv
 import hashlib
 import inspect
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -149,7 +149,8 @@ def search_tasks(units: Sequence[type[Task]], longest: int, *, has_forest: bool 
 def read_found(file: Path = FILE) -> list[Found]:
     """Read the results of a search for simple rules from a CSV file, one result per level."""
     with file.open(encoding="utf-8", newline="") as lines:
-        return [Found(**{name: kind(line[name]) for name, kind in _kinds().items()}) for line in csv.DictReader(lines)]
+        read = csv.DictReader(lines)
+        return [Found(**{name: kind(line[name]) for name, kind in Found.__annotations__.items()}) for line in read]
 
 
 def write_found(found: Sequence[Found], file: Path = FILE) -> None:
@@ -161,15 +162,11 @@ def write_found(found: Sequence[Found], file: Path = FILE) -> None:
     """
     names = {level.task for level in found}
     known = [level for level in read_found(file) if level.task not in names] if file.is_file() else []
-    columns = [*(name for name in _kinds() if name != "digest"), "skill", "digest"]
+    columns = [*(name for name in Found.__annotations__ if name != "digest"), "skill", "digest"]
     with file.open("w", encoding="utf-8", newline="") as lines:
         writer = csv.DictWriter(lines, columns, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows(level.facts() for level in sorted([*known, *found], key=lambda level: level.task))
-
-
-def _kinds() -> dict[str, Any]:
-    return {field.name: field.type for field in fields(Found)}
 
 
 def features(batch: Batch, vocab_size: int, most: int) -> tuple[Int[np.ndarray, "scored features"], Any]:
