@@ -1,6 +1,6 @@
 """Random numbers, and attention by the definition, for tests of several rooms."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -30,3 +30,9 @@ def value_and_gradients(form: Callable[..., Tensor], inputs: Iterable[Tensor]) -
     """Outputs of a form for some inputs, and the gradients with respect to these inputs."""
     leaves = [x.detach().requires_grad_() for x in inputs]
     return with_gradients(form(*leaves), leaves)
+
+
+def is_repeatable(out: Tensor, inputs: Sequence[Tensor]) -> bool:
+    """Whether a second backward pass gives the gradients of the first."""
+    first, second = (torch.autograd.grad(out.sum(), inputs, retain_graph=True) for _ in range(2))
+    return all(map(torch.equal, first, second))

@@ -24,14 +24,17 @@ def check_loop(
     width: int = 12,
     scale: float = 0.1,
     is_turned: bool = False,
+    change: Callable[[Any], object] = lambda _net: None,
     **options: Any,
 ) -> None:
-    """A mechanism in a condition, :func:`built`, computes what a plain loop does; ``is_turned`` is by RoPE.
+    """A mechanism in a condition, :func:`built` and changed, computes what a plain loop does; it may be turned by RoPE.
 
     Every parameter is moved: one that begins at 0 or 1 would hide what it does.
     """
     options = {**condition_options(unit, condition), **options}
     net = moved(built(unit, model_dim=width, **options), scale)
+    with torch.no_grad():
+        change(net)
     if is_turned:
         turn(cast("Attention", net), length)
     x = normal(3, length, width).requires_grad_()
@@ -100,9 +103,9 @@ def heads_of(x: Tensor) -> Tensor:
     return cut
 
 
-def merged(net: Attention, outs: list[Tensor]) -> Tensor:
-    """The outputs [batch, heads, channels] of every token, projected back to [batch, length, width]."""
-    projected: Tensor = net.out(torch.stack(outs, dim=1).flatten(-2))
+def merged(net: Any, outs: list[Tensor]) -> Tensor:
+    """The outputs [batch, heads, channels] or [batch, width] of every token, projected to [batch, length, width]."""
+    projected: Tensor = net.out(torch.stack(outs, dim=1).flatten(2))
     return projected
 
 
@@ -147,16 +150,18 @@ def decaying_sum(k: Tensor, v: Tensor, alpha: Tensor, q: Tensor) -> list[Tensor]
     return outs
 
 
-def delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, alpha: Tensor) -> list[Tensor]:
+def delta_rule(q: Tensor, keys: list[Tensor], values: list[Tensor], beta: Tensor, alpha: Tensor) -> list[Tensor]:
     """Reads of two heads at every token from a state that decays by ``alpha`` of each channel, then is corrected.
 
-    Keys and queries become unit vectors. ``beta`` is [batch, length, heads]; ``alpha`` is [batch, heads, length,
-    channels], or with 1 in place of the channels.
+    A token has one correction or several, one after the other, each with a key and a value. Keys and queries become
+    unit vectors. ``beta`` is [batch, length, heads, corrections]; ``alpha`` is [batch, heads, length, channels], or
+    with 1 in place of the channels.
     """
-    q, k = unit(q), unit(k)
     state, outs, eye = torch.zeros(3, 2, 6, 6, dtype=torch.float64), [], torch.eye(6, dtype=torch.float64)
     for t in range(q.shape[2]):
-        b, k_t = beta[:, t, :, None, None], k[:, :, t, :, None]
-        state = (eye - b * k_t @ k_t.mT) @ (alpha[:, :, t, :, None] * state) + b * k_t * v[:, :, t, None, :]
-        outs.append(torch.einsum("bhk,bhkv->bhv", q[:, :, t], state))
+        state = alpha[:, :, t, :, None] * state
+        for b, k, v in zip(beta[:, t, :, :, None, None].unbind(2), keys, values, strict=True):
+            k_t = unit(k)[:, :, t, :, None]
+            state = (eye - b * k_t @ k_t.mT) @ state + b * k_t * v[:, :, t, None, :]
+        outs.append(torch.einsum("bhk,bhkv->bhv", unit(q)[:, :, t], state))
     return outs

@@ -14,8 +14,8 @@ EYE = torch.eye(3, dtype=torch.float64)
 def step_by_step(net: Deltanet, x: Tensor) -> Tensor:
     """The delta rule token by token; without a convolution there is no SiLU either."""
     q, k, v = map(heads_of, net.qkv(x).chunk(3, dim=-1)) if net.own_convolution is None else convolved_heads(net, x)
-    beta = (2 if net.eigenvalues == "signed" else 1) * (x @ net.rate.weight).sigmoid()
-    return normed_and_gated(net, x, delta_rule(q, k, v, beta, torch.ones(3, 2, x.shape[1], 1)), 1e-6)
+    beta = (2 if net.eigenvalues == "signed" else 1) * (x @ net.rate.weight).sigmoid().unsqueeze(-1)
+    return normed_and_gated(net, x, delta_rule(q, [k], [v], beta, torch.ones(3, 2, x.shape[1], 1)), 1e-6)
 
 
 @pytest.mark.parametrize("options", [{"condition": "bare"}, {"output_gate": False}, {"output_gate": True}])

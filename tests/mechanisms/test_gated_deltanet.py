@@ -12,11 +12,11 @@ from tests.mechanisms.loops import check_loop, convolved_heads, delta_rule, head
 
 def step_by_step(net: GatedDeltanet, x: Tensor) -> Tensor:
     """The gated delta rule token by token."""
-    beta = (2 if net.eigenvalues == "signed" else 1) * (x @ net.rate.weight).sigmoid()
+    beta = (2 if net.eigenvalues == "signed" else 1) * (x @ net.rate.weight).sigmoid().unsqueeze(-1)
     gates = x @ net.gate_in.weight @ net.gate_out.weight if isinstance(net, Kda) else x @ net.gate.weight
     alpha = torch.exp(-net.log_rate.exp() * softplus(heads_of(gates) + net.gate_bias))
     q, k, v = convolved_heads(net, x)
-    return normed_and_gated(net, x, delta_rule(q, k, v, beta, alpha))
+    return normed_and_gated(net, x, delta_rule(q, [k], [v], beta, alpha))
 
 
 @pytest.mark.parametrize("condition", ["bare", "stock"])

@@ -1,5 +1,4 @@
 import pytest
-import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
@@ -14,9 +13,7 @@ def step_by_step(net: Hgrn2, x: Tensor) -> Tensor:
     outs = decaying_sum(1 - g, i, g, silu(o))
     if net.norm == "head":
         return merged(net, [divide_by_rms(out) for out in outs])
-    together = [divide_by_rms(out.flatten(-2) / 6**0.5) * net.gain.weight for out in outs]
-    projected: Tensor = net.out(torch.stack(together, dim=1))
-    return projected
+    return merged(net, [divide_by_rms(out.flatten(-2) / 6**0.5) * net.gain.weight for out in outs])
 
 
 @pytest.mark.parametrize("lower", [0.0, 0.3])

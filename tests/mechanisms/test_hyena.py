@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from synthbench.mechanisms.hyena import Hyena
-from tests.mechanisms.loops import check_loop, summed_taps
+from tests.mechanisms.loops import check_loop, merged, summed_taps
 
 
 def filters_of(net: Hyena, length: int) -> Tensor:
@@ -36,8 +36,7 @@ def summed(net: Hyena, x: Tensor) -> Tensor:
         u[:, t] * (sum(h[t - s] * z[:, s] for s in range(t + 1)) + net.skip.flatten() * z[:, t])
         for t in range(x.shape[1])
     ]
-    projected: Tensor = net.out(torch.stack(outs, dim=1))
-    return projected
+    return merged(net, outs)
 
 
 @pytest.mark.parametrize("condition", ["bare", "stock"])

@@ -1,14 +1,11 @@
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm, silu
 
-from synthbench.mechanisms import condition_options
 from synthbench.mechanisms.mlstm import Mlstm
 from synthbench.positions import POSITIONS
-from tests.mechanisms.loops import agree, heads_of, merged, moved, summed_taps
+from tests.mechanisms.loops import check_loop, heads_of, merged, moved, summed_taps
 from tests.tensors import normal
 
 
@@ -41,16 +38,11 @@ def step_by_step(net: Mlstm, x: Tensor) -> Tensor:
 @pytest.mark.parametrize("condition", ["bare", "stock"])
 @pytest.mark.parametrize("scale", [0.3, 10.0])
 @pytest.mark.parametrize("length", [1, 40])
-def test_forward_is_the_layer_without_its_stabiliser_step_by_step(
-    length: int, scale: float, condition: str, generator: torch.Generator
-) -> None:
-    options: dict[str, Any] = condition_options(Mlstm, condition)
-    net = moved(Mlstm(model_dim=12, num_heads=2, generator=generator, **options), scale=0.1)
-    with torch.no_grad():
+def test_forward_is_the_layer_without_its_stabiliser_step_by_step(length: int, scale: float, condition: str) -> None:
+    def scale_gates(net: Mlstm) -> None:
         net.gates.weight.copy_(scale * normal(len(net.gates.weight), 4, seed=1))
-    x = normal(3, length, 12).requires_grad_()
 
-    agree(net, x, step_by_step(net, x))
+    check_loop(Mlstm, step_by_step, length, condition, change=scale_gates)
 
 
 def test_gates_of_a_thousand_neither_overflow_nor_lose_the_last_value() -> None:

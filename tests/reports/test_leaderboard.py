@@ -10,6 +10,9 @@ from synthbench.reports.cells import grid
 from synthbench.reports.leaderboard import leaderboard, leaderboard_tables
 from tests.reports._made import make_frame
 
+SEVERAL: dict[str, list[float | None]] = {"softmax": [0.6, 0.62, 0.64], "linear": [0.3, 0.3, 0.36]}
+"""Runs of two mechanisms that scatter a little."""
+
 
 def frame(tasks: Mapping[str, Mapping[str, list[float | None]]], **bounds: float) -> pd.DataFrame:
     """Rows of some tasks with floor 0 and ceiling 1, or the bounds that are given."""
@@ -105,12 +108,11 @@ def test_several_categories_also_have_a_line_on_all() -> None:
 
 
 def test_single_seeds_are_counted_beside_the_verdict() -> None:
-    scores: dict[str, list[float | None]] = {"softmax": [0.6, 0.62, 0.64], "linear": [0.3, 0.3, 0.36], "path": [0.9]}
+    scores = {**SEVERAL, "path": [0.9]}
     board = leaderboard(grid(frame({f"task_{index}": scores for index in range(4)})))
 
     assert "mechanisms, 1 has only one seed on every task. Where a mechanism has only one seed on a" in board.certainty
-    scores["path"] = [0.9, 0.92]
-    some = pd.concat([frame({"more": scores}), frame({"task": scores | {"path": [0.9]}})])
+    some = pd.concat([frame({"more": SEVERAL | {"path": [0.9, 0.92]}}), frame({"task": scores})])
     assert "1 has only one seed on some tasks and several on others. " in leaderboard(grid(some)).certainty
 
 
@@ -135,8 +137,7 @@ def test_ones_own_mechanism_comes_first() -> None:
 
 
 def test_where_each_has_one_run_a_task_scatters_as_the_others_do() -> None:
-    several: dict[str, list[float | None]] = {"softmax": [0.6, 0.62, 0.64], "linear": [0.3, 0.3, 0.36]}
-    tasks = {f"task_{index}": several for index in range(3)} | {"single": {"softmax": [0.6], "linear": [0.3]}}
+    tasks = {f"task_{index}": SEVERAL for index in range(3)} | {"single": {"softmax": [0.6], "linear": [0.3]}}
     best, _ = leaderboard(grid(frame(tasks))).entries
     (alone, _) = leaderboard(grid(frame({"single": tasks["single"]}))).entries
 
@@ -155,12 +156,7 @@ def test_controls_are_not_what_a_verdict_is_about() -> None:
 
 
 def test_one_seed_is_ranked_with_the_spread_of_the_others() -> None:
-    scores: dict[str, list[float | None]] = {
-        "softmax": [0.6, 0.62, 0.64],
-        "linear": [0.3, 0.3, 0.36],
-        "path": [0.9],
-    }
-    tasks = {f"task_{index}": scores for index in range(4)}
+    tasks = {f"task_{index}": {**SEVERAL, "path": [0.9]} for index in range(4)}
     best, *others = leaderboard(grid(frame(tasks))).entries
 
     assert (best.label, best.num_seeds) == ("path (1 seed)", (1, 1))

@@ -108,7 +108,3 @@ def test_a_seed_that_never_reached_the_threshold_counts_as_the_last(steps: list[
 
     assert table is not None
     assert table.lines[0].cells == (expected,)
-
-
-def test_there_are_no_steps_where_nothing_reached_the_threshold() -> None:
-    assert steps_table(grid(make_frame({"slay": [0.5, 0.6]}))) is None
