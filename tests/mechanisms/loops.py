@@ -9,6 +9,7 @@ from torch.nn.functional import silu
 
 from synthbench.layers import Linear, ShortConvolution
 from synthbench.mechanisms import Attention, Mechanism, condition_options
+from synthbench.mechanisms.rewa._operators import WitnessMap
 from synthbench.positions.rope import Rope
 from tests.tensors import normal
 
@@ -101,6 +102,11 @@ def heads_of(x: Tensor) -> Tensor:
     """Two heads, [batch, 2, length, channels / 2]."""
     cut: Tensor = x.unflatten(-1, (2, -1)).transpose(1, 2)
     return cut
+
+
+def mapped(maps: WitnessMap, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """The witnesses of queries and of keys, which may share their maps."""
+    return q @ maps.query, k @ (maps.query if maps.key is None else maps.key)
 
 
 def merged(net: Any, outs: list[Tensor]) -> Tensor:

@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 from synthbench.mechanisms.rewa.rewa_density import RewaDensity, fidelity, nuclear_norm
-from tests.mechanisms.loops import built
+from tests.mechanisms.loops import built, mapped
 from tests.tensors import mix, normal
 
 
@@ -64,11 +64,7 @@ def test_gradients_stay_finite_at_repeated_and_zero_singular_values(singular: tu
 def test_attention_is_the_power_of_the_fidelity_over_its_sum(*, power: float, shared: bool) -> None:
     unit = built(RewaDensity, model_dim=16, power=power, shared=shared)
     q, k, v = (normal(1, 2, 10, 8, seed=seed) for seed in range(3))
-    key_map = unit.witness.query if unit.witness.key is None else unit.witness.key
-    a, b = (
-        torch.einsum("bhtd,hdm->bhtm", x, weight).unflatten(-1, (2, 8))
-        for x, weight in ((q, unit.witness.query), (k, key_map))
-    )
+    a, b = (x.unflatten(-1, (2, 8)) for x in mapped(unit.witness, q, k))
     a, b = (x / torch.linalg.matrix_norm(x, keepdim=True) for x in (a, b))
     singular = torch.linalg.svdvals(torch.einsum("bhirm,bhjsm->bhijrs", a, b))
 

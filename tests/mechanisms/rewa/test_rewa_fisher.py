@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from synthbench.mechanisms.rewa.rewa_fisher import RewaFisher, fisher_rao, published
-from tests.mechanisms.loops import built
+from tests.mechanisms.loops import built, mapped
 from tests.tensors import normal
 
 
@@ -26,9 +26,8 @@ def test_claim_equation_115_is_the_fisher_distance_is_false() -> None:
 def test_scores_are_powers_of_the_distance_over_the_temperature(*, distance: str, power: int, shared: bool) -> None:
     unit = built(RewaFisher, m=6, distance=distance, power=power, tau=0.5, shared=shared)
     q, k = normal(2, 3, 4, seed=0), normal(2, 5, 4, seed=1)
-    key_map = unit.witness.query if unit.witness.key is None else unit.witness.key
-    p = torch.einsum("htd,hdm->htm", q, unit.witness.query).softmax(-1).unsqueeze(-2)
-    r = torch.einsum("htd,hdm->htm", k, key_map).softmax(-1).unsqueeze(-3)
+    of_query, of_key = mapped(unit.witness, q, k)
+    p, r = of_query.softmax(-1).unsqueeze(-2), of_key.softmax(-1).unsqueeze(-3)
     expected = {
         "fisher-rao": 2 * (p * r).sqrt().sum(-1).acos(),
         "published": ((p - r) ** 2 / (p + r)).sum(-1).sqrt(),

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from synthbench.mechanisms.rewa.rewa_fourier import RewaFourier
-from tests.mechanisms.loops import built
+from tests.mechanisms.loops import built, mapped
 from tests.tensors import normal
 
 
@@ -16,8 +16,7 @@ def test_overlap_is_the_integral_of_the_product_of_spectra(*, num_coefficients: 
     q, k = normal(2, 3, 4, seed=0), normal(2, 3, 4, seed=1)
     frequencies = 2 * math.pi * (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
     waves = torch.polar(torch.ones(()).double(), torch.outer(torch.arange(num_coefficients), frequencies))
-    key_map = unit.witness.query if unit.witness.key is None else unit.witness.key
-    of_query, of_key = ((x @ weight + 0j) @ waves for x, weight in ((q, unit.witness.query), (k, key_map)))
+    of_query, of_key = ((x + 0j) @ waves for x in mapped(unit.witness, q, k))
 
     overlap = unit.features(q, "query") @ unit.features(k, "key").mT
     expected = of_query.abs().square() @ of_key.abs().square().mT / 1000

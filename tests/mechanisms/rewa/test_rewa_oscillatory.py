@@ -3,15 +3,13 @@ import torch
 from torch import Tensor
 
 from synthbench.mechanisms.rewa.rewa_oscillatory import RewaOscillatory
-from tests.mechanisms.loops import built
+from tests.mechanisms.loops import built, mapped
 from tests.tensors import mix, normal
 
 
 def overlap(unit: RewaOscillatory, q: Tensor, k: Tensor) -> Tensor:
     """The overlap of every pair, term by term, [batch, heads, length, length]."""
-    key_map = unit.witness.query if unit.witness.key is None else unit.witness.key
-    a = torch.einsum("bhtd,hdm->bhtm", q, unit.witness.query)
-    b = torch.einsum("bhtd,hdm->bhtm", k, key_map)
+    a, b = mapped(unit.witness, q, k)
     distances = torch.linalg.vector_norm(a.unsqueeze(-2) - b.unsqueeze(-3), dim=-1)
     total = torch.zeros_like(distances)
     for n in range(unit.K):

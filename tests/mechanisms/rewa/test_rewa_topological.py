@@ -4,7 +4,7 @@ from torch import Tensor
 
 from synthbench.mechanisms.rewa import rewa_topological
 from synthbench.mechanisms.rewa.rewa_topological import RewaTopological, nearest, spanning_edges
-from tests.mechanisms.loops import built
+from tests.mechanisms.loops import built, mapped
 from tests.tensors import normal, with_gradients
 
 
@@ -74,8 +74,7 @@ def token_by_token(unit: RewaTopological, q: Tensor, k: Tensor, v: Tensor) -> Te
                 cluster = [cluster[i] if c == cluster[j] else c for c in cluster]
         return torch.stack(deaths).sort().values
 
-    key_map = unit.witness.query if unit.witness.key is None else unit.witness.key
-    queries, keys = q @ unit.witness.query[0], k @ key_map[0]
+    queries, keys = (x[0] for x in mapped(unit.witness, q, k))
     of_keys = torch.stack([diagram(keys[j], keys[:j]) for j in range(len(keys))])
     rows = []
     for i in range(len(queries)):
