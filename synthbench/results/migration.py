@@ -56,7 +56,7 @@ def former(row: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     text = row["config_json"]
     if stated[2] != row["run_id"]:
-        text = canonical_json(_object(text) | {name: row[name] for name in SUITE})
+        text = canonical_json(canonical_object(text) | {name: row[name] for name in SUITE})
     before = {
         **row,
         **_named(text),
@@ -75,7 +75,7 @@ def stated_name(migrated_from: str | None) -> tuple[str, str] | None:
 
 
 def _migrated(row: dict[str, Any]) -> dict[str, Any]:
-    config = _object(row["config_json"])
+    config = canonical_object(row["config_json"])
     without = {name: value for name, value in config.items() if name not in SUITE}
     before = f"{row['schema_version']}:{row['run_id']}:{row['row_sha256']}"
     made = {
@@ -92,7 +92,7 @@ def _named(config_json: str) -> dict[str, str]:
     return {"config_json": config_json, "config_hash": digest, "run_id": digest}
 
 
-def _object(text: str) -> dict[str, Any]:
+def canonical_object(text: str) -> dict[str, Any]:
     """Parse an object from canonical JSON (with one spelling per value); return an empty object for other JSON."""
     value = json.loads(text)
     try:

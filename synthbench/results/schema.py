@@ -56,6 +56,8 @@ time and the machine."""
 TERM = re.compile(rf"{NAME.pattern}(:\w+=[\w.+-]+(,\w+=[\w.+-]+)*)?", re.ASCII)
 """Pattern of a term: a name, with arguments or without, like ``aether:norm=pre``."""
 
+_PATTERNS: dict[ColumnType, re.Pattern[str]] = {"name": NAME, "term": TERM}
+
 # All other types are text.
 _ARROW: dict[ColumnType, pa.DataType] = {
     "bool": pa.bool_(),
@@ -352,13 +354,12 @@ def check_values(columns: Iterable[Column], row: Mapping[str, Any]) -> None:
         elif isinstance(value, str):
             if len(value) * 4 > MAX_STRING_BYTES and len(value.encode()) > MAX_STRING_BYTES:
                 raise UsageError(f"column {column.name!r} has a string of more than {MAX_STRING_BYTES} bytes")
-            if column.choices and value not in column.choices:
-                _refuse(column, value)
-            if column.type == "name" and not NAME.fullmatch(value):
-                _refuse(column, value)
-            if column.type == "term" and not TERM.fullmatch(value):
-                _refuse(column, value)
-            if column.type in ("json", "numbers") and not _is_json(value, of_numbers=column.type == "numbers"):
+            pattern = _PATTERNS.get(column.type)
+            if (
+                (column.choices and value not in column.choices)
+                or (pattern is not None and not pattern.fullmatch(value))
+                or (column.type in ("json", "numbers") and not _is_json(value, of_numbers=column.type == "numbers"))
+            ):
                 _refuse(column, value)
 
 

@@ -610,15 +610,10 @@ class Store:
 
     def stale_partials(self) -> list[Path]:
         """Find unfinished files of killed processes: over an hour old, and not marked as in use by any process."""
-        folders = [mark.parent for mark in (self.root / "_tmp").glob(f"*/{HELD}") if _is_left(mark)]
-        held = [
-            path
-            for folder in folders
-            if not folder.is_symlink()
-            for path in sorted(folder.rglob("*"))
-            if path.is_file()
-        ]
-        return [*filter(_is_left, sorted((self.root / "_tmp").glob("*.partial"))), *held]
+        folder = self.root / "_tmp"
+        marks = [mark for mark in folder.glob(f"*/{HELD}") if not mark.parent.is_symlink() and _is_left(mark)]
+        held = [path for mark in marks for path in sorted(mark.parent.rglob("*")) if path.is_file()]
+        return [*filter(_is_left, sorted(folder.glob("*.partial"))), *held]
 
     def stale_logs(self) -> list[Path]:
         """Find logs of jobs killed before they printed anything: empty, over an hour old, and not marked as in use."""

@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from synthbench.bits import BITS, bits_of
-from synthbench.canonical import canonical_json, sha256
+from synthbench.canonical import sha256
 from synthbench.levels import LADDER_SCORE, ladder_score, levels_in
-from synthbench.results.migration import former
+from synthbench.results.migration import canonical_object, former
 from synthbench.results.schema import RUN_COLUMNS, run_id, skill
 from synthbench.trust.compare import equal
 
@@ -133,11 +133,7 @@ def _whole_number(value: object) -> int | None:
 
 def _of_configuration(row: Mapping[str, Any]) -> Iterator[str]:
     config = _object(row["config_json"])
-    try:
-        is_canonical = bool(config) and canonical_json(config) == row["config_json"]
-    except ValueError:  # 1e999 is JSON, and infinite
-        is_canonical = False
-    if not is_canonical:
+    if not canonical_object(row["config_json"]):
         yield "config_json is not an object in canonical form"
     elif (name := run_id(config)) != row["run_id"]:
         yield f"run_id is not the hash of its configuration, which is {name}"

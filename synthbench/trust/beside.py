@@ -117,11 +117,12 @@ def join(results: Path, other: str | None = None, *, has_packaged: bool = True, 
     stores = rows.pop("store")
     origins = pd.Series(stores.to_numpy(), index=rows["run_id"], dtype=str)
     origins = origins[~origins.index.duplicated()]
+    curves = _stacked([curves.assign(store=name) for name, _, curves in parts])
     # A curve is taken only from the store of its row.
-    curves = [curves.assign(store=name) for name, _, curves in parts if len(curves)]
+    is_of_row = curves["run_id"].map(origins) == curves.pop("store")
     return Joined(
         rows,
-        _of_their_rows(_stacked(curves), origins) if curves else parts[0][2],
+        curves[is_of_row].reset_index(drop=True),
         (stores == str(results)) & ~rows["row_sha256"].isin(checksums),
         origins if parts[1:] or not has_own else None,
         tuple(left_out),
@@ -161,15 +162,6 @@ def _path_of(other: str) -> Path:
 def _stacked(frames: list[pd.DataFrame]) -> pd.DataFrame:
     filled = [frame for frame in frames if len(frame)]  # pandas warns of joining one that is empty
     return pd.concat(filled or frames[:1], ignore_index=True)
-
-
-def _of_their_rows(curves: pd.DataFrame, origins: "pd.Series[str]") -> pd.DataFrame:
-    """Keep the points of each run's learning curve that come from the same store as the run's row.
-
-    ``origins`` has run ids as its index and the name of the row's store as values.
-    """
-    is_of_row = curves["run_id"].map(origins) == curves["store"]
-    return curves[is_of_row].drop(columns="store").reset_index(drop=True)
 
 
 def _require(other: str, rows: pd.DataFrame, suite: str, version: str) -> None:

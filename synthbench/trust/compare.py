@@ -5,13 +5,12 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
+import pandas as pd
+
 from synthbench.results import Store
 from synthbench.results.schema import RUN_COLUMNS
 
 Row = Mapping[str, Any]
-Points = list[tuple[Any, ...]]
-"""The points of a learning curve."""
-
 STANDARD_ERRORS = 4.0
 """Tolerance on other devices or versions, in standard errors of the difference of scores on two test sets."""
 SEED_DEVIATIONS = 3.0
@@ -41,11 +40,11 @@ Verdict = Literal["bitwise", "tolerance", "undecided", "differs", "not run"]
 """Result of a comparison. ``undecided``: device or versions differ, and scores scatter too much over seeds to tell."""
 
 
-def curves_of(store: Store, run_ids: Iterable[str]) -> dict[str, Points]:
+def curves_of(store: Store, run_ids: Iterable[str]) -> dict[str, pd.DataFrame]:
     """Read the learning curves of some runs, with run ids as keys; the times of the points are left out."""
     frame = store.curves(run_ids)
     return {
-        str(name): list(points[["step", "split", "metric", "value", "tokens"]].itertuples(index=False, name=None))
+        str(name): points[["step", "split", "metric", "value", "tokens"]].reset_index(drop=True)
         for name, points in frame.groupby("run_id", sort=False)
     }
 
@@ -65,19 +64,18 @@ def tolerance_of(row: Row, deviation: float, standard_error: float | None = None
     """
     if row["score"] is None:
         return 0.0
-    if standard_error is not None:
-        return max(STANDARD_ERRORS * math.sqrt(2) * standard_error, SEED_DEVIATIONS * deviation)
-    # A score of exactly 0 or 1 has an error too: that of one target more or less.
-    count = row["n_eval_examples"]
-    share = min(max(row["score"], 1 / count), 1 - 1 / count) if count > 1 else 0.5
-    of_difference = math.sqrt(2 * share * (1 - share) / count)
-    return max(STANDARD_ERRORS * of_difference, SEED_DEVIATIONS * deviation)
+    if standard_error is None:
+        # A score of exactly 0 or 1 has an error too: that of one target more or less.
+        count = row["n_eval_examples"]
+        share = min(max(row["score"], 1 / count), 1 - 1 / count) if count > 1 else 0.5
+        standard_error = math.sqrt(share * (1 - share) / count)
+    return max(STANDARD_ERRORS * math.sqrt(2) * standard_error, SEED_DEVIATIONS * deviation)
 
 
 def judged(
     row: Row,
     again: Row | None,
-    curves: tuple[Points | None, Points | None],
+    curves: tuple[pd.DataFrame | None, pd.DataFrame | None],
     tolerance: float,
     *,
     is_asked: bool = False,
@@ -101,7 +99,7 @@ def judged(
         return _judged_elsewhere(row, again, fixed, "other questions", tolerance)
     changed = _changed(row, again)
     curve, curve_again = curves
-    if curve is not None and not _equal_points(curve, curve_again or []):
+    if curve is not None and (curve_again is None or not curve.equals(curve_again)):
         changed.append("curve")
     if not changed:
         without = "" if curve is not None or row["curve_sha256"] is None else "; its learning curve is not here"
@@ -139,11 +137,3 @@ def equal(value: Any, other: Any, tolerance: float = 0.0) -> bool:
     if isinstance(value, float) and isinstance(other, int | float):
         return bool((math.isnan(value) and math.isnan(other)) or abs(value - other) <= tolerance or value == other)
     return bool(value == other)
-
-
-def _equal_points(curve: Points, curve_again: Points) -> bool:
-    return len(curve) == len(curve_again) and all(
-        equal(value, again)
-        for point, point_again in zip(curve, curve_again, strict=True)
-        for value, again in zip(point, point_again, strict=True)
-    )

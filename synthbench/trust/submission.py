@@ -170,9 +170,8 @@ def _contradictions(ours: Store, theirs: Store) -> list[tuple[str, str]]:
             continue
         is_far = None not in (our["score"], row["score"]) and abs(our["score"] - row["score"]) > tolerance_of(our, 0.0)
         if is_far or our["status"] != row["status"]:
-            theirs_and_ours = [f"{side['status']!r} with the score {side['score']}" for side in (row, our)]
-            words = "it ended {}; the store has this run with {}".format(*theirs_and_ours)
-            contradictions.append((row["run_id"], words))
+            ended, has = (f"{side['status']!r} with the score {side['score']}" for side in (row, our))
+            contradictions.append((row["run_id"], f"it ended {ended}; the store has this run with {has}"))
     return contradictions
 
 
@@ -247,10 +246,7 @@ def _wanted(plan: Plan) -> dict[str, str]:
 
 def _incomplete(wanted: Mapping[str, str], rows: Mapping[str, Row]) -> list[str]:
     problems = [f"missing: {what}" for name, what in wanted.items() if name not in rows]
-    for name, what in wanted.items():
-        row = rows.get(name)
-        if row is None:
-            continue
+    for what, row in [(what, rows[name]) for name, what in wanted.items() if name in rows]:
         if not row["is_full"]:
             problems.append(f"not full: {what}")
         if row["status"] in ("contract", "unsupported"):

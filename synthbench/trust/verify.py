@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from synthbench import __version__
@@ -37,7 +38,7 @@ from synthbench.runner.worker import RunContext
 from synthbench.training.ladder_scores import with_committed_baselines
 from synthbench.trust import replan
 from synthbench.trust.audit import digest, faults, sample
-from synthbench.trust.compare import Points, Row, Verdict, curves_of, judged, tolerance_of
+from synthbench.trust.compare import Row, Verdict, curves_of, judged, tolerance_of
 from synthbench.trust.replan import CannotVerify, Checked, Groups, is_foreign
 
 AGAIN = "again"
@@ -240,7 +241,7 @@ class Made:
     row: Row
     """The row as recorded."""
     again: Row | None
-    curves: tuple[Points | None, Points | None] = (None, None)
+    curves: tuple[pd.DataFrame | None, pd.DataFrame | None] = (None, None)
     standard_error: float | None = None
     """Standard error of the score if it was measured anew from a foreign model's answers; otherwise None."""
     problem: str | None = None
