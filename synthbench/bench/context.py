@@ -77,9 +77,7 @@ def measure(
                 if table.find(about) is None:
                     first = Setting(direction, SHORTEST, batch_size, device, kind)
                     attempt = partial(_attempt, name, arguments, first)
-                    row = {**about, **_longest(attempt, device, int(gigabytes * 2**30), longest, max_seconds)}
-                    table.add(row)
-                    yield row
+                    yield table.add(about | _longest(attempt, device, int(gigabytes * 2**30), longest, max_seconds))
 
 
 def _attempt(name: str, arguments: Mapping[str, Any], setting: Setting, length: int) -> Call:

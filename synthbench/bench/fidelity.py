@@ -19,6 +19,7 @@ from functools import partial
 from statistics import median
 from typing import Any, cast
 
+import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -143,9 +144,7 @@ def _all(
             if all(table.find({**begun, **_about(name)}) is not None for name in names):
                 continue
             for row in _rows(budget, seed, others, table.device, num_repeats=num_repeats, bias=bias):
-                whole = {**begun, **_about(row["estimator"]), **row}
-                table.add(whole)
-                yield whole
+                yield table.add({**begun, **_about(row["estimator"]), **row})
 
 
 def _about(estimator: str) -> dict[str, str]:
@@ -164,24 +163,21 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ``rel_l2`` is the relative L2 error and ``rel_l2_std`` its sample standard deviation over seeds; ``latency_ms`` is
     the median latency over seeds.
     """
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault((row["budget"], row["estimator"]), []).append(row)
-    means = {key: torch.tensor([row["rel_l2"] for row in group]) for key, group in groups.items()}
-    return [
-        {
-            "budget": budget,
-            "estimator": estimator,
-            "seeds": len(group),
-            "rel_l2": float(means[budget, estimator].mean()),
-            "rel_l2_std": float(means[budget, estimator].std()) if len(group) > 1 else None,
-            "cosine": sum(row["cosine"] for row in group) / len(group),
-            "mse": sum(row["mse"] for row in group) / len(group),
-            "latency_ms": median(row["latency_ms"] for row in group),
-            "better_than_mean": bool(means[budget, estimator].mean() < means[budget, "mean"].mean()),
-        }
-        for (budget, estimator), group in groups.items()
-    ]
+    if not rows:
+        return []
+    groups = pd.DataFrame(rows).groupby(["budget", "estimator"], sort=False)
+    facts = groups.agg(
+        seeds=("seed", "size"),
+        rel_l2=("rel_l2", "mean"),
+        rel_l2_std=("rel_l2", "std"),
+        cosine=("cosine", "mean"),
+        mse=("mse", "mean"),
+        latency_ms=("latency_ms", "median"),
+    ).reset_index()
+    of_mean = facts["budget"].map(facts[facts["estimator"] == "mean"].set_index("budget")["rel_l2"])
+    facts = facts.assign(better_than_mean=facts["rel_l2"] < of_mean).astype(object)
+    summed_up: list[dict[Any, Any]] = facts.where(facts.notna(), None).to_dict("records")
+    return summed_up
 
 
 @torch.no_grad()
@@ -239,12 +235,10 @@ def estimators_of(budget: Budget, seed: int, device: torch.device) -> dict[str, 
         return inverse_distance(budget.nodes, EPSILON, x)
 
     def anchors_only(q: Tensor, k: Tensor) -> Tensor:
-        unit_q, unit_k = unit_vectors(q), unit_vectors(k)
-        return slay.polynomial(unit_q) @ slay.polynomial(unit_k).mT * exponentials(unit_q @ unit_k.mT)
+        return slay.polynomial(q) @ slay.polynomial(k).mT * exponentials(q @ k.mT)
 
     def random_features_only(q: Tensor, k: Tensor) -> Tensor:
-        unit_q, unit_k = unit_vectors(q), unit_vectors(k)
-        return (unit_q @ unit_k.mT).square() * (slay.exponential(unit_q) @ slay.exponential(unit_k).mT)
+        return (q @ k.mT).square() * (slay.exponential(q) @ slay.exponential(k).mT)
 
     return {
         "square alone": _by_cosine(torch.square),
@@ -302,8 +296,9 @@ def _mechanism(name: str, budget: Budget, seed: int) -> Attention:
 
 
 def _by_cosine(kernel: Callable[[Tensor], Tensor]) -> Estimator:
-    return _by_kernel(lambda q, k: kernel(unit_vectors(q) @ unit_vectors(k).mT))
+    return _by_kernel(lambda q, k: kernel(q @ k.mT))
 
 
 def _by_kernel(kernel: Callable[[Tensor, Tensor], Tensor]) -> Estimator:
-    return lambda q, k, v: weights(kernel(q, k), "sum") @ v
+    """Attend by a kernel of the directions of queries and keys."""
+    return lambda q, k, v: weights(kernel(unit_vectors(q), unit_vectors(k)), "sum") @ v

@@ -19,6 +19,7 @@ from torch.utils.module_tracker import ModuleTracker
 
 from synthbench.process import settings_restored
 from synthbench.runner.executors.base import WORKER_ENVIRONMENT
+from synthbench.training.train import is_out_of_memory
 
 Call = Callable[[], object]
 T = TypeVar("T")
@@ -182,13 +183,11 @@ def unless_out_of_memory(call: Callable[[], T]) -> T | None:
     """Return the result of the call, or None if the call runs out of memory."""
     try:
         return call()
-    except (torch.OutOfMemoryError, MemoryError):
+    except (RuntimeError, MemoryError) as problem:
+        if not is_out_of_memory(problem):
+            raise
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # its pieces may be of no use to the next call
-        return None
-    except RuntimeError as problem:
-        if "can't allocate memory" not in str(problem):  # what PyTorch raises on a CPU
-            raise
         return None
 
 

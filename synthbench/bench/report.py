@@ -83,7 +83,11 @@ def _scaling(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
     blocks: list[str] = ["## Scaling"]
     drawings: list[Drawing] = []
     for (dtype, batch_size), group in _grouped(rows, "dtype", "batch_size"):
-        facts = scaling.summary(group)
+        # After the longest measured length: why the next length failed, such as ``oom`` (out of memory).
+        facts = [
+            fact if fact["ended"] == "ok" else {**fact, "longest": f"{fact['longest']} ({fact['ended']})"}
+            for fact in scaling.summary(group)
+        ]
         if not facts:
             continue
         blocks += [
@@ -94,7 +98,7 @@ def _scaling(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
                 f"fit uses only lengths on the same side of {scaling.ONE_PIECE:,}: up to this length, mechanisms may "
                 "attend in one piece, and their cost grows differently. In brackets: why the next length failed."
             ),
-            _markdown(_side_by_side(_with_ends(facts), ("mechanism", "form"), "direction", _OF_SCALING)),
+            _markdown(_side_by_side(facts, ("mechanism", "form"), "direction", _OF_SCALING)),
         ]
         if ratios := scaling.against_naive(group):
             blocks += [
@@ -248,13 +252,6 @@ def _grouped(rows: Sequence[Row], *columns: str) -> list[tuple[tuple[Any, ...], 
 
 
 _OF_SCALING = ("longest", "ms", "peak_mb", "time_exponent", "memory_exponent")
-
-
-def _with_ends(facts: Facts) -> Facts:
-    """Add, after the longest measured length, why the next length failed, such as ``oom`` (out of memory)."""
-    return [
-        fact if fact["ended"] == "ok" else {**fact, "longest": f"{fact['longest']} ({fact['ended']})"} for fact in facts
-    ]
 
 
 def _side_by_side(facts: Facts, names: Sequence[str], across: str, shown: Sequence[str]) -> Facts:

@@ -63,14 +63,15 @@ class Table:
         known = self._rows.get(self._key({**row, **hardware(self.device)}))
         return known if known is not None and known.get("mech_version") == row.get("mech_version") else None
 
-    def add(self, row: Row) -> None:
-        """Add a row that was just measured."""
+    def add(self, row: Row) -> Row:
+        """Add a row that was just measured, and return it."""
         measured_at = datetime.now(UTC).isoformat(timespec="seconds")
         whole = {**row, **hardware(self.device), **self._software, "measured_at": measured_at}
         self._rows[self._key(whole)] = whole
         self._is_saved = False
         if time.monotonic() - self._saved_at > SAVE_EVERY_S:
             self.save()
+        return row
 
     def save(self) -> None:
         """Write the rows to the table's file, if it has one and rows were added since the last call.

@@ -100,9 +100,7 @@ def measure(
                     rates = _rates(runs, num_steps, num_repeats, device)
                     worker_rate = partial(_worker_rate, num_steps=num_steps, num_repeats=num_repeats)
                     rates["processes"] = sum(side_by_side(worker_rate, [cell] * num_workers)) if num_workers else None
-                    row = {**about, **rates, **_ratios(rates)}
-                    table.add(row)
-                    yield row
+                    yield table.add({**about, **rates, **_ratios(rates)})
 
 
 def _runs(cell: Cell, count: int, num_rates: int) -> list[Run]:
