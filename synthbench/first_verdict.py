@@ -754,9 +754,8 @@ class _Query:
 
     def _is_hopeless(self, runs: pd.DataFrame, baselines: Baselines, reference: str) -> bool:
         """Tell whether only the first tasks were run, and the mechanism is clearly worse than the reference there."""
-        if not NUM_FIRST == len(runs) < len(self.request.tasks):
-            return False
-        return baselines.p_values(_scores(runs), baselines.means[reference])[1] <= HOPELESS
+        are_first = NUM_FIRST == len(runs) < len(self.request.tasks)
+        return are_first and baselines.p_values(_scores(runs), baselines.means[reference])[1] <= HOPELESS
 
     def _run(self, **changes: Any) -> pd.DataFrame:
         """Change fields of the request, train those of its runs that have no row yet, and return all its rows."""

@@ -270,17 +270,15 @@ class LoopedMixer(Mixer):
         self._alone = list(mechanisms)  # a list hides their own tensors from PyTorch; copies would lose compiled code
         self._own: dict[str, list[Tensor]] = {}
         """For each stacked tensor, the mechanisms' own tensors, one per run; they share its memory."""
-        for kind in ("parameters", "buffers"):
-            for path, tensor in getattr(mechanisms[0], f"named_{kind}")():
-                own = [_tensor(mechanism, path) for mechanism in mechanisms]
-                stacked = torch.stack([one.detach() for one in own])
-                stacked = _like(tensor, stacked) if kind == "parameters" else nn.Buffer(stacked)
-                flat = path.replace(".", "/")
-                setattr(self, flat, stacked)
-                self._own[flat] = own
-                for run, one in enumerate(own):
-                    if one.requires_grad:
-                        one.register_post_accumulate_grad_hook(partial(_pass_gradient, stacked, run))
+        for path, tensor in [*mechanisms[0].named_parameters(), *mechanisms[0].named_buffers()]:
+            own = [_tensor(mechanism, path) for mechanism in mechanisms]
+            stacked = _like(tensor, torch.stack([one.detach() for one in own]))
+            flat = path.replace(".", "/")
+            setattr(self, flat, stacked if isinstance(stacked, nn.Parameter) else nn.Buffer(stacked))
+            self._own[flat] = own
+            for run, one in enumerate(own):
+                if one.requires_grad:
+                    one.register_post_accumulate_grad_hook(partial(_pass_gradient, stacked, run))
 
     def forward(self, x: RunTokens) -> RunTokens:
         """Compute the runs one by one."""

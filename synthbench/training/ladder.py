@@ -122,10 +122,8 @@ def beyond(levels: Sequence[Level]) -> dict[int, Level]:
             task, length = last.task.stretched(last.length, factor)
             task.check_length(length)
             candidates.append(Level(task, length, load=0, first_new=last.length if last.first_new else 0))
-        for level in candidates:
-            if _is_known(level, levels):
-                found[factor] = level
-                break
+        if (known := next((level for level in candidates if _is_known(level, levels)), None)) is not None:
+            found[factor] = known
     return found
 
 

@@ -89,19 +89,14 @@ class KeptBlocks:
                 return self._blocks[key]
         drawn = data_block(task, length, split, seed, index, num_steps=num_steps, batch_size=batch_size)
         block = Batch(*map(_smallest, drawn))
-        self._keep(key, block)
-        return block
-
-    def _keep(self, key: tuple[object, ...], block: Batch) -> None:
-        if _num_bytes(block) > self.most_bytes:
-            return
         with self._lock:
-            if key not in self._blocks:
+            if key not in self._blocks and _num_bytes(block) <= self.most_bytes:
                 self._blocks[key] = block
                 self.num_bytes += _num_bytes(block)
             while self.num_bytes > self.most_bytes:
                 _, oldest = self._blocks.popitem(last=False)
                 self.num_bytes -= _num_bytes(oldest)
+        return block
 
 
 _of_command: dict[str, KeptBlocks] = {}

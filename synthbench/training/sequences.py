@@ -97,13 +97,12 @@ def draw(
             raise UsageError(f"{label} is {value}; allowed: {least} and more, up to {LARGEST_SEED}")
     name, given = parse_term(registered(task, TASKS.resolve))
     protocol = None if suite is None else load_suite(suite)
-    is_ladder = protocol is not None and protocol.ladder is not None
     if protocol is not None and batch_size is not None:
         raise UsageError(f"batch size is {batch_size}; allowed: none beside suite {protocol.name!r}, which has its own")
     stream = next((known for known in SPLITS if known == split), None)
     if stream is None:
         raise UnknownName("split", split, SPLITS)
-    if protocol is not None and is_ladder:
+    if protocol is not None and protocol.ladder is not None:
         level, num_batches, batch_size = _level_of(protocol, stream, name, given)
         unit, length = level.task, level.length
     else:
