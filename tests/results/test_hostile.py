@@ -238,7 +238,9 @@ def test_a_wrong_hash_in_a_name_brings_every_checksum_back(forged: Store, rows: 
     assert "checksum" in forged.quarantined[0].reason
 
 
-def test_whoever_vouches_for_rows_computes_their_checksums(forged: Store, rows: list[Row], tmp_path: Path) -> None:
+def test_whoever_vouches_for_rows_or_shows_them_beside_ones_own_computes_their_checksums(
+    forged: Store, rows: list[Row], tmp_path: Path
+) -> None:
     sound = {row["run_id"] for row in rows[1:]}
     # Readers trust the name.
     assert forged.table().num_rows == forged.read()[0].shape[0] == len(forged.statuses()) == NUM_ROWS
@@ -254,19 +256,13 @@ def test_whoever_vouches_for_rows_computes_their_checksums(forged: Store, rows: 
     for store in (merged, imported):
         assert rows[0]["run_id"] not in store.statuses()
 
+    mine = signed(make_row(seed=99))
+    joined = join(hash_named(tmp_path / "own", [mine]).root, str(forged.root), has_packaged=False)
+    assert {*joined.rows["run_id"]} == {mine["run_id"], *sound}
+    assert any("checksum" in left.reason for left in joined.left_out)
+
     examine(Store.open(forged.root, create=True), is_repairing=True)
     assert set(forged.statuses()) == sound
-
-
-def test_rows_of_somebody_else_that_stand_beside_ones_own_have_their_checksums_computed(
-    forged: Store, rows: list[Row], tmp_path: Path
-) -> None:
-    mine = signed(make_row(seed=99))
-    ours = hash_named(tmp_path / "own", [mine])
-    joined = join(ours.root, str(forged.root), has_packaged=False)
-
-    assert {*joined.rows["run_id"]} == {mine["run_id"]} | {row["run_id"] for row in rows[1:]}
-    assert any("checksum" in left.reason for left in joined.left_out)
 
 
 def test_a_point_of_a_curve_with_an_odd_name_is_suspect() -> None:

@@ -61,15 +61,6 @@ def test_a_verification_that_does_not_fit_is_refused(store: Store, change: dict[
     assert store.table()["verified_by"].to_pylist() == [None, None]
 
 
-def test_a_row_whose_curve_is_lost_is_not_copied(store: Store, tmp_path: Path) -> None:
-    store.loose("curves")[0].unlink()
-    target = Store.open(tmp_path / "target", create=True)
-
-    assert target.import_rows(store) == 1
-    assert target.curves()["run_id"].unique().tolist() == target.table()["run_id"].to_pylist()
-    assert ["curve of this run is missing" in report.reason for report in store.quarantined] == [True]
-
-
 def test_adopted_rows_and_curves_are_unchanged_and_unverified(store: Store, tmp_path: Path) -> None:
     expected = store.table()
     store.verify([word(row) for row in expected.to_pylist()])

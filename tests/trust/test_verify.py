@@ -20,7 +20,7 @@ from synthbench.canonical import canonical_json
 from synthbench.errors import UsageError
 from synthbench.options import MOVED
 from synthbench.results import Store, published
-from synthbench.results.schema import RUN_COLUMNS, RUNS, row_sha256, run_id, skill
+from synthbench.results.schema import RUNS, row_sha256, run_id, skill
 from synthbench.runner.plan import shorten
 from synthbench.runner.run import run
 from synthbench.suites import load_suite
@@ -162,24 +162,28 @@ def test_an_edited_row_with_a_new_checksum_is_found_by_the_re_run(altered: Calla
     assert not verification.ok
 
 
-def test_a_column_that_the_plan_decides_is_checked_in_every_row_without_a_re_run(altered: Callable[..., Store]) -> None:
-    wrong = {
-        "floor": 0.0, "ceiling": 0.99, "floor_kind": "bound", "n_eval": 64, "data_seed": 7, "batch_size": 32,
-        "lr": 0.5, "vocab_size": 4, "tuning_trials": 9, "plugins_loaded": '["my_idea.py"]',
-    }  # fmt: skip
-    verification = verify(altered(lambda row: wrong | {"skill": skill(row["score"], 0.0, 0.99)}, num_rows=1), ALL)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {
+            "floor": 0.0, "ceiling": 0.99, "floor_kind": "bound", "n_eval": 64, "data_seed": 7, "batch_size": 32,
+            "lr": 0.5, "vocab_size": 4, "tuning_trials": 9, "plugins_loaded": '["my_idea.py"]',
+        },
+        {"mech": "softmax", "mech_version": "7", "task_version": "7", "seed": 99, "device_type": "cuda"},  # config_json
+    ],
+)  # fmt: skip
+def test_a_column_that_the_plan_decides_is_checked_in_every_row_without_a_re_run(
+    altered: Callable[..., Store], wrong: Row
+) -> None:
+    def change(row: Row) -> Row:
+        bounds = row | wrong
+        return wrong | {"skill": skill(row["score"], bounds["floor"], bounds["ceiling"])}
+
+    verification = verify(altered(change, num_rows=1), ALL)
 
     assert {fault.partition(" is ")[0] for _, fault in verification.faults} == wrong.keys()
     assert verification.reruns == []
     assert not verification.ok
-
-
-def test_a_column_that_contradicts_the_configuration_is_named_in_every_row(altered: Callable[..., Store]) -> None:
-    wrong = {"mech": "softmax", "mech_version": "7", "task_version": "7", "seed": 99, "device_type": "cuda"}
-    verification = verify(altered(lambda _row: wrong, num_rows=1), ALL)
-
-    assert {fault.partition(" is ")[0] for _, fault in verification.faults} == wrong.keys()
-    assert verification.reruns == []
 
 
 @pytest.mark.end_to_end
@@ -406,13 +410,8 @@ def test_rows_that_were_tuned_together_are_run_again_together_with_the_choice_of
 
 def test_a_rate_that_the_tuning_did_not_choose_is_found(tuned: Store) -> None:
     row = next(row for row in tuned.table().to_pylist() if row["role"] is None)
-    other = {1e-3: 1e-2, 1e-2: 1e-3}[row["lr"]]
-    changes = {
-        "lr": other,
-        "lr_first": other,
-        "lr_last": other,
-        "finished_at": row["finished_at"] + timedelta(seconds=1),
-    }
+    changes = dict.fromkeys(("lr", "lr_first", "lr_last"), {1e-3: 1e-2, 1e-2: 1e-3}[row["lr"]])
+    changes["finished_at"] = row["finished_at"] + timedelta(seconds=1)
     tuned.write_all([(row | changes, points_of(tuned, row))])
     wrong = [rerun for rerun in verify(tuned, ALL).reruns if not rerun.is_confirmed]
 
@@ -459,7 +458,3 @@ def test_the_tolerance_follows_the_test_set_and_the_seeds(made: Store) -> None:
 def test_a_fraction_that_is_none_is_refused(fraction: float) -> None:
     with pytest.raises(UsageError, match="fraction"):
         Sampling(fraction=fraction)
-
-
-def test_what_must_be_the_same_names_columns() -> None:
-    assert {*compare.SAME_NUMBERS, *compare.EVERYWHERE} <= {column.name for column in RUN_COLUMNS}
