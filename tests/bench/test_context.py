@@ -1,12 +1,10 @@
 from typing import Any
 
 import pytest
-import torch
 
 from synthbench.bench import context
+from synthbench.bench.fidelity import CPU
 from synthbench.bench.rows import Row, Table
-
-CPU = torch.device("cpu")
 
 
 def found(mechanism: str, gigabytes: float, *, table: Table | None = None, **limits: float) -> list[Row]:

@@ -83,13 +83,15 @@ def test_the_sweep_changes_one_thing_at_a_time() -> None:
     assert all(sum(row[key] != small[key] for key in "RDP") <= 1 for row in changed)
 
 
-def test_rows_are_kept_with_what_they_were_measured_on(tmp_path: Path) -> None:
+def test_rows_are_kept_with_what_they_were_measured_on_and_read_as_no_other_table(tmp_path: Path) -> None:
     file = tmp_path / "bench" / "rows.parquet"
     with Table(["estimator"], torch.device("cpu"), file) as table:
         table.add({"estimator": "mean", "rel_l2": 0.5})
 
     (row,) = load(file)
     assert (row["rel_l2"], row["device_type"], row["torch"]) == (0.5, "cpu", str(torch.__version__))
+    with pytest.raises(StoreError, match="without 'bias'"):
+        Table(["estimator", "bias"], torch.device("cpu"), file)
     with pytest.raises(StoreError, match="cannot be read"):
         load(tmp_path / "none.parquet")
 

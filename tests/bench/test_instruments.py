@@ -118,33 +118,30 @@ class Mark:
 CUDA = torch.device("cuda")
 
 
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    return Gpu(monkeypatch)
+
+
 @pytest.mark.parametrize(("host_s", "gpu_s"), [(1e-4, 1e-5), (1e-4, 9e-5), (5e-5, 1e-3), (3e-3, 1e-4)])
 def test_a_short_call_takes_what_the_gpu_needs_for_it_not_what_the_host_needs_to_launch_it(
-    host_s: float, gpu_s: float, monkeypatch: pytest.MonkeyPatch
+    gpu: Gpu, host_s: float, gpu_s: float
 ) -> None:
-    gpu = Gpu(monkeypatch)
-
     assert seconds(lambda: gpu.call(host_s, gpu_s), CUDA) == pytest.approx(gpu_s)
 
 
-def test_a_long_call_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = Gpu(monkeypatch)
-
+def test_a_long_call_is_made_once(gpu: Gpu) -> None:
     assert seconds(lambda: gpu.call(1e-4, 0.2), CUDA) == pytest.approx(0.2, rel=1e-3)
     assert gpu.num_calls == 1
 
 
-def test_the_launches_of_short_calls_do_not_overfill_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = Gpu(monkeypatch)
-
+def test_the_launches_of_short_calls_do_not_overfill_the_queue(gpu: Gpu) -> None:
     seconds(lambda: gpu.call(4e-6, 1e-6, num_launches=1), CUDA)
 
     assert gpu.num_calls <= 1024
 
 
-def test_a_call_that_waits_for_the_gpu_has_its_wait_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = Gpu(monkeypatch)
-
+def test_a_call_that_waits_for_the_gpu_has_its_wait_counted(gpu: Gpu) -> None:
     def call() -> None:
         gpu.call(1e-4, 1e-5)
         gpu.wait()

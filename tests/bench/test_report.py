@@ -4,16 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from typer.testing import CliRunner, Result
 
 from synthbench.bench import context, fidelity, report, scaling, suite
+from synthbench.bench.fidelity import CPU
 from synthbench.bench.rows import Table
 from synthbench.cli.app import app
 from synthbench.errors import StoreError
 from synthbench.reports.folder import Files
-
-CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from synthbench.results import RUNS, Store
+import torch
+
 from synthbench.runner.plan import make_cells, shorten
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell
-from tests.results.rows import Row
 
+CPU = torch.device("cpu")
 STEPS = 6
 """Steps on a ladder, unless changed."""
 
@@ -37,9 +38,3 @@ def make_cell(
 def on_ladder(task: str = "parity_running", mechanism: str = "linear", **changes: Any) -> Cell:
     """Make a cell of suite ``core``."""
     return make_cell(task, mechanism, **{"suite": "core", "steps": STEPS, "limit": 8, **changes})
-
-
-def rows_of(store: Store) -> list[Row]:
-    """Rows as a reader of some columns gets them."""
-    rows: list[Row] = store.columns(RUNS.names).to_pylist()
-    return rows

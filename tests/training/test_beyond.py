@@ -2,7 +2,6 @@
 
 import json
 from contextlib import nullcontext
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,10 @@ from synthbench.training.cell import Run
 from synthbench.training.ladder import FACTORS_BEYOND, beyond
 from synthbench.training.ladder_scores import metrics_beyond, with_committed_baselines
 from synthbench.training.train import Trainer, train_group
-from synthbench.trust.audit import faults
 from synthbench.trust.compare import judged
 from synthbench.trust.verify import Sampling, verify
-from tests.training.cells import on_ladder, rows_of
+from tests.training.cells import CPU, on_ladder
 
-CPU = torch.device("cpu")
 CORE = load_suite("core")
 ON_LADDERS = [name for name in TASKS if TASKS[name].ladder(256)]
 
@@ -134,19 +131,18 @@ def test_metrics_name_load_length_and_bounds_and_skill() -> None:
 
 
 def test_a_row_has_them_beside_its_score(made: Store) -> None:
-    for row in rows_of(made):
+    for row in made.table().to_pylist():
         metrics = json.loads(row["metrics"])
         assert [metrics[f"x{factor}.length"] for factor in (2, 4)] == [512, 1024]
         assert all(0 <= metrics[f"x{factor}.score"] <= 1 for factor in (2, 4))
         assert row["score_ood"] is None
-        assert faults(row, datetime.now(UTC)) == []
         assert json.loads(with_committed_baselines(row)["metrics"]) == metrics
 
 
 def test_a_baseline_that_is_found_later_lowers_the_skill_beyond_too(
     made: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = rows_of(made)[0]
+    row = made.table().to_pylist()[0]
     before = json.loads(row["metrics"])
     monkeypatch.setattr(ladder_scores, "_bounds_beyond", lambda _level: (0.75, 1.0))
     after = json.loads(with_committed_baselines(row)["metrics"])
@@ -159,7 +155,7 @@ def test_a_baseline_that_is_found_later_lowers_the_skill_beyond_too(
 def test_rows_with_them_are_confirmed_and_rows_from_before_them_as_well(made: Store) -> None:
     verification = verify(made, Sampling(fraction=1.0, device="cpu", workers=0))
     assert {rerun.verdict for rerun in verification.reruns} == {"bitwise"}
-    row = rows_of(made)[0]
+    row = made.table().to_pylist()[0]
     kept = {name: value for name, value in json.loads(row["metrics"]).items() if name[:3] not in ("x2.", "x4.")}
     from_before = {**row, "metrics": json.dumps(kept)}
     assert judged(from_before, row, (None, None), 0.0)[0] == "bitwise"

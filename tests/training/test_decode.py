@@ -20,9 +20,8 @@ from synthbench.training.cell import Run
 from synthbench.training.decode import Decoded, decode, decoded_scores, own_tokens, scores_of, streams
 from synthbench.training.ensemble import SequenceModel, Strategy, stack_models, strategy_of
 from synthbench.training.train import GroupResult, Trainer, train_group
-from tests.training.cells import make_cell, on_ladder
+from tests.training.cells import CPU, make_cell, on_ladder
 
-CPU = torch.device("cpu")
 LENGTH, VOCABULARY = 7, 11
 FIELDS: dict[str, Any] = {"model_dim": 8, "num_heads": 2, "max_length": LENGTH, "bias": True}
 TERMS = [*(name for name in MECHANISMS if MECHANISMS.is_built_in(name)), "gla+softmax", "lstm+local"]

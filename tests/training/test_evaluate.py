@@ -7,9 +7,7 @@ from synthbench.training.ensemble import stack_models
 from synthbench.training.evaluate import NUM_BINS, evaluate, summed_losses
 from synthbench.training.stream import device_blocks
 from synthbench.training.train import build_models
-from tests.training.cells import make_cell
-
-CPU = torch.device("cpu")
+from tests.training.cells import CPU, make_cell
 
 
 def test_losses_are_summed_over_what_a_run_has_scored() -> None:

@@ -18,7 +18,6 @@ from synthbench.errors import UsageError
 from synthbench.levels import ladder_score, levels_in
 from synthbench.loading import load
 from synthbench.results import Store
-from synthbench.results.schema import row_sha256
 from synthbench.runner.run import run
 from synthbench.suites import load_suite
 from synthbench.tasks import IGNORE, TASKS, Split, _recorded, level_bounds
@@ -32,9 +31,7 @@ from synthbench.trust.audit import faults
 from synthbench.trust.beside import join
 from synthbench.trust.verify import Sampling, verify
 from tests.runner.runs import tiny
-from tests.training.cells import STEPS, make_cell, on_ladder, rows_of
-
-CPU = torch.device("cpu")
+from tests.training.cells import CPU, STEPS, make_cell, on_ladder
 
 
 @settings(max_examples=40)
@@ -105,7 +102,7 @@ def test_a_run_that_diverges_has_no_levels() -> None:
 def test_a_row_says_how_high_it_climbed_and_what_is_on_every_level(made: Store) -> None:
     levels, schedule = on_ladder().levels, on_ladder().ladder_schedule
     assert schedule is not None
-    for row in rows_of(made):
+    for row in made.table().to_pylist():
         stored = levels_in(json.loads(row["metrics"]))
         bases = [(level.load, level_bounds(level).base) for level in levels]
         assert [(level.load, level.base) for level in stored] == bases
@@ -188,8 +185,8 @@ def test_a_row_of_a_task_without_committed_baselines_keeps_its_score(made: Store
 
 
 def test_rates_are_chosen_on_sequences_of_their_own(made: Store) -> None:
-    assert {row["lr"] for row in rows_of(made)} == set(load_suite("core").training.learning_rates)
-    for row in rows_of(made):
+    assert {row["lr"] for row in made.table().to_pylist()} == set(load_suite("core").training.learning_rates)
+    for row in made.table().to_pylist():
         assert 0 <= json.loads(row["metrics"])["validation_accuracy"] <= 1
     trainer = Trainer(on_ladder().runs([1]), CPU)
     (validated, _), (tested, _) = (next(iter(on_levels(trainer, split))) for split in ("validation", "test"))
@@ -198,14 +195,13 @@ def test_rates_are_chosen_on_sequences_of_their_own(made: Store) -> None:
 
 
 def test_a_height_that_its_levels_do_not_make_is_a_fault(made: Store) -> None:
-    row = rows_of(made)[0]
+    row = made.table().to_pylist()[0]
     metrics = json.loads(row["metrics"])
     metrics["rung1.score"] = 1.0 if metrics["rung1.score"] < 1 else 0.5
     altered = {**row, "metrics": canonical_json(metrics)}
     assert any("its 12 levels make it" in fault for fault in faults(altered, datetime.now(UTC)))
     altered["metrics"] = "{}"
     assert any("metrics has no levels" in fault for fault in faults(altered, datetime.now(UTC)))
-    assert row_sha256(altered) != row["row_sha256"]
 
 
 @pytest.mark.parametrize(

@@ -23,13 +23,9 @@ def read_in_a_run(task: str, split: Split, seed: int) -> tuple[np.ndarray, np.nd
     """Inputs, targets and scored columns of one stream, as the trainer of suite ``smoke`` reads them."""
     suite = load_suite("smoke")
     (cell,) = make_cells(suite, {task: {}}, {"linear": {}}, device_type="cpu", is_full=True)
-    evaluation, training = suite.evaluation, suite.training
-    num_batches, batch_size = {
-        "train": (training.steps, training.batch_size),
-        "validation": (training.steps // evaluation.curve_every, evaluation.curve_sequences or 0),
-        "test": (1, evaluation.test_sequences),
-    }[split]
-    batches = list(Trainer(cell.runs([seed]), torch.device("cpu")).batches(split, num_batches, batch_size))
+    trainer = Trainer(cell.runs([seed]), torch.device("cpu"))
+    before_a_test = {"train": trainer.training_batches(), "validation": trainer.validation_batches()}
+    batches = list(before_a_test.get(split) or trainer.batches("test", 1, suite.evaluation.test_sequences))
     inputs, targets = (
         torch.cat([getattr(batch, part)[0, 0] for batch in batches]).numpy() for part in batches[0]._fields[:2]
     )

@@ -10,9 +10,8 @@ from synthbench.positions import LearnedRotation
 from synthbench.suites import load_suite, suite_names
 from synthbench.training.cell import Cell
 from synthbench.training.train import RunResult, Trainer, init_generator, train_group
-from tests.training.cells import make_cell
+from tests.training.cells import CPU, make_cell
 
-CPU = torch.device("cpu")
 SHIFTS = (1, 7, 100)
 
 

@@ -8,9 +8,7 @@ from synthbench.tasks import IGNORE
 from synthbench.training.cell import Run
 from synthbench.training.seeding import data_blocks
 from synthbench.training.stream import device_blocks, prefetched
-from tests.training.cells import make_cell
-
-CPU = torch.device("cpu")
+from tests.training.cells import CPU, make_cell
 
 
 @pytest.mark.parametrize("task", ["reverse", "parity", "distant_match"])

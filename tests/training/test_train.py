@@ -1,3 +1,4 @@
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,9 +15,7 @@ from synthbench.training.cell import Run
 from synthbench.training.ensemble import SequenceModel
 from synthbench.training.evaluate import Score
 from synthbench.training.train import GroupResult, Trainer, train_group
-from tests.training.cells import make_cell
-
-CPU = torch.device("cpu")
+from tests.training.cells import CPU, make_cell
 
 
 def curve(result: GroupResult, index: int, split: str, metric: str) -> list[tuple[int, float]]:
@@ -112,24 +111,16 @@ def test_a_step_in_pieces_is_the_step_of_the_whole_batch(task: str, monkeypatch:
         torch.testing.assert_close(losses_cut, losses, rtol=1e-5, atol=0)
 
 
-def poison(monkeypatch: pytest.MonkeyPatch, at_step: int, runs: list[int]) -> None:
-    """From a step on, some runs' losses are not numbers."""
-    whole = Trainer.step
-    steps = 0
+def test_a_diverged_run_has_no_score_and_the_others_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, steps = Trainer.step, itertools.count(1)
 
-    def step(self: Trainer, inputs: Tensor, targets: Tensor, columns: Tensor) -> Tensor:
-        nonlocal steps
-        steps += 1
-        losses = whole(self, inputs, targets, columns)
-        if steps >= at_step:
-            losses[runs] = torch.nan
+    def step(self: Trainer, *batch: Tensor) -> Tensor:
+        losses = whole(self, *batch)
+        if next(steps) >= 30:
+            losses[0] = torch.nan
         return losses
 
     monkeypatch.setattr(Trainer, "step", step)
-
-
-def test_a_diverged_run_has_no_score_and_the_others_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    poison(monkeypatch, at_step=30, runs=[0])
     diverged, healthy = train_group(make_cell(steps=60, length=4).runs([0, 1]), CPU).runs
 
     assert diverged.score is None
