@@ -236,6 +236,7 @@ class Ledger:
         Raises:
             StoreError: If the file cannot be read.
         """
+        refusal = f"{self.path} cannot be read as a ledger"
         try:
             content = read_plain(Path(os.path.realpath(self.path)), LIMITS.file_bytes)
             lines = content.decode("utf-8-sig").splitlines()
@@ -243,19 +244,16 @@ class Ledger:
             return []
         except (OSError, ValueError) as problem:
             reason = getattr(problem, "strerror", None) or problem
-            raise StoreError(f"{self.path} cannot be read as a ledger: {reason}") from problem
+            raise StoreError(f"{refusal}: {reason}") from problem
         entries: dict[int, Entry] = {}
         for number, line in enumerate(lines, 1):
             try:
                 entry = Entry.model_validate_json(line)
             except ValidationError as problem:
-                raise StoreError(
-                    f"{self.path} cannot be read as a ledger: line {number} is no query; take it out"
-                ) from problem
+                raise StoreError(f"{refusal}: line {number} is no query; take it out") from problem
             if entries.setdefault(entry.query, entry).asked != entry.asked:
                 raise StoreError(
-                    f"{self.path} cannot be read as a ledger: line {number} is another query {entry.query}; "
-                    "a ledger has the queries of one search"
+                    f"{refusal}: line {number} is another query {entry.query}; a ledger has the queries of one search"
                 )
             entries[entry.query] = entry
         return list(entries.values())

@@ -205,8 +205,7 @@ class Store:
 
     def statuses(self) -> dict[str, str]:
         """Read the status of every run, as a dictionary with run ids as keys."""
-        run_ids, statuses = (column.to_pylist() for column in self.columns(("run_id", "status")).itercolumns())
-        return dict(zip(run_ids, statuses, strict=True))
+        return dict(zip(*self.columns(("run_id", "status")).to_pydict().values(), strict=True))
 
     def find(self, run_ids: Collection[str]) -> dict[str, dict[str, Any]]:
         """Read the rows of some runs, with run ids as keys. In files without these runs, only some columns are read."""

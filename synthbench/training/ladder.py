@@ -1,7 +1,6 @@
 """Training on a ladder (the levels of a task): each step's level and batch size, and levels of longer tests."""
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -79,8 +78,7 @@ class LadderSchedule:
     @cached_property
     def num_batches(self) -> list[int]:
         """Number of steps on each level."""
-        counts = Counter(self.order)
-        return [counts[level] for level in range(len(self.levels))]
+        return [int(count) for count in np.bincount(self.order, minlength=len(self.levels))]
 
     @cached_property
     def batch_sizes(self) -> list[int]:

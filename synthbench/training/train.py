@@ -228,10 +228,8 @@ class Trainer:
             yield from self.batches("train", training.steps, training.batch_size)
             return
         streams = [
-            self.batches("train", num_batches, batch_size, factor=number)
-            for number, (num_batches, batch_size) in enumerate(
-                zip(plan.num_batches, plan.batch_sizes, strict=True), start=1
-            )
+            self.batches("train", *sizes, factor=number)
+            for number, *sizes in zip(self.runs[0].cell.tests, plan.num_batches, plan.batch_sizes, strict=True)
         ]
         for level in plan.order:
             yield next(streams[level])
