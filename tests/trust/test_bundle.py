@@ -41,13 +41,19 @@ def packed(store: Store, target: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["bundle.tar.gz", "bundle"])
-def test_a_bundle_gives_back_its_rows_and_curves(store: Store, tmp_path: Path, name: str) -> None:
+def test_a_bundle_gives_back_its_rows_and_curves_and_leaves_nothing_behind(
+    store: Store, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (scratch := tmp_path / "scratch").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", os.fspath(scratch))
     with opened(packed(store, tmp_path / name)) as (read, manifest):
+        assert len(list(scratch.iterdir())) == (name == "bundle.tar.gz")
         assert read.table().equals(store.table())
         assert read.curves().equals(store.curves())
         assert manifest == manifest_of(store)
         assert manifest is not None
         assert faults_of_bundle(read, read.table().to_pylist(), manifest) == []
+    assert list(scratch.iterdir()) == []
 
 
 def test_the_same_rows_give_the_same_bytes(store: Store, tmp_path: Path) -> None:
@@ -230,12 +236,3 @@ def test_a_pipe_is_refused_and_not_waited_for(store: Store, tmp_path: Path) -> N
         (link := tmp_path / f"link-{path.name}").symlink_to(path)
         for refused in (path.parent,) if path is manifest else (path, link):
             check_refused(refused, "no plain file; allowed: a (plain )?file of up to")
-
-
-def test_nothing_is_left_behind(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", os.fspath(scratch))
-    with opened(packed(store, tmp_path / "bundle.tar.gz")):
-        assert len(list(scratch.iterdir())) == 1
-    assert list(scratch.iterdir()) == []

@@ -12,11 +12,6 @@ from tests.results.rows import make_honest
 from tests.results.stores import CURVE, filled, reader
 
 
-def seeds(store: Store) -> list[int]:
-    found: list[int] = reader(store.root).runs()["seed"].tolist()
-    return found
-
-
 def test_rows_and_curves_of_others_come_in_once_and_are_the_same_the_other_way_round(tmp_path: Path) -> None:
     ours = filled(tmp_path / "ours", [make_honest(1), make_honest(2)], CURVE)
     theirs = filled(tmp_path / "theirs", [make_honest(2), make_honest(3)], CURVE)
@@ -27,7 +22,7 @@ def test_rows_and_curves_of_others_come_in_once_and_are_the_same_the_other_way_r
 
     assert (first.num_new, first.num_known, first.conflicts, first.left_out) == (1, 1, (), {})
     assert (again.num_new, again.num_known) == (0, 2)
-    assert seeds(ours) == [1, 2, 3]
+    assert reader(ours.root).table()["seed"].to_pylist() == [1, 2, 3]
     assert ours.curves()["run_id"].nunique() == 3
     assert theirs.table().equals(before)
     merge(theirs, ours.root)
@@ -72,7 +67,7 @@ def test_what_is_damaged_hostile_or_without_its_curve_is_left_out_and_named(tmp_
     merged = merge(ours, theirs.root)
 
     assert merged.num_new == 1
-    assert seeds(ours) == [0]
+    assert reader(ours.root).table()["seed"].to_pylist() == [0]
     assert set(merged.left_out) == {
         f"runs/{path.name}",
         f"run {'f' * 16}",

@@ -46,6 +46,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 @pytest.fixture
+def rows(made: Store) -> list[Row]:
+    found: list[Row] = made.table().to_pylist()
+    return found
+
+
+@pytest.fixture
 def altered(made: Store, tmp_path: Path) -> Callable[..., Store]:
     """The same rows, or a few, with columns of the first changed, and with checksums that fit."""
 
@@ -80,8 +86,7 @@ def test_where_there_is_nothing_nothing_is_passed(tmp_path: Path) -> None:
     assert not verify(Store.open(tmp_path, create=True), ALL).ok
 
 
-def test_the_rows_decide_the_sample(made: Store) -> None:
-    rows = made.table().to_pylist()
+def test_the_rows_decide_the_sample(made: Store, rows: list[Row]) -> None:
     drawn = {salt: audit.sample(rows, 0.01, salt) for salt in ("", *"abcdefgh")}
     salt = next(salt for salt in drawn if drawn[salt] != drawn[""])
 
@@ -130,8 +135,7 @@ def test_a_batch_that_is_half_there_is_compared_within_a_tolerance_and_one_that_
     assert verdicts(verify(half, ALL)) == ["bitwise", "bitwise"]
 
 
-def test_a_row_edited_by_hand_is_named(made: Store, tmp_path: Path) -> None:
-    rows = made.table().to_pylist()
+def test_a_row_edited_by_hand_is_named(rows: list[Row], tmp_path: Path) -> None:
     rows[0]["score"] = 0.999
     store = Store.open(tmp_path, create=True)
     store.add(pa.Table.from_pylist(rows, schema=RUNS))
@@ -205,8 +209,7 @@ def test_scores_that_scatter_buy_no_tolerance(altered: Callable[..., Store]) -> 
     assert not verification.ok
 
 
-def test_a_row_with_the_results_of_another_seed_is_found(altered: Callable[..., Store], made: Store) -> None:
-    rows = made.table().to_pylist()
+def test_a_row_with_the_results_of_another_seed_is_found(altered: Callable[..., Store], rows: list[Row]) -> None:
     other = next(row for row in rows[1:] if row["task"] == rows[0]["task"] and row["seed"] != rows[0]["seed"])
     store = altered(lambda _row: {name: other[name] for name in (*compare.RESULTS, "metrics")}, num_rows=1)
     verification = verify(store, ALL)
@@ -225,11 +228,9 @@ def test_a_row_with_the_results_of_another_seed_is_found(altered: Callable[..., 
     ],
 )
 def test_a_result_may_be_missing_only_in_a_row_that_is_older_than_its_column(
-    change: Row, verdict: str, made: Store
+    change: Row, verdict: str, rows: list[Row]
 ) -> None:
-    row = made.table().to_pylist()[0]
-
-    assert compare.judged(row | change, row, (None, None), 0.0)[0] == verdict
+    assert compare.judged(rows[0] | change, rows[0], (None, None), 0.0)[0] == verdict
 
 
 def test_rows_of_an_installation_that_trains_otherwise_are_found(
@@ -245,10 +246,9 @@ def test_rows_of_an_installation_that_trains_otherwise_are_found(
     assert verification.faults == []
 
 
-def test_an_edited_curve_is_found(made: Store, tmp_path: Path) -> None:
+def test_an_edited_curve_is_found(made: Store, rows: list[Row], tmp_path: Path) -> None:
     store = Store.open(tmp_path, create=True)
-    row = made.table().to_pylist()[0]
-    store.write_all([(row, [point | {"value": 0.5} for point in points_of(made, row)])])
+    store.write_all([(rows[0], [point | {"value": 0.5} for point in points_of(made, rows[0])])])
     (rerun,) = verify(store, ALL).reruns
 
     assert (rerun.verdict, "curve" in rerun.detail) == ("differs", True)
@@ -425,33 +425,31 @@ def test_tuning_rows_that_are_missing_are_trained(tuned: Store) -> None:
     assert verdicts(verify(tuned, ALL)) == ["bitwise"] * 2
 
 
-def judged(made: Store, tolerance: float = 0.02, **again: Any) -> tuple[str, str]:
-    row = made.table().to_pylist()[0]
+def judged(row: Row, tolerance: float = 0.02, **again: Any) -> tuple[str, str]:
     return compare.judged(row, {**row, **again}, (None, None), tolerance=tolerance)
 
 
-def test_verdicts_where_the_device_is_another(made: Store) -> None:
-    score = made.table().to_pylist()[0]["score"]
+def test_verdicts_where_the_device_is_another(rows: list[Row]) -> None:
+    row, score = rows[0], rows[0]["score"]
     elsewhere: dict[str, Any] = {"device_name": "another processor"}
 
-    assert judged(made, **elsewhere)[0] == "bitwise"
-    assert judged(made, **elsewhere, score=score + 0.019)[0] == "tolerance"
-    assert judged(made, **elsewhere, score=score + 0.021)[0] == "differs"
-    assert judged(made, **elsewhere, score=score + 0.001, n_params=1)[0] == "differs"
-    assert judged(made, score=score + 0.001)[0] == "differs"
-    assert judged(made, device_type="cuda", score=score + 0.001)[0] == "tolerance"
-    assert judged(made, **elsewhere, status="diverged", score=None)[0] == "differs"
-    assert judged(made, status="timeout", score=None)[0] == "not run"
-    assert judged(made, 0.5, **elsewhere, score=score + 0.2)[0] == "undecided"  # a cell that scatters much
+    assert judged(row, **elsewhere)[0] == "bitwise"
+    assert judged(row, **elsewhere, score=score + 0.019)[0] == "tolerance"
+    assert judged(row, **elsewhere, score=score + 0.021)[0] == "differs"
+    assert judged(row, **elsewhere, score=score + 0.001, n_params=1)[0] == "differs"
+    assert judged(row, score=score + 0.001)[0] == "differs"
+    assert judged(row, device_type="cuda", score=score + 0.001)[0] == "tolerance"
+    assert judged(row, **elsewhere, status="diverged", score=None)[0] == "differs"
+    assert judged(row, status="timeout", score=None)[0] == "not run"
+    assert judged(row, 0.5, **elsewhere, score=score + 0.2)[0] == "undecided"  # a cell that scatters much
 
 
-def test_the_tolerance_follows_the_test_set_and_the_seeds(made: Store) -> None:
-    row = made.table().to_pylist()[0]
-    small, large = ({**row, "score": 0.5, "n_eval_examples": count} for count in (100, 10_000))
+def test_the_tolerance_follows_the_test_set_and_the_seeds(rows: list[Row]) -> None:
+    small, large = ({**rows[0], "score": 0.5, "n_eval_examples": count} for count in (100, 10_000))
 
     assert compare.tolerance_of(small, 0.0) == pytest.approx(10 * compare.tolerance_of(large, 0.0))
     assert compare.tolerance_of(large, 0.1) == pytest.approx(0.3)
-    assert compare.tolerance_of({**row, "score": 1.0}, 0.0) > 0
+    assert compare.tolerance_of({**rows[0], "score": 1.0}, 0.0) > 0
 
 
 @pytest.mark.parametrize("fraction", [0.0, -0.1, 1.5, float("nan")])
