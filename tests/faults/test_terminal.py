@@ -116,6 +116,7 @@ class Finder:
             signal.raise_signal(signal.SIGINT)
 
 sys.meta_path.insert(0, Finder())
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start tests with it ignored
 from synthbench.cli import main
 main()
 """

@@ -108,7 +108,7 @@ def test_several_categories_also_have_a_line_on_all() -> None:
 
 
 def test_single_seeds_are_counted_beside_the_verdict() -> None:
-    scores = {**SEVERAL, "path": [0.9]}
+    scores = SEVERAL | {"path": [0.9]}
     board = leaderboard(grid(frame({f"task_{index}": scores for index in range(4)})))
 
     assert "mechanisms, 1 has only one seed on every task. Where a mechanism has only one seed on a" in board.certainty
@@ -156,7 +156,7 @@ def test_controls_are_not_what_a_verdict_is_about() -> None:
 
 
 def test_one_seed_is_ranked_with_the_spread_of_the_others() -> None:
-    tasks = {f"task_{index}": {**SEVERAL, "path": [0.9]} for index in range(4)}
+    tasks = {f"task_{index}": SEVERAL | {"path": [0.9]} for index in range(4)}
     best, *others = leaderboard(grid(frame(tasks))).entries
 
     assert (best.label, best.num_seeds) == ("path (1 seed)", (1, 1))

@@ -18,7 +18,15 @@ from filelock import FileLock, Timeout
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from synthbench.errors import UsageError
-from synthbench.process import become_worker, begin, end_orphans, exit_of, orphans_ended, require_guarded_main
+from synthbench.process import (
+    STARTED_BY,
+    become_worker,
+    begin,
+    end_orphans,
+    exit_of,
+    orphans_ended,
+    require_guarded_main,
+)
 from synthbench.runner.environment import num_memory_kills, usable_cores
 from synthbench.runner.executors.base import (
     POLL_S,
@@ -232,11 +240,12 @@ _held: list[FileLock] = []
 """Lock of this process's slot, released when the process ends."""
 
 
-def _initialise_worker(slots: Sequence[tuple[str, float]], taken: str) -> None:
+def _initialise_worker(slots: Sequence[tuple[str, float]], folder: str) -> None:
     """Make this process a worker; if there are slots, it sees only its slot's GPU. Call this before CUDA starts."""
     become_worker()
+    os.environ[STARTED_BY] = folder  # a server that forks workers may be older than the folder
     if slots:
-        slot, lock = take_slot([Slot(*slot) for slot in slots], Path(taken))
+        slot, lock = take_slot([Slot(*slot) for slot in slots], Path(folder))
         _held.append(lock)
         os.environ[VISIBLE] = slot.gpu
         if slot.share < 1:
