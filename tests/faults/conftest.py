@@ -15,9 +15,7 @@ import synthbench
 from synthbench.runner.executors import pool
 from synthbench.runner.request import Request
 from tests.faults.drivers import Driver, fields
-from tests.runner.runs import one_by_one
-
-TOYS = Path(__file__).parents[1] / "plugins" / "faults.py"
+from tests.runner.runs import FAULTS, one_by_one
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +42,7 @@ def undisturbed(_driving: tuple[Driver, Path]) -> Path:
 def toys(tmp_path: Path) -> Path:
     """A copy of the plugin whose units misbehave, for one test: units leave notes beside it."""
     (tmp_path / "toys").mkdir()
-    return Path(shutil.copy(TOYS, tmp_path / "toys" / "toys.py"))
+    return Path(shutil.copy(FAULTS, tmp_path / "toys" / "toys.py"))
 
 
 @pytest.fixture

@@ -248,3 +248,19 @@ class DiesAlways(Late):
 class CannotBeBuilt(Late):
     def initialise(self, generator: torch.Generator | None) -> None:
         raise OSError("no weights")
+
+
+@mechanism
+class Gated(Late):
+    """Leaves a file called after its process, then waits for one called ``open``."""
+
+    def misbehave(self) -> None:
+        Path(__file__).with_name("begun").joinpath(str(os.getpid())).touch()
+        while not Path(__file__).with_name("open").exists():
+            time.sleep(0.02)
+
+
+@mechanism
+class HasNoDeterministicForm(Late):
+    def misbehave(self) -> None:
+        torch.zeros(2).put_(torch.tensor([0]), torch.ones(1))

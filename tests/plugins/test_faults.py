@@ -22,15 +22,13 @@ from synthbench.results import Store
 from synthbench.runner.plan import select_components
 from synthbench.runner.request import Request
 from synthbench.runner.run import foreign_components, run
-from tests.runner.runs import tiny
+from tests.runner.runs import FAULTS, tiny
 
 pytestmark = pytest.mark.end_to_end
 
-FAULTS = str(Path(__file__).with_name("faults.py"))
-
 
 def request(results: Path, *mechanisms: str, **changes: Any) -> Request:
-    base = {"seeds": (0,), "steps": 3, "limit": 8, "plugins": (FAULTS,), "workers": 2}
+    base = {"seeds": (0,), "steps": 3, "limit": 8, "plugins": (str(FAULTS),), "workers": 2}
     return tiny(results, tasks=("copy:length=8",), mechanisms=mechanisms, **base | changes)
 
 
@@ -64,7 +62,7 @@ def test_every_fault_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
 
 
 def test_checks_are_made_once_for_a_hash_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plugins.load([FAULTS])
+    plugins.load([str(FAULTS)])
     component = Component("mechanism", "sound")
     tried: list[str] = []
 
@@ -74,11 +72,11 @@ def test_checks_are_made_once_for_a_hash_of_the_code(tmp_path: Path, monkeypatch
             return function(*arguments)
 
     for _ in range(2):
-        with Counting([FAULTS]) as isolated:
+        with Counting([str(FAULTS)]) as isolated:
             record(check_foreign([component], isolated, tmp_path), tmp_path)
     assert tried == ["built", "examine", "built"]
     monkeypatch.setattr("synthbench.contract.components.code_hash", lambda _unit: "0" * 12)
-    with Counting([FAULTS]) as isolated:
+    with Counting([str(FAULTS)]) as isolated:
         check_foreign([component], isolated, tmp_path)
     assert tried[3:] == ["built", "examine"]
 
@@ -95,8 +93,8 @@ def test_what_hangs_is_ended_and_costs_only_its_own_job(tmp_path: Path, monkeypa
 
 
 def test_what_hangs_or_dies_while_it_is_examined_breaks_its_contract() -> None:
-    plugins.load([FAULTS])
-    with IsolatedProcess([FAULTS], timeout_s=10.0) as isolated:
+    plugins.load([str(FAULTS)])
+    with IsolatedProcess([str(FAULTS)], timeout_s=10.0) as isolated:
         checks = check_foreign(
             [Component("mechanism", "hangs-always"), Component("mechanism", "dies-always")], isolated
         )
@@ -123,7 +121,7 @@ def test_a_file_that_ends_its_process_is_refused(text: str, message: str, tmp_pa
     """Of two files, the right one is blamed."""
     (tmp_path / "deadly.py").write_text(text)
     with pytest.raises(ContractError, match=f"deadly.py' {message}"):
-        run(request(tmp_path / "results", "softmax", plugins=(FAULTS, str(tmp_path / "deadly.py"))))
+        run(request(tmp_path / "results", "softmax", plugins=(str(FAULTS), str(tmp_path / "deadly.py"))))
 
 
 def test_a_meddler_changes_nothing_for_the_jobs_after_it(tmp_path: Path) -> None:
@@ -169,7 +167,7 @@ def test_settings_are_put_back(tmp_path: Path) -> None:
 
 def test_only_foreign_units_are_examined(tmp_path: Path) -> None:
     assert foreign_components(select_components(request(tmp_path, "softmax", "slay"))) == []
-    plugins.load([FAULTS])
+    plugins.load([str(FAULTS)])
     (component,) = foreign_components(select_components(request(tmp_path, "softmax", "sound")))
     assert (component.kind, component.name) == ("mechanism", "sound")
 

@@ -11,9 +11,8 @@ import pytest
 from synthbench import plugins
 from synthbench.suites.config import TuningSettings
 from synthbench.training.cell import Cell
+from tests.runner.runs import FAULTS
 from tests.training.cells import make_cell
-
-FAULTS = Path(__file__).parents[1] / "plugins" / "faults.py"
 
 
 @pytest.fixture(scope="session")

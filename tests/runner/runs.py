@@ -18,6 +18,9 @@ from synthbench.runner.plan import Job, plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.worker import RunContext
 
+FAULTS = Path(__file__).parents[1] / "plugins" / "faults.py"
+"""A plugin whose mechanisms misbehave."""
+
 MAY_DIFFER = (
     *("executor", "attempt", "started_at", "finished_at", "peak_mem_bytes", "row_sha256", "curve_sha256"),
     *("wall_s", "queue_s", "train_s", "eval_s", "data_s", "step_ms_median", "tokens_per_s", "plugins_loaded"),

@@ -7,14 +7,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 import pandas as pd
 import pytest
 import torch
-from torch import Tensor
 
-from synthbench.mechanisms import Mechanism, mechanism
 from synthbench.results import Store
 from synthbench.runner.plan import Job, make_plan, shorten
 from synthbench.runner.rows import Failure
@@ -100,26 +97,10 @@ def test_out_of_memory_beside_other_workers_is_no_row_yet(faulty: Callable[[str]
     assert rows_of(context).empty
 
 
-def test_what_has_no_deterministic_algorithm_is_unsupported_only_if_one_is_asked_for(context: RunContext) -> None:
-    @mechanism
-    class Puts(Mechanism):
-        name: ClassVar = "puts"
-        label: ClassVar = "puts"
-        family: ClassVar = "control"
-        source: ClassVar = "unpublished"
-
-        def initialise(self, generator: torch.Generator | None) -> None:
-            """It has no parameters."""
-
-        def forward(self, x: Tensor) -> Tensor:
-            if self.model_dim == 64:
-                torch.zeros(2).put_(torch.tensor([0]), torch.ones(1))  # PyTorch has no deterministic form of it
-            return x
-
-        def state_elements(self, length: int) -> int:  # noqa: ARG002 - the same at any length
-            return 0
-
-    job = job_of(make_cell("copy", "puts", length=4), seeds=[0])
+def test_what_has_no_deterministic_algorithm_is_unsupported_only_if_one_is_asked_for(
+    faulty: Callable[[str], Cell], context: RunContext
+) -> None:
+    job = job_of(faulty("has-no-deterministic-form"), seeds=[0])
     (asked,) = execute(job, replace(context, is_deterministic=True), 1)
     assert rows_of(context).deterministic.all()
     assert not torch.are_deterministic_algorithms_enabled()

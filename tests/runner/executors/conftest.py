@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from synthbench.runner.request import Request
-from tests.runner.runs import one_by_one, wait_until
-
-collect_ignore = ["gated.py"]  # a plugin: it registers what it defines when it is imported
+from tests.runner.runs import FAULTS, one_by_one, wait_until
 
 
 @dataclass(frozen=True)
@@ -22,7 +20,7 @@ class Gate:
 
     @property
     def plugin(self) -> str:
-        return str(self.folder / "gated.py")
+        return str(self.folder / FAULTS.name)
 
     def open(self) -> None:
         (self.folder / "open").touch()
@@ -46,7 +44,7 @@ class Gate:
 def gate(tmp_path: Path) -> Gate:
     folder = tmp_path / "gate"
     (folder / "begun").mkdir(parents=True)
-    shutil.copy(Path(__file__).with_name("gated.py"), folder)
+    shutil.copy(FAULTS, folder)
     return Gate(folder)
 
 
