@@ -16,7 +16,10 @@ Command = Callable[..., Any]
 def python(*words: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run Python in a process of its own, with further variables of the environment."""
     command, variables = [sys.executable, *words], {**os.environ, **environment}
-    return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False)
+    encoding = environment.get("PYTHONIOENCODING")
+    return subprocess.run(
+        command, cwd=cwd, env=variables, capture_output=True, encoding=encoding, text=True, check=False
+    )
 
 
 def install(project: Path, site: Path) -> None:

@@ -17,7 +17,7 @@ from synthbench.results import Store
 from tests.faults.drivers import Driver, fields
 from tests.results.rows import make_row
 from tests.results.stores import filled, reader
-from tests.runner.runs import command, lasting, tiny, wait_until
+from tests.runner.runs import command, is_alive, lasting, tiny, wait_until
 
 pytestmark = pytest.mark.end_to_end
 
@@ -133,11 +133,6 @@ def descendants(process: int) -> set[int]:
     return {pid for pid in parents if process in _ancestors(pid, parents)}
 
 
-def is_alive(process: int) -> bool:
-    """Return whether a process runs; one that has ended and was not waited for does not."""
-    return process in _parents()
-
-
 @pytest.mark.parametrize("signals", [[signal.SIGINT, signal.SIGINT], [signal.SIGTERM], [signal.SIGHUP]])
 def test_a_second_interrupt_or_a_request_to_end_leaves_neither_workers_nor_files(
     tmp_path: Path, signals: list[signal.Signals]
@@ -171,16 +166,14 @@ def test_a_second_interrupt_or_a_request_to_end_leaves_neither_workers_nor_files
     assert len(Store.open(results, create=False).runs()) == 0
 
 
-@pytest.mark.parametrize("delay", [0.0, 1.0])
-def test_no_worker_outlives_a_driver_that_is_killed_while_they_start(tmp_path: Path, delay: float) -> None:
-    driver = subprocess.Popen(endless(tmp_path / "results"), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+def check_that_none_outlives(driver: list[str], workers_of: Callable[[int], set[int]]) -> None:
+    """Kill a driver as soon as it has workers; they end by themselves."""
+    process = subprocess.Popen(driver, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
-        wait_until(lambda: bool(descendants(driver.pid)), "a process is there")
-        time.sleep(delay)
-        workers = descendants(driver.pid)
+        workers = workers_of(process.pid)
     finally:
-        driver.kill()
-        driver.wait()
+        process.kill()
+        process.wait()
     try:
         wait_until(lambda: not any(map(is_alive, workers)), "one goes on without its driver", patience_s=10)
     finally:
@@ -188,22 +181,24 @@ def test_no_worker_outlives_a_driver_that_is_killed_while_they_start(tmp_path: P
             os.kill(worker, signal.SIGKILL)
 
 
+@pytest.mark.parametrize("delay", [0.0, 1.0])
+def test_no_worker_outlives_a_driver_that_is_killed_while_they_start(tmp_path: Path, delay: float) -> None:
+    def starting(driver: int) -> set[int]:
+        wait_until(lambda: bool(descendants(driver)), "a process is there")
+        time.sleep(delay)
+        return descendants(driver)
+
+    check_that_none_outlives(endless(tmp_path / "results"), starting)
+
+
 @pytest.mark.parametrize("mechanism", ["holds-the-lock", "holds-the-lock-always"])
 def test_what_hangs_ends_with_a_driver_that_is_killed(toys: Path, tmp_path: Path, mechanism: str) -> None:
     """One hangs in its job, the other already when it is examined."""
     note = toys.with_name("holding")
-    driver = subprocess.Popen(
-        endless(tmp_path / "results", "--plugin", os.fspath(toys), "--workers", "1", mechanism=mechanism),
-        stderr=subprocess.DEVNULL,
-    )
-    try:
+
+    def hanging(_driver: int) -> set[int]:
         wait_until(note.exists, "it hangs")
-    finally:
-        driver.kill()
-        driver.wait()
-    worker = int(note.read_text())
-    try:
-        wait_until(lambda: not is_alive(worker), "it goes on without its driver", patience_s=10)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(worker, signal.SIGKILL)
+        return {int(note.read_text())}
+
+    options = ("--plugin", os.fspath(toys), "--workers", "1")
+    check_that_none_outlives(endless(tmp_path / "results", *options, mechanism=mechanism), hanging)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.commands import python
 from tests.results.rows import make_row
 from tests.results.stores import filled, reader
 
@@ -20,11 +21,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def synthbench(line: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "synthbench", *line.split()],
-        capture_output=True, cwd=cwd, env={**os.environ, **environment}, check=False, text=True,
-        encoding=environment.get("PYTHONIOENCODING"),
-    )  # fmt: skip
+    return python("-m", "synthbench", *line.split(), cwd=cwd, **environment)
 
 
 @pytest.fixture
@@ -123,9 +120,9 @@ main()
 
 
 def test_ctrl_c_while_modules_are_imported_prints_nothing() -> None:
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, check=False)
+    done = python("-c", INTERRUPTED_IMPORT)
 
-    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_a_reader_that_has_seen_enough_is_met_in_silence(folder: Path) -> None:

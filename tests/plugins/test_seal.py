@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from synthbench.runner import seal
 from synthbench.training import seeding, train
 from synthbench.training.evaluate import evaluate
 from tests.cli.commands import Command
-from tests.runner.runs import plugin_text
+from tests.runner.runs import is_alive, plugin_text, wait_until
 
 SOUND = plugin_text("sound")
 
@@ -46,20 +45,8 @@ def leave(name, environment=None):
 """Starts a process that belongs to nobody."""
 
 
-def is_alive(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < until, "waited for 30 s"
-        time.sleep(0.05)
-
-
 def pid_in(path: Path) -> int:
-    wait_for(lambda: path.exists() and bool(path.read_text()))
+    wait_until(lambda: path.exists() and bool(path.read_text()), "it has begun", patience_s=30)
     return int(path.read_text())
 
 
@@ -133,7 +120,7 @@ def test_orphans_of_a_gone_worker_end_and_ones_own_children_and_strangers_stay(t
         own = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         left = orphan("left")
         end_orphans(token)
-        wait_for(lambda: not is_alive(left))
+        wait_until(lambda: not is_alive(left), "it has ended", patience_s=30)
         own_end, has_stranger = own.poll(), is_alive(strangers)
     own.kill()
     own.wait()

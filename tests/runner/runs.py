@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from synthbench.process import _parents
 from synthbench.results import Store
 from synthbench.runner.plan import Job, plan_request
 from synthbench.runner.request import Request
@@ -95,6 +96,11 @@ def wait_until(is_so: Callable[[], bool], what: str, patience_s: float = 200.0) 
     while not is_so():
         assert time.monotonic() < until, what
         time.sleep(0.05)
+
+
+def is_alive(process: int) -> bool:
+    """Return whether a process runs; one that has ended and was not waited for does not."""
+    return process in _parents()
 
 
 def plugin_text(name: str) -> str:
