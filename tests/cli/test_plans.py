@@ -6,7 +6,7 @@ import pytest
 from synthbench.cli.running import expected_s, forecast, missing_cells, plan_facts
 from synthbench.results import Store
 from synthbench.runner import plan as plan_module
-from synthbench.runner.estimates import Estimates, cost_columns
+from synthbench.runner.estimates import cost_columns
 from synthbench.runner.plan import make_cells, make_plan
 from synthbench.runner.request import Request
 from synthbench.runner.run import prepare
@@ -14,17 +14,7 @@ from synthbench.suites import load_suite
 from synthbench.training.cell import Cell
 from tests.cli.commands import MakeRow
 from tests.results.stores import filled
-
-
-class Known(Estimates):
-    """Knows what each task takes."""
-
-    def __init__(self, **seconds: float | None) -> None:
-        super().__init__()
-        self.known = seconds
-
-    def seconds(self, cell: Cell) -> float | None:
-        return self.known[cell.task_name]
+from tests.runner.runs import Known
 
 
 @pytest.fixture
@@ -46,9 +36,9 @@ def test_one_line_a_cell_names_the_seeds_that_are_missing(cells: list[Cell]) -> 
 
 
 def test_workers_share_the_jobs_and_no_time_is_invented(cells: list[Cell]) -> None:
-    known, unknown = (
-        make_plan(cells, [0, 1], {}, 1, estimates=Known(copy=5.0, reverse=seconds)) for seconds in (2.0, None)
-    )
+    seconds = {"copy": 5.0, "reverse": 2.0}
+    known = make_plan(cells, [0, 1], {}, 1, estimates=Known(lambda cell: seconds[cell.task_name]))
+    unknown = make_plan(cells, [0, 1], {}, 1, estimates=Known(lambda cell: 5.0 if cell.task_name == "copy" else None))
 
     assert [expected_s(known, num_workers) for num_workers in (1, 2, 9, None)] == [14.0, 7.0, 5.0, 14.0]
     assert expected_s(unknown, 1) is None

@@ -5,13 +5,13 @@ import pytest
 
 from synthbench.cli.progress import Eta, Progress, Watch
 from synthbench.results import Store
-from synthbench.runner.estimates import Estimates
 from synthbench.runner.executors import Pool
 from synthbench.runner.plan import Job, Plan, make_cells
 from synthbench.runner.worker import RunOutcome
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell, Run
 from tests.cli.commands import MakeRow
+from tests.runner.runs import Known
 
 
 @pytest.fixture
@@ -46,24 +46,19 @@ def outcome(run: Run, share_s: float, status: str = "ok") -> RunOutcome:
     return RunOutcome(run.run_id, cell.task_name, cell.mechanism_name, run.seed, status, 0.5, 0.4, share_s, 0.01)
 
 
-class Costs(Estimates):
-    """Estimated seconds of runs of each mechanism, or None."""
+COSTS = {"softmax": 1.0, "yat": 2.0, "yat-sum": 3.0, "linear": 2.0}
+"""Estimated seconds of a run of each mechanism."""
 
-    def __init__(self, *, is_timed: bool = True, **costs: float) -> None:
-        super().__init__()
-        self.is_timed, self.costs = is_timed, costs
 
-    def seconds(self, cell: Cell) -> float | None:
-        return self.cost(cell) if self.is_timed else None
-
-    def cost(self, cell: Cell) -> float:
-        return self.costs[cell.mechanism_name.replace("-", "_")]
+def cost_of(cell: Cell) -> float:
+    return COSTS[cell.mechanism_name]
 
 
 def eta_of(cells: list[Cell], *, is_timed: bool = True) -> Eta:
-    """The time left of two runs of each cell; a run takes 1, 2 or 3 seconds, by mechanism."""
-    costs = Costs(is_timed=is_timed, softmax=1.0, yat=2.0, yat_sum=3.0)
-    return Eta(Plan(tuple(map(job_of, cells)), 12, 0, estimates=costs))
+    """The time left of two runs of each cell."""
+    estimates = Known(lambda cell: cost_of(cell) if is_timed else None)
+    estimates.cost = cost_of  # type: ignore[method-assign]
+    return Eta(Plan(tuple(map(job_of, cells)), 12, 0, estimates=estimates))
 
 
 @pytest.mark.parametrize("is_timed", [True, False])
@@ -91,7 +86,7 @@ def test_a_failure_says_nothing_of_other_cells(cells: list[Cell]) -> None:
 
 
 def test_runs_that_only_tune_count_each_once_and_those_of_a_job_that_has_ended_no_more(tuned_job: Job) -> None:
-    plan = Plan((tuned_job,), 3, 0, estimates=Costs(linear=2.0))
+    plan = Plan((tuned_job,), 3, 0, estimates=Known(cost_of))
     eta, num_tuning = Eta(plan), len(tuned_job.untuned)
 
     assert eta.num_trainings == plan.num_trainings == 3 + num_tuning

@@ -10,26 +10,13 @@ import pytest
 import torch
 
 from synthbench.errors import UsageError
-from synthbench.runner.estimates import Estimates
 from synthbench.runner.executors import Inline, Pool, make_executor
 from synthbench.runner.plan import Plan, plan_request
 from synthbench.runner.request import EXECUTORS, Request
 from synthbench.runner.run import device_of, run
-from synthbench.training.cell import Cell
-from tests.runner.runs import one_by_one
+from tests.runner.runs import Known, one_by_one
 
 CPU = torch.device("cpu")
-
-
-class Known(Estimates):
-    """Every run takes so many seconds."""
-
-    def __init__(self, run_s: float | None) -> None:
-        super().__init__()
-        self.run_s = run_s
-
-    def seconds(self, cell: Cell) -> float | None:  # noqa: ARG002 - of any
-        return self.run_s
 
 
 @pytest.fixture
@@ -45,7 +32,7 @@ def plan_of(tmp_path: Path) -> Callable[[int], Plan]:
 def test_a_process_a_core_is_started_for_many_jobs_or_two_long_ones(
     num_jobs: int, run_s: float | None, expected: type, plan_of: Callable[[int], Plan]
 ) -> None:
-    plan = replace(plan_of(num_jobs), estimates=Known(run_s))
+    plan = replace(plan_of(num_jobs), estimates=Known(lambda _cell: run_s))
 
     assert len(plan.jobs) == num_jobs
     assert type(make_executor(Request(), plan, CPU)) is expected
