@@ -1,11 +1,12 @@
 """Checks of a component (a task, mechanism, position encoding or block) and their results."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from synthbench.errors import ContractError
-from synthbench.plugins import raise_interrupt, reason
+from synthbench.errors import ContractError, SynthbenchError
+from synthbench.plugins import described, raise_interrupt, reason
 
 State = Literal["passed", "warning", "FAILED", "not tried"]
 
@@ -56,17 +57,35 @@ def make_all(checks: Iterable[Check]) -> Iterator[CheckResult]:
     """
     is_pointless = False
     for check in checks:
-        state: State = "not tried"
-        detail = ""
-        if not is_pointless:
-            state, detail = _made(check)
-        is_pointless = is_pointless or (state == "FAILED" and check.is_needed)
-        yield CheckResult(check.name, check.meaning, state, detail)
+        made: tuple[State, str] = ("not tried", "") if is_pointless else _made(check)
+        is_pointless |= made[0] == "FAILED" and check.is_needed
+        yield CheckResult(check.name, check.meaning, *made)
 
 
 def first_failure(results: Iterable[CheckResult]) -> str | None:
     """Return the message of the first failed check; return None if no check failed."""
     return next((result.detail for result in results if result.state == "FAILED"), None)
+
+
+@contextmanager
+def blamed(what: str, unit: type, hint: Callable[[BaseException], str] = lambda _problem: "") -> Iterator[None]:
+    """Turn an exception of foreign code in the ``with`` block into a one-line error that says what has failed.
+
+    Args:
+        what: What fails, such as ``mechanism 'x' cannot be built``.
+        unit: The component's class, whose line the error names.
+        hint: Function that adds a text at the end of the error.
+
+    Raises:
+        ContractError: If the ``with`` block raises any exception that is not a :class:`SynthbenchError`.
+    """
+    try:
+        yield
+    except SynthbenchError:
+        raise
+    except BaseException as problem:
+        raise_interrupt(problem)
+        raise ContractError(f"{what}: {described(problem, unit)}{hint(problem)}") from problem
 
 
 def _made(check: Check) -> tuple[State, str]:

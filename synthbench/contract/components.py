@@ -25,7 +25,7 @@ from synthbench.blocks import BLOCKS
 from synthbench.contract import mechanisms as of_mechanisms
 from synthbench.contract import tasks as of_tasks
 from synthbench.contract.causes import cause_of_difference, draws_noted, dropouts_of
-from synthbench.contract.checks import Check, CheckResult, CheckWarning, make_all
+from synthbench.contract.checks import Check, CheckResult, CheckWarning, blamed, make_all
 from synthbench.contract.isolated import IsolatedProcess
 from synthbench.contract.setting import DOUBLE, Setting
 from synthbench.errors import ContractError, SynthbenchError
@@ -170,16 +170,8 @@ def recorded(key: str, cache: Path | None) -> list[CheckResult] | None:
 
 
 def _checks(component: Component, devices: Devices = ("cpu",)) -> list[Check]:
-    unit = component.unit
-    try:
-        return [_placed(check, unit) for check in _checks_of_kind(component, unit, devices)]
-    except SynthbenchError:
-        raise
-    except BaseException as problem:
-        raise_interrupt(problem)
-        raise ContractError(
-            f"{component.kind} {component.name!r} cannot be built: {described(problem, unit)}"
-        ) from problem
+    with blamed(f"{component.kind} {component.name!r} cannot be built", component.unit):
+        return [_placed(check, component.unit) for check in _checks_of_kind(component, component.unit, devices)]
 
 
 def _placed(check: Check, unit: type[Any]) -> Check:

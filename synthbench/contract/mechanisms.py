@@ -14,7 +14,7 @@ A mechanism that refuses float64 or the CPU is checked in float32 or on another 
 import copy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import groupby, product
@@ -27,10 +27,10 @@ from torch.utils._pytree import tree_leaves
 
 from synthbench.contract.causality import Shape, alterations, describe_leak, shapes_of_main_suite
 from synthbench.contract.causes import cause_of_difference, cause_of_leak, draws_noted, dropouts_of
-from synthbench.contract.checks import Check, CheckWarning, require_all
+from synthbench.contract.checks import Check, CheckWarning, blamed, require_all
 from synthbench.contract.setting import DOUBLE, Setting
 from synthbench.contract.states import check_state, check_stream
-from synthbench.errors import ContractError, SynthbenchError
+from synthbench.errors import ContractError
 from synthbench.layers import in_precision
 from synthbench.mechanisms import Mechanism
 from synthbench.mechanisms._module import without_compilation
@@ -139,24 +139,18 @@ class Probe:
             raise ContractError(f"{self.name} returns {type(out).__name__}; allowed: a tensor like its input")
         return out
 
-    @contextmanager
-    def blamed(self, x: Tensor) -> Iterator[None]:
+    def blamed(self, x: Tensor) -> AbstractContextManager[None]:
         """Turn an exception in the ``with`` block into a one-line error that names the mechanism and the input ``x``.
 
         Raises:
             ContractError: If the ``with`` block raises any exception that is not a :class:`SynthbenchError`.
         """
-        try:
-            yield
-        except SynthbenchError:
-            raise
-        except BaseException as problem:
-            raise_interrupt(problem)
+
+        def hint(problem: BaseException) -> str:
             needs_gpu = x.device.type == "cpu" and any(word in text_of(problem).lower() for word in OF_A_GPU)
-            raise ContractError(
-                f"{self.name} fails on input of shape {list(x.shape)}, {x.dtype}: {described(problem, self.unit)}"
-                + ("; check it with --device cuda where there is a GPU" if needs_gpu else "")
-            ) from problem
+            return "; check it with --device cuda where there is a GPU" if needs_gpu else ""
+
+        return blamed(f"{self.name} fails on input of shape {list(x.shape)}, {x.dtype}", self.unit, hint)
 
     def lengths(self, lengths: Iterable[int]) -> list[int]:
         """Sort the given lengths and drop duplicates; the mechanism's ``max_length`` replaces any longer length."""
@@ -170,14 +164,9 @@ class Probe:
         generator = torch.Generator().manual_seed(seed)
         torch.set_default_dtype(torch.float32)  # an earlier call may have changed it
         given = {**SHAPE, **around, **self.arguments}
-        try:
+        sizes = f"(width {given['model_dim']}, {given['num_heads']} heads)"
+        with blamed(f"{self.name} cannot be built {sizes}", self.unit):
             built = unit(generator=generator, **given)
-        except SynthbenchError:
-            raise
-        except BaseException as error:
-            raise_interrupt(error)
-            sizes = f"(width {given['model_dim']}, {given['num_heads']} heads)"
-            raise ContractError(f"{self.name} cannot be built {sizes}: {described(error, self.unit)}") from error
         _require_float32_parameters(self.name, built)
         return built
 
@@ -238,7 +227,9 @@ def lazy_probe(
             for dtype in (torch.float64, torch.float32):
                 tried = Probe(unit, given, Setting(device, dtype), refusal)
                 if not (refusal := _refusal(tried)):
-                    return replace(tried, setting=tried.setting._replace(inside=_precision_inside(tried)))
+                    x = tried.noise(2, tried.lengths((64,))[0], seed=0).float()  # as in training
+                    inside = _lowest_precision(tried.single(), x)
+                    return replace(tried, setting=tried.setting._replace(inside=inside))
         return Probe(unit, sizes[0], Setting(devices[0], torch.float32), runs=False)
 
     return probe
@@ -328,12 +319,6 @@ def _lowest_precision(mechanism: Mechanism, x: Tensor) -> torch.dtype:
     with suppress(Exception, SystemExit), without_compilation(), noted:  # another check reports what fails
         mechanism(x.clone())
     return noted.lowest
-
-
-def _precision_inside(probe: Probe) -> torch.dtype:
-    """Return the lowest precision in which a mechanism computes in training, where its input is float32."""
-    x, single = probe.noise(2, probe.lengths((64,))[0], seed=0).float(), probe.single()
-    return _lowest_precision(single, x)
 
 
 def checks_of(probe: Callable[[], Probe]) -> list[Check]:

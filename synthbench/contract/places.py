@@ -1,6 +1,6 @@
 """Measure how much a mechanism's outputs change if the same tokens stand at later positions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -81,7 +81,11 @@ def sees_places(unit: type[Mechanism], options: Mapping[str, Any], positions: st
 def _move(mechanism: Mechanism, later: int, positions: str) -> None:
     """Make a mechanism's positions begin at ``later`` instead of 0."""
     if isinstance(mechanism, FeatureAttention):
-        mechanism.factors = _later_factors(mechanism, later)  # type: ignore[method-assign]
+
+        def factors(x: Tensor, side: Any, first_position: int = 0) -> Any:
+            return type(mechanism).factors(mechanism, x, side, first_position + later)
+
+        mechanism.factors = factors  # type: ignore[method-assign]
     if isinstance(mechanism, Attention) and positions != "none":
         with settings_restored():
             torch.set_default_dtype(torch.float64)  # angles in float32 would change outputs by 1e-7
@@ -90,10 +94,3 @@ def _move(mechanism: Mechanism, later: int, positions: str) -> None:
             )
             rotations = encoding.rotations(mechanism.turned_widths, None)
         mechanism.turn_by([Moved(rotation, later) for rotation in rotations])
-
-
-def _later_factors(mechanism: FeatureAttention, later: int) -> Callable[..., Any]:
-    def factors(x: Tensor, side: Any, first_position: int = 0) -> Any:
-        return type(mechanism).factors(mechanism, x, side, first_position + later)
-
-    return factors
