@@ -15,7 +15,6 @@ from synthbench.mechanisms import MECHANISMS, Mechanism
 from synthbench.mechanisms._parameters import unused_parameters
 from synthbench.mechanisms.base import num_numbers
 from synthbench.options import coerce, parse_term
-from synthbench.process import settings_restored
 from synthbench.registry import origin_of, resolve_among, version_of
 from synthbench.tasks import TASKS
 from synthbench.training.ensemble import strategy_of
@@ -81,16 +80,8 @@ def _report(component: Component, results: list[CheckResult], isolated: Isolated
         "origin": origin_of(component.unit),
         "passed": has_passed,
         "checks": [dataclasses.asdict(result) for result in results],
-        "facts": _facts(component, isolated, devices) if has_passed else {},
+        "facts": component.attempt(isolated, facts_of, devices) if has_passed else {},
     }
-
-
-def _facts(component: Component, isolated: IsolatedProcess, devices: Devices) -> dict[str, str]:
-    if component.is_in_session:
-        with settings_restored():
-            torch.set_num_threads(1)
-            return facts_of(component, devices)
-    return isolated.attempt(f"{component.kind} {component.name!r}", facts_of, component, devices)
 
 
 def facts_of(component: Component, devices: Devices) -> dict[str, str]:

@@ -105,9 +105,7 @@ def num_fitting(lines: Sequence[Sequence[str]], width: int | None) -> int:
     The result is at least 2, since the first column holds only labels.
     """
     widths = [max(map(len, column)) + 2 for column in zip(*lines, strict=True)]
-    if width is None:
-        return len(widths)
-    return max(2, sum(sum(widths[: num + 1]) - 2 <= width for num in range(len(widths))))
+    return max(2, sum(width is None or sum(widths[: num + 1]) - 2 <= width for num in range(len(widths))))
 
 
 def _runs(results: Path) -> dict[str, Scored]:

@@ -10,10 +10,10 @@ import hashlib
 import json
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
@@ -49,6 +49,8 @@ from synthbench.training.train import train_group
 REGISTRIES: dict[str, Registry[Any]] = {registry.kind: registry for registry in (TASKS, MECHANISMS, POSITIONS, BLOCKS)}
 """The registry of every kind of component."""
 
+T = TypeVar("T")
+
 Devices = tuple[str, ...]
 """Devices on which mechanisms are checked, in order of preference."""
 
@@ -82,6 +84,14 @@ class Component:
         """True if the component is defined in a notebook or script, which no other process can import."""
         registry = REGISTRIES[self.kind]
         return "/" not in self.name and self.name in registry and registry[self.name].__module__ == "__main__"
+
+    def attempt(self, isolated: IsolatedProcess, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function of this component in a separate process; a component of the session, in this process."""
+        if self.is_in_session:
+            with settings_restored():
+                torch.set_num_threads(1)  # for small products, more threads only wait for each other
+                return function(self, *arguments)
+        return isolated.attempt(f"{self.kind} {self.name!r}", function, self, *arguments)
 
 
 def check_foreign(
@@ -137,17 +147,14 @@ def _check_foreign(
     if component.is_in_session:
         asked = (dict(component.arguments), devices)
         if _examined.get(component.unit, (None,))[0] != asked:
-            with settings_restored():
-                torch.set_num_threads(1)  # for small products, more threads only wait for each other
-                _examined[component.unit] = asked, examine(component, devices)
+            _examined[component.unit] = asked, component.attempt(isolated, examine, devices)
         return _examined[component.unit][1]
-    what = f"{component.kind} {component.name!r}"
-    code = isolated.attempt(what, built, component)
+    code = component.attempt(isolated, built)
     known = recorded(_key(component, devices, code), cache)
     if known is not None:
         return known
     try:
-        return isolated.attempt(what, examine, component, devices)
+        return component.attempt(isolated, examine, devices)
     except ContractError as problem:
         return [CheckResult("process", "the checks must finish without ending their process", "FAILED", str(problem))]
 

@@ -741,16 +741,11 @@ def _slope_ratio(loss: Callable[[], Tensor], values: Tensor, gradient: Tensor, s
 def _check_copies(probe: Probe) -> None:
     x = probe.input()
     expected, other = probe.forward(x), probe.build(seed=1)
-    try:
+    with blamed(f"{probe.name} cannot load its own state_dict", probe.unit):
         other.load_state_dict(probe.mechanism.state_dict())
-    except RuntimeError as error:
-        raise ContractError(f"{probe.name} cannot load its own state_dict: {described(error, probe.unit)}") from error
-    try:
+    with blamed(f"{probe.name} does not survive deepcopy", probe.unit):
         copied = copy.deepcopy(probe.mechanism)
         copied(x)
-    except BaseException as error:
-        raise_interrupt(error)
-        raise ContractError(f"{probe.name} does not survive deepcopy: {described(error, probe.unit)}") from error
     for how, module in (("deepcopy", copied), ("state_dict", other)):
         out = probe.forward(x, module)
         if not _change(expected, out) <= probe.setting.last_bits:

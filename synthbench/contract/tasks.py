@@ -133,7 +133,7 @@ def check_aliasing(task: Task, length: int) -> None:
 def check_seeding(task: Task, length: int) -> None:
     """Equal generators must give equal batches, and different generators must give different batches."""
     first, again, other = (_sample(task, length, SMALL_BATCH, seed=seed) for seed in (0, 0, 1))
-    if not _is_same(first, again):
+    if not all(map(np.array_equal, first, again)):
         raise _broken(task, length, "two generators in the same state gave different batches; draw from rng only")
     if np.array_equal(first.inputs, other.inputs):
         raise _broken(task, length, "two generators with different seeds gave the same inputs; draw from rng")
@@ -294,7 +294,7 @@ def _tried_in_vain(task: Task, length: int, name: str, option: Option) -> list[V
             what = f"with {name}={value}, sampling gave {reason(error)}"
             raise _broken(task, length, what) from error
         tried.append(value)
-        if not _is_same(batch, reference) or not np.array_equal(other.coordinates(length), coordinates):
+        if not all(map(np.array_equal, batch, reference)) or not np.array_equal(other.coordinates(length), coordinates):
             return None
     return tried
 
@@ -421,10 +421,6 @@ def _sample(task: Task, length: int, batch_size: int, seed: int = 0) -> Batch:
 
 def _broken(task: Task, length: int, what: str) -> ContractError:
     return ContractError(f"task {task.name!r} at length {length}: {what}")
-
-
-def _is_same(first: Batch, second: Batch) -> bool:
-    return np.array_equal(first.inputs, second.inputs) and np.array_equal(first.targets, second.targets)
 
 
 def _global_state() -> tuple[bytes, int]:
