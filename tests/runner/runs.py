@@ -57,7 +57,7 @@ class Known(Estimates):
 
     def __init__(self, seconds: Callable[[Cell], float | None]) -> None:
         super().__init__()
-        self.seconds = seconds  # type: ignore[method-assign]
+        self.seconds = seconds  # type: ignore[assignment, method-assign]
 
 
 def lasting(*folders: Path, but: Iterable[str] = ()) -> tuple[list[str], list[str]]:
