@@ -33,6 +33,6 @@ def value_and_gradients(form: Callable[..., Tensor], inputs: Iterable[Tensor]) -
 
 
 def is_repeatable(out: Tensor, inputs: Sequence[Tensor]) -> bool:
-    """Whether a second backward pass gives the gradients of the first."""
+    """Return whether a second backward pass gives the gradients of the first."""
     first, second = (torch.autograd.grad(out.sum(), inputs, retain_graph=True) for _ in range(2))
     return all(map(torch.equal, first, second))
