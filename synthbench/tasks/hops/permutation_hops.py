@@ -22,7 +22,7 @@ class PermutationHops(Task):
     """Read the edges of a cycle whose nodes are named by several tokens each; follow k edges from a given node.
 
     Two tokens name a node, and four an edge. A question starts with the token 3 for one hop, or 4 for two. Here, edges
-    lead from (2 0) to (1 2), from (0 1) to (2 0) and from (1 2) to (0 1), so two hops from (0 1) lead to (1 2).
+    lead from (2 0) to (1 2), from (0 1) to (2 0) and from (1 2) to (0 1). So two hops from (0 1) lead to (1 2).
     With ``num_symbols=3``, ``longest_chain=2`` and ``num_questions=1``::
 
         inputs    2 0 1 2 0 1 2 0 1 2 0 1 4 0 1 1
