@@ -126,10 +126,12 @@ class Interrupted(KeyboardInterrupt):
 def raise_interrupt(problem: BaseException) -> None:
     """Raise ``problem`` again if it is a ``KeyboardInterrupt`` by the user; otherwise, do nothing.
 
-    If Ctrl-C does not raise a plain ``KeyboardInterrupt`` in this process, foreign code has raised it.
+    A handler of Python or of a host program raises a plain ``KeyboardInterrupt`` for Ctrl-C. Where this package handles
+    or ignores Ctrl-C, only foreign code raises one.
     """
-    is_plain = signal.getsignal(signal.SIGINT) == signal.default_int_handler
-    if isinstance(problem, KeyboardInterrupt if is_plain else Interrupted):
+    handler = signal.getsignal(signal.SIGINT)
+    is_ours = handler == signal.SIG_IGN or str(getattr(handler, "__module__", "")).startswith("synthbench.")
+    if isinstance(problem, Interrupted if is_ours else KeyboardInterrupt):
         raise problem
 
 

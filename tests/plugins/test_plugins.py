@@ -2,11 +2,13 @@
 
 import os
 import pickle
+import signal
 from pathlib import Path
 
 import pytest
 
 from synthbench import plugins
+from synthbench.cli.app import handle_signals
 from synthbench.errors import ContractError, UnknownName, UsageError
 from synthbench.registry import origin_of, version_of
 from synthbench.tasks import TASKS
@@ -129,3 +131,22 @@ def test_malformed_settings_are_refused(
     (tmp_path / "synthbench.toml").write_text(text)
     with pytest.raises(error, match=message):
         plugins.of_folder(tmp_path)
+
+
+def test_a_plain_interrupt_is_the_users_unless_ctrl_c_is_handled_here_or_ignored() -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    try:
+        signal.signal(signal.SIGINT, lambda *_: None)  # of a host program
+        with pytest.raises(KeyboardInterrupt):
+            plugins.raise_interrupt(KeyboardInterrupt())
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        plugins.raise_interrupt(KeyboardInterrupt())
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        handle_signals()
+        plugins.raise_interrupt(KeyboardInterrupt())
+        with pytest.raises(plugins.Interrupted):
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
