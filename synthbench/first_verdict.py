@@ -48,7 +48,7 @@ from synthbench.results.store import LIMITS, read_plain
 from synthbench.runner import run as runner
 from synthbench.runner.plan import cells_and_seeds
 from synthbench.runner.request import Request
-from synthbench.runner.run import CONTRACT, RunReport, device_of, prepare
+from synthbench.runner.run import CONTRACT, Prepared, RunReport, device_of, prepare
 from synthbench.suites import Suite, load_suite
 from synthbench.tasks import TASKS
 from synthbench.training.cell import Cell, Run
@@ -655,13 +655,16 @@ def quick(
         StoreError: If a store or the ledger cannot be read or written.
         ContractError: If a plugin cannot be loaded, or the mechanism fails a check.
     """
+    began = time.monotonic()
     if minutes is not None and not minutes > 0:
         raise UsageError(f"minutes is {minutes:g}; allowed: more than 0")
     if mechanism.endswith(".py"):
         mechanism, plugins = _only_mechanism(mechanism, plugins)
     where = {"results": results, "device": device, "executor": executor, "workers": workers, "plugins": plugins}
     request = request_of(mechanism, suite, **where)
-    return _Query(request, Ledger(ledger or results / LEDGER), minutes, run, note).verdict(against)
+    num_workers = None if has_packaged_rows(request) else checked(request).executor.num_workers or NUM_FIRST
+    query = _Query(request, Ledger(ledger or results / LEDGER), minutes, run, note, num_workers)
+    return replace(query.verdict(against), wall_s=time.monotonic() - began)
 
 
 @dataclass(frozen=True)
@@ -673,13 +676,17 @@ class _Query:
     minutes: float | None
     run: Callable[[Request], RunReport]
     note: Callable[[str], None]
+    num_workers: int | None
+    """Number of runs that train at the same time; None if all rows come with synthbench."""
+
+    @property
+    def is_packaged(self) -> bool:
+        """True if the rows of the mechanism come with synthbench, so that nothing is trained."""
+        return self.num_workers is None
 
     def verdict(self, against: str | None) -> FirstVerdict:
-        """Check, train and compare the mechanism; see :func:`quick` for the reference, ``against``."""
-        began, request, suite = time.monotonic(), self.request, load_suite(self.request.suite)
-        is_packaged = has_packaged_rows(request)
-        if not is_packaged:
-            require_checks(request)
+        """Train and compare the mechanism; see :func:`quick` for the reference, ``against``."""
+        request, suite = self.request, load_suite(self.request.suite)
         cells, seeds = cells_and_seeds(request, device_of(request))
         cell, own_ids = cells[0], {run.run_id for cell in cells for run in cell.runs(seeds)}
         size, is_fixed = cell.model(torch.Generator()).size(cell.longest), has_fixed_state(cell)
@@ -694,9 +701,9 @@ class _Query:
         source = sha256(canonical_json([cell.code["mech"], cell.resolved_mechanism_arguments]))[:16]
         with self.ledger.appending() as (known, _):  # a ledger that cannot be written is refused before any training
             same = next((one.words for one in known if one.source == source), None)
-        if same is not None and not is_packaged:
+        if same is not None and not self.is_packaged:
             self.note(f"the source is that of {same}")
-        own = self._rows(published()) if is_packaged else self._trained(baselines, reference)
+        own = self._rows(published()) if self.is_packaged else self._trained(baselines, reference)
         verdict = FirstVerdict(
             mechanism=request.mechanisms[0],
             suite=suite.name,
@@ -704,7 +711,7 @@ class _Query:
             seed=seeds[0],
             rate=request.rates[0],
             num_quick_tasks=len(request.tasks),
-            is_packaged=is_packaged,
+            is_packaged=self.is_packaged,
             next_command=_next_command(request),
             parameters=size.num_parameters,
             state=size.state_elements,
@@ -715,9 +722,7 @@ class _Query:
             is_reference_named=against is not None,
             error=_error_in(own),
         )
-        if verdict.error is None:
-            verdict = self._compared(verdict, own, baselines, source)
-        return replace(verdict, wall_s=time.monotonic() - began)
+        return self._compared(verdict, own, baselines, source) if verdict.error is None else verdict
 
     def _others(self, own_ids: Collection[str], against: str | None) -> pd.DataFrame:
         """Read the stored runs of the suite's mechanisms and of the reference ``against``, if one is named.
@@ -740,15 +745,19 @@ class _Query:
 
         The other tasks are omitted if a run failed or the mechanism is clearly worse than the reference.
         """
-        tasks = self.request.tasks
-        first = self._run(tasks=tasks[:NUM_FIRST])
-        if _error_in(first) is not None or (reference is not None and self._is_hopeless(first, baselines, reference)):
+        tasks, num_at_once = self.request.tasks, self.num_workers or 1
+        # The workers that the first tasks leave idle begin with the next tasks.
+        num_begun = min(len(tasks), NUM_FIRST + -NUM_FIRST % num_at_once)
+        begun = self._run(tasks=tasks[:num_begun])
+        if _error_in(begun) is not None:
+            return begun
+        first = begun[begun["task"].isin(tasks[:NUM_FIRST])]
+        if reference is not None and self._is_hopeless(first, baselines, reference):
             return first
-        num_left = min(len(tasks), self._affordable(first)) - len(first)
-        if num_left <= 0:
-            return first
-        self.note(f"{len(first)} tasks are done; the other {num_left} take {about(num_left * self._task_s(first))}")
-        return self._run(tasks=tasks[: len(first) + num_left])
+        num_wanted = max(len(first), min(len(tasks), self._affordable(first)))
+        if (num_left := num_wanted - num_begun) > 0:
+            self.note(f"{num_begun} tasks are done; the other {num_left} take {about(num_left * self._task_s(first))}")
+        return self._run(tasks=tasks[:num_wanted])
 
     def _is_hopeless(self, runs: pd.DataFrame, baselines: Baselines, reference: str) -> bool:
         """Tell whether only the first tasks were run, and the mechanism is clearly worse than the reference there."""
@@ -766,9 +775,7 @@ class _Query:
 
     def _task_s(self, done: pd.DataFrame) -> float:
         """Estimate the seconds a task takes, from finished rows, so that a restarted command estimates the same."""
-        cores = self.request.workers or os.cpu_count() or 1
-        at_once = 1 if self.request.executor == "inline" else min(cores, NUM_FIRST)
-        return float((done["wall_s"] / done["ensemble_size"]).mean()) / at_once
+        return float((done["wall_s"] / done["ensemble_size"]).mean()) / min(self.num_workers or 1, NUM_FIRST)
 
     def _affordable(self, done: pd.DataFrame) -> int:
         """Return the number of runs, finished runs included, that fit into ``minutes``."""
@@ -798,20 +805,20 @@ class _Query:
             is_hopeless=is_hopeless,
         )
         if entry.is_candidate:
-            entry = self._confirmed(entry, own, baselines, is_packaged=alone.is_packaged)
+            entry = self._confirmed(entry, own, baselines)
         answer = entry.model_dump(include={"decision", "p_better", "p_worse", "p_fresh", "level", "query"})
         # Only among earlier queries, so that a repeated query has the same answer.
         same = (one.words for one in self.ledger.entries() if one.source == source and one.query < entry.query)
         answer["same_source_as"] = next(same, None)
         return replace(verdict, is_hopeless=is_hopeless, ledger=str(self.ledger.path), **answer)
 
-    def _confirmed(self, entry: Entry, own: pd.DataFrame, baselines: Baselines, *, is_packaged: bool) -> Entry:
+    def _confirmed(self, entry: Entry, own: pd.DataFrame, baselines: Baselines) -> Entry:
         """Run mechanism and reference on a fresh seed, if there is time; return the query with the new decision.
 
         A search for mechanisms sees the results with the suite's seeds and adapts to them. Packaged mechanisms do not
         come from a search, so they are not run again.
         """
-        if is_packaged:
+        if self.is_packaged:
             return self.ledger.confirm(entry, None)
         if 3 * len(own) > self._affordable(own):
             return entry
@@ -838,19 +845,20 @@ def has_packaged_rows(request: Request) -> bool:
     return all(run.run_id in ends for cell in cells for run in cell.runs(seeds))
 
 
-def require_checks(request: Request) -> None:
-    """Check all components that do not come with synthbench, such as the mechanism of a plugin, before any training.
+def checked(request: Request) -> Prepared:
+    """Prepare a request, and check its components that do not come with synthbench, such as a plugin's mechanism.
 
     Raises:
         ContractError: If a plugin cannot be loaded, or a component fails a check.
     """
-    checks = prepare(request).checks
-    if checks:
+    prepared = prepare(request)
+    if prepared.checks:
         Store.open(request.results, create=True)
-        record(checks, request.results / CONTRACT)  # the runs need not repeat the checks
-    for verdicts in checks.values():
+        record(prepared.checks, request.results / CONTRACT)  # the runs need not repeat the checks
+    for verdicts in prepared.checks.values():
         if (broken := first_failure(verdicts)) is not None:
             raise ContractError(broken)
+    return prepared
 
 
 def _only_mechanism(file: str, named: Sequence[str]) -> tuple[str, list[str]]:

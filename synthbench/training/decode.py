@@ -93,11 +93,12 @@ def _streamed(model: SequenceModel, given: Tensor, is_own: Tensor) -> Tensor:
 
 
 def _at_once(model: SequenceModel, given: Tensor, is_own: Tensor) -> Tensor:
-    read, outs = given, given
+    read, outs, left = given, given.clone(), torch.arange(given.shape[1], device=given.device)
     for _ in range(given.shape[-1]):
-        outs = model(read).argmax(-1)
+        outs[:, left] = model(read[:, left]).argmax(-1)
         before, read = read, torch.where(is_own, outs.roll(1, dims=-1), given)
-        if torch.equal(before, read):
+        left = (read != before).any(-1).any(0).nonzero().squeeze(-1)  # sequences that have not settled
+        if not len(left):
             break
     return outs
 
