@@ -321,12 +321,22 @@ def hint_for(name: str) -> str:
     return f"; there is a file {name}.py: --plugin {name}.py loads it" if is_there else ""
 
 
-def _load_file(path: Path) -> str:
-    name = module_of(os.fspath(path))
+def is_loaded(plugin: str) -> bool:
+    """Tell whether this process has loaded a resolved plugin; a file that changed since then is not loaded."""
+    if plugin.endswith(".py"):
+        return _loaded.get(module_of(plugin)) == hashlib.sha256(_content(Path(plugin))).hexdigest()
+    return plugin in sys.modules
+
+
+def _content(path: Path) -> bytes:
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except OSError as problem:
         raise UsageError(f"plugin file {os.fspath(path)!r} cannot be read: {problem.strerror}") from None
+
+
+def _load_file(path: Path) -> str:
+    name, content = module_of(os.fspath(path)), _content(path)
     digest = hashlib.sha256(content).hexdigest()
     if _loaded.get(name) == digest:
         return name

@@ -9,6 +9,7 @@ from synthbench.errors import UnknownName
     ("kind", "name", "allowed", "message"),
     [
         ("task", "coppy", ["sort", "copy", "reverse"], "no task called 'coppy'; did you mean 'copy'?"),
+        ("task", "mqar:level=3", ["sort", "mqar"], "no task called 'mqar:level=3'; did you mean 'mqar'?"),
         ("task", "cop", ["copied", "copy"], "no task called 'cop'; did you mean 'copy' or 'copied'?"),
         ("task", "zzz", ["sort", "copy"], "no task called 'zzz'; allowed: copy, sort"),
         ("argument", "zzz", [], "no argument called 'zzz'; there is none"),

@@ -80,10 +80,14 @@ class Component:
         return unit
 
     @property
+    def is_loaded(self) -> bool:
+        """True if this process has loaded the component; the components of an installed package count as not loaded."""
+        return "/" not in self.name and self.name in REGISTRIES[self.kind]
+
+    @property
     def is_in_session(self) -> bool:
         """True if the component is defined in a notebook or script, which no other process can import."""
-        registry = REGISTRIES[self.kind]
-        return "/" not in self.name and self.name in registry and registry[self.name].__module__ == "__main__"
+        return self.is_loaded and self.unit.__module__ == "__main__"
 
     def attempt(self, isolated: IsolatedProcess, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function of this component in a separate process; a component of the session, in this process."""
@@ -138,17 +142,25 @@ def built(component: Component) -> str:
 
 
 _examined: WeakKeyDictionary[type[Any], tuple[object, list[CheckResult]]] = WeakKeyDictionary()
-"""Latest results for each class of this session, with their options and devices; this saves repeated checks."""
+"""Latest results for each class that this process has loaded, with what they depend on; this saves repeated checks."""
 
 
 def _check_foreign(
     component: Component, isolated: IsolatedProcess, cache: Path | None, devices: Devices
 ) -> list[CheckResult]:
+    if not component.is_loaded:
+        return _results(component, isolated, cache, devices)
+    asked = (code_hash(component.unit), dict(component.arguments), devices)
+    if _examined.get(component.unit, (None,))[0] != asked:
+        _examined[component.unit] = asked, _results(component, isolated, cache, devices)
+    return _examined[component.unit][1]
+
+
+def _results(
+    component: Component, isolated: IsolatedProcess, cache: Path | None, devices: Devices
+) -> list[CheckResult]:
     if component.is_in_session:
-        asked = (dict(component.arguments), devices)
-        if _examined.get(component.unit, (None,))[0] != asked:
-            _examined[component.unit] = asked, component.attempt(isolated, examine, devices)
-        return _examined[component.unit][1]
+        return component.attempt(isolated, examine, devices)
     code = component.attempt(isolated, built)
     known = recorded(_key(component, devices, code), cache)
     if known is not None:

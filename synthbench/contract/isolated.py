@@ -68,9 +68,13 @@ class IsolatedProcess:
         self._pool.schedule(os.getpid)  # any call starts them
 
     def try_plugins(self) -> None:
-        """Load the plugins one by one in a separate process, so that an error names the plugin that hangs or exits."""
+        """Load the plugins one by one in a separate process, so that an error names the plugin that hangs or exits.
+
+        Plugins that this process has loaded before are not tried again.
+        """
         for number, plugin in enumerate(self.plugins, start=1):
-            self._call(f"plugin {plugin!r}", self.plugins[:number], plugins.load, [])
+            if not plugins.is_loaded(plugin):
+                self._call(f"plugin {plugin!r}", self.plugins[:number], plugins.load, [])
 
     def attempt(self, what: str, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function in one of the separate processes and return its result.

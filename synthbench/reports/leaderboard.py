@@ -234,8 +234,11 @@ class Leaderboard:
         single = sum(entry.num_seeds == (1, 1) for entry in self.mechanisms)
         on_some = sum(entry.num_seeds[0] == 1 for entry in self.mechanisms) - single
         few = [
-            f"{number} {'has' if number == 1 else 'have'} only one seed on {where}"
-            for number, where in ((single, "every task"), (on_some, "some tasks and several on others"))
+            f"{number} {'was' if number == 1 else 'were'} run with {how}"
+            for number, how in (
+                (single, "a single seed on each task"),
+                (on_some, "a single seed on some tasks and several seeds on the others"),
+            )
             if number
         ]
         return (

@@ -21,8 +21,8 @@ from synthbench.process import settings_restored
 from synthbench.results import Store
 from synthbench.runner.plan import select_components
 from synthbench.runner.request import Request
-from synthbench.runner.run import foreign_components, run
-from tests.runner.runs import FAULTS, tiny
+from synthbench.runner.run import foreign_components, prepare, run
+from tests.runner.runs import FAULTS, plugin_text, tiny
 
 pytestmark = pytest.mark.end_to_end
 
@@ -74,11 +74,27 @@ def test_checks_are_made_once_for_a_hash_of_the_code(tmp_path: Path, monkeypatch
     for _ in range(2):
         with Counting([str(FAULTS)]) as isolated:
             record(check_foreign([component], isolated, tmp_path), tmp_path)
-    assert tried == ["built", "examine", "built"]
+    assert tried == ["built", "examine"]
     monkeypatch.setattr("synthbench.contract.components.code_hash", lambda _unit: "0" * 12)
     with Counting([str(FAULTS)]) as isolated:
         check_foreign([component], isolated, tmp_path)
-    assert tried[3:] == ["built", "examine"]
+    assert tried[2:] == ["built", "examine"]
+
+
+def test_a_loaded_plugin_is_tried_again_only_if_its_file_changed(tmp_path: Path) -> None:
+    imports, plugin = tmp_path / "imports.txt", tmp_path / "counted.py"
+    note = f"with open({str(imports)!r}, 'a') as file:\n    file.write(f'{{os.getpid()}} ')\n"
+    plugin.write_text(f"import os\n{note}{plugin_text('counted')}")
+    asked = request(tmp_path / "results", "counted", plugins=(str(plugin),))
+    num_processes = []
+    for _ in range(2):
+        prepare(asked)
+        num_processes.append(len(set(imports.read_text().split())))
+    plugin.write_text(plugin.read_text() + "# edited\n")
+    prepare(asked)
+
+    assert num_processes == [2, 2]  # a separate process, then this one
+    assert len(set(imports.read_text().split())) == 3
 
 
 def test_what_hangs_is_ended_and_costs_only_its_own_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
