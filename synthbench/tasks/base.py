@@ -43,7 +43,7 @@ Readout = Literal["position", "bottleneck"]
 
 
 class Batch(NamedTuple):
-    """Input tokens and, for each position, the target to predict from the inputs up to and including this position.
+    """Input tokens and targets; a target is to be predicted from the inputs up to and including its own position.
 
     Positions with the target ``IGNORE`` count neither in the training loss nor in the score.
     """
@@ -53,13 +53,13 @@ class Batch(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """The floor or the ceiling of a task's score: a number with its kind and its standard error.
+    """The floor or ceiling of a task's score: its value, its kind (exact, or only a bound) and its standard error.
 
     A floor is the score of the best predictor that ignores the input. A ceiling is the score of the best causal
     predictor. The score is an accuracy in [0, 1] or, for a task scored in bits, the negative mean number of bits per
-    token (at most 0). A value of the kind ``exact`` is correct up to rounding. If an ``exact`` value averages exact
-    probabilities over sampled inputs, it is correct up to ``standard_error``. A value of the kind ``bound`` is
-    one-sided: the true floor may be higher, or the true ceiling lower.
+    token (at most 0). A value that was estimated on sampled inputs has a ``standard_error`` above 0. Apart from this
+    error, a value of the kind ``exact`` is the true floor or ceiling. If the kind is ``bound``, the true floor may be
+    higher, or the true ceiling lower.
     """
 
     value: float
@@ -68,7 +68,7 @@ class Bound(NamedTuple):
 
 
 class Level(NamedTuple):
-    """One level of a task's ladder; a ladder is a list of levels of increasing difficulty.
+    """One level of a task's ladder, which is a list of levels of increasing difficulty.
 
     A level consists of the task with its options, the sequence length, the difficulty, and the first scored position.
     """
@@ -154,7 +154,7 @@ class Task(ABC):
 
     @property
     def vocab_size(self) -> int:
-        """Number of token ids, and of output classes of the model; by default the value of the option ``vocabulary``.
+        """Number of token ids, and of the model's output classes; by default, the value of the option ``vocabulary``.
 
         Raises:
             ContractError: If the task neither has the option ``vocabulary`` nor defines this property.
@@ -183,31 +183,31 @@ class Task(ABC):
 
     @abstractmethod
     def floor(self, length: int) -> Bound:
-        """Return the expected score of the best predictor that ignores the input and has one fixed answer per position.
+        """Return the expected score of the best predictor that ignores the input, with a fixed answer per position.
 
-        For a task scored in bits, the predictor instead has one distribution over tokens for all positions, learned
-        from the training split.
+        For a task scored in bits, the predictor instead learns one distribution over tokens from the training split,
+        and uses it at all positions.
         """
 
     def ceiling(self, length: int) -> Bound:
-        """Return the expected score of the best causal predictor, which at position t knows the inputs 0..t.
+        """Return the expected score of the best causal predictor, which at position t knows the inputs at 0 to t.
 
-        The default is 1, which is right if the tokens read always determine the answer.
+        The default is 1, the ceiling of tasks in which the tokens read always determine the answer.
         """
         self.check_length(length)
         return Bound(1.0)
 
     def of_split(self, split: Split) -> "Task":
-        """Return a task that draws from one split of the data, such as ``test``; by default, return the task itself.
+        """Return this task, restricted to one split of its data: training, validation or test.
 
-        Only tasks with finite data need splits. Such a task returns a copy of itself, whose :meth:`sample` draws from
-        the given split. The copy has the same options, token ids and coordinates. A task that was not made by
-        :meth:`of_split` draws training sequences.
+        Most tasks generate unlimited data, so by default this method returns the task itself. A task with finite data
+        returns a copy whose :meth:`sample` draws only from the given split. The copy has the same options, token ids
+        and coordinates. The original task draws training sequences.
         """
         return self
 
     def references(self, length: int) -> dict[str, float]:
-        """Return the scores of simple predictors on the test split, with the predictors' names as keys.
+        """Return a dictionary from names of simple predictors to their scores on the test split; by default, empty.
 
         The predictors learn from the training split. Scores are accuracies or, for a task scored in bits, mean numbers
         of bits per token (lower is better).
@@ -215,11 +215,11 @@ class Task(ABC):
         return {}
 
     def kinds(self, inputs: Tokens) -> dict[str, Bool[np.ndarray, "batch length"]]:
-        """Divide positions into kinds; return a mask of the positions of each kind, with the kinds' names as keys.
+        """Divide positions into named kinds; return a dictionary from each kind's name to a mask of its positions.
 
-        Each task defines its own kinds; one kind may be, for example, the positions where the last few tokens have
-        occurred before. Which kinds a position belongs to must depend only on inputs up to this position. Rows of
-        results report the loss on each kind.
+        Each task defines its own kinds; by default, there are none. For example, one kind may be the positions where
+        the last few tokens have occurred before. The kinds of a position may depend only on inputs up to this position.
+        Rows of results report the loss on each kind.
         """
         return {}
 
@@ -245,7 +245,7 @@ class Task(ABC):
 
         Args:
             longest: Limit on the length of sequences, in tokens.
-            is_extended: Use the task's second ladder, :attr:`extended_levels`, unless it is empty.
+            is_extended: True to use the task's second ladder, :attr:`extended_levels`, if it has one.
         """
         found: list[Level] = []
         for arguments in (cls.extended_levels if is_extended else ()) or cls.levels:
@@ -259,29 +259,31 @@ class Task(ABC):
         """Return a task and a length in tokens for tests beyond the training range.
 
         By default, the task stays the same, and the length is ``factor`` times the trained length. A subclass may
-        instead multiply the load, which is the difficulty in the task's own unit. Token ids keep their meaning.
+        instead multiply the load (the difficulty in the task's own unit, such as pairs). Token ids mean the same as in
+        training.
 
         Args:
-            length: The length that was trained on, in tokens.
-            factor: A power of 2, at least 2.
+            length: Trained length, in tokens.
+            factor: Growth of the length or load: a power of 2, at least 2.
         """
         return self, factor * length
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the predictions of shortcuts (rules that avoid what the task tests), with the rules' names as keys.
+        """Return a dictionary from the names of shortcut rules to their predictions; by default, it is empty.
 
-        At each position, a rule may use all tokens up to the position, but must not do what the task asks for. For
-        example, the rule may make fewer hops than asked, or name the latest value without regard to its key.
-        Predictions at unscored positions are arbitrary.
+        A shortcut rule is a simple way to guess answers without doing what the task tests. For example, a rule may make
+        fewer hops than asked, or name the latest value, whatever its key. At each position, a rule may use all tokens
+        up to and including this position. Predictions at unscored positions are arbitrary.
         """
         return {}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the predictions of the task's own rules for the shortcut baseline of a level, with rule names as keys.
+        """Return the predictions of the task's own rules for a level's shortcut baseline, with rule names as keys.
 
-        The shortcut baseline is the highest accuracy among these rules and the generic rules. By default, a task's own
-        rules are the rules of :meth:`shortcuts`. Add a newly found rule here, not to :meth:`shortcuts`: rows of results
-        store the accuracies of :meth:`shortcuts`, so an addition there would require a new version of the task.
+        The shortcut baseline is the highest accuracy of any rule: one of these, or one of the generic rules that are
+        tried on all tasks. By default, the task's own rules are the rules of :meth:`shortcuts`. Add new rules here:
+        rows of results store the accuracies of :meth:`shortcuts`, so adding a rule there would require a new version of
+        the task.
         """
         return self.shortcuts(inputs)
 
@@ -313,15 +315,17 @@ TASKS: Registry[Task] = Registry("task", room="synthbench.tasks")
 
 
 def running_levels(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...]:
-    """Build a ladder (list of levels) of growing length, for a task whose long sequences begin like short sequences.
+    """Build a ladder (list of levels) of growing length; each level scores only positions that easier levels lack.
+
+    Use it for tasks whose long sequences begin like short sequences.
 
     >>> running_levels(768, num_inputs=4)[0]
     {'load': 768, 'length': 768, 'first_new': 512, 'num_inputs': 4}
 
     Args:
-        shortest: Length of the sequences of the first level, in tokens: an entry of :data:`LENGTHS`. Each level scores
-            only the positions beyond the next smaller length of :data:`LENGTHS`.
-        shared: Options of the task with the same value on all levels.
+        shortest: Sequence length of the first level, in tokens: an entry of :data:`LENGTHS`. The first level scores
+            only positions beyond the next smaller length in :data:`LENGTHS`.
+        shared: Task options, which have the same values on all levels.
     """
     return tuple(
         {"load": length, "length": length, "first_new": first_new, **shared}
@@ -344,10 +348,10 @@ class Sized(NamedTuple):
 
 
 def sized(name: str, arguments: Mapping[str, object]) -> Sized:
-    """Convert a task's arguments, as the user gave them, into a length and options.
+    """Convert the arguments that a user gave for a task into a length and options.
 
-    The argument ``level`` is the number of a level, and sets this level's length and options. A length or an option
-    given in addition to ``level`` overrides the level's value.
+    The argument ``level`` is the number of a level, and selects this level's length and options. A length or option
+    that is given as well replaces the level's value.
 
     Args:
         name: The task's registered name.
@@ -356,7 +360,7 @@ def sized(name: str, arguments: Mapping[str, object]) -> Sized:
 
     Raises:
         UnknownName: If the task or an argument does not exist.
-        UsageError: If a value is out of range, or the task has no such level or no sequence of this length.
+        UsageError: If a value is out of range, if the task has no such level, or if it has no sequence of this length.
     """
     given = dict(arguments)
     level = given.pop("level", given.pop("rung", None))

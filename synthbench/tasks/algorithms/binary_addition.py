@@ -25,15 +25,14 @@ class BinaryAddition(Transduction):
         inputs    1 1 1 2 1 1 4 5 5 5 5 5 6 6
         targets   . . . . . . . 0 1 0 1 3 . .
 
-    Tests an algorithm: match digits of the same place across a varying distance, and propagate carries. A carry passes
-    through every place where the two digits differ. Above the lowest place, they differ with probability ``1-1/chain``,
-    so a carry travels ``chain`` places on average. Recurrences must store the first number; attention must find the
-    place where the carry began.
+    Tests an algorithm: add the two digits of each place, at varying distances from each other, and propagate carries. A
+    carry passes through every place where the two digits differ. Above the lowest place, the two digits differ with
+    probability ``1-1/chain``, so a carry travels ``chain`` places on average. Recurrences must store the first number;
+    attention must find the place where the carry began.
 
-    Source: Delétang et al. (2023), one of their context-sensitive tasks; the separator is our addition. They divide the
-    digits uniformly between the numbers, so one number is often much longer. They also drop zeros at the end of the
-    sum. Here, each number has at least a third of the digits. The two lowest digits are equal, so that at each higher
-    place that both numbers have, a carry arrives with probability 1/2.
+    Source: Delétang et al. (2023), one of their context-sensitive tasks; the separator is our addition. Unlike in their
+    task, each number has at least a third of all digits, and zeros at the end of the sum are kept. The lowest digits of
+    the two numbers are equal. So a carry arrives with probability 1/2 at each higher place that both numbers have.
     """
 
     name: ClassVar = "binary_addition"
@@ -74,7 +73,7 @@ class BinaryAddition(Transduction):
         return self.lay_out(strings, string_lengths, answers, longer + 2, length)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of naming, at each position, the likeliest constant: a digit or the end token.
+        """Return the accuracy of the best fixed answer at each position: a digit or the end token.
 
         The lengths of the numbers vary as in :meth:`sample`.
         """

@@ -24,8 +24,8 @@ class BucketSort(Transduction):
         inputs    3 1 4 1 5 6 6 6 6 7
         targets   . . . . . 1 1 3 4 .
 
-    Tests counting: only the number of copies of each symbol matters. Attention and gated recurrences can count within
-    the training lengths. An LSTM, whose cell state can grow without bound, can also count beyond these lengths.
+    Tests counting: only the number of copies of each symbol matters. Attention and gated recurrences can count up to
+    the trained lengths. An LSTM can also count in longer strings, because its cell state can grow without bound.
 
     Source: Delétang et al. (2023), one of their context-sensitive tasks; the separator is our addition.
     """
@@ -73,9 +73,10 @@ class BucketSort(Transduction):
         return {"string length": modes[string_lengths, slots.clip(0)]}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend :meth:`shortcuts` by two rules that count symbols only in the last half or last third of the string.
+        """Return the guesses of :meth:`shortcuts` and of two rules that count symbols in only part of the string.
 
-        For the rest of the string, the rules assume that all symbols occur equally often.
+        One rule counts in the last half, the other in the last third. Both assume that all symbols are equally frequent
+        elsewhere.
         """
         string_lengths = self.string_lengths(inputs)
         positions = np.arange(inputs.shape[1])

@@ -14,11 +14,12 @@ from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 @task
 @dataclass(frozen=True)
 class GridNeighbours(Task):
-    """Read a grid row by row, then pairs of a direction and a token; name the token's neighbour in this direction.
+    """Read a grid row by row, then queries; for each query, name a token's neighbour in a given direction.
 
-    The tokens asked about, called anchors, are unique in the grid. The grid's last row may be incomplete. Token ids
-    are, in this order, the symbols, the anchors, and the directions up, down, left and right. In the example, the
-    anchors are 5 and 6, and the directions 7 to 10. With ``num_symbols=5``, ``width=4`` and ``num_queries=2``::
+    A query is a direction and an anchor, a token that occurs only once in the grid. The grid's last row may be
+    incomplete. Token ids are, in this order, the symbols, the anchors, and the directions up, down, left and right. In
+    the example, the anchors are 5 and 6, and the directions 7 to 10.
+    With ``num_symbols=5``, ``width=4`` and ``num_queries=2``::
 
         inputs    3 1 4 1 0 5 2 3 2 6 4 1 0 1 7 6 10 5
         targets   . . . . . . . . . . . . . .  . 5  . 2
@@ -75,19 +76,20 @@ class GridNeighbours(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the smallest possible grid and all queries.
+        """Number of tokens in the shortest sequence: the smallest possible grid, followed by all queries.
 
-        The smallest grid has just enough places with neighbours on all four sides for all tokens asked about.
+        In the smallest grid, just enough places have neighbours on all four sides to hold the anchors (tokens asked
+        about).
         """
         full_rows, rest = divmod(self.num_queries - 1, self.width - 2)
         latest = self.width * (full_rows + 1) + 1 + rest
         return latest + self.width + 1 + 2 * self.num_queries
 
     def coordinates(self, length: int) -> Float[np.ndarray, "length axes"]:
-        """Return the row and the column of each token, as coordinates for position encodings.
+        """Return the row and column of each token; position encodings use them as coordinates.
 
-        By default, each query is a row of its own below the grid. With ``wraps_queries``, the queries continue the
-        grid's rows.
+        By default, each query takes a row of its own below the grid. With the option ``wraps_queries``, the queries
+        continue the grid's rows.
         """
         if self.wraps_queries:
             return np.stack(np.divmod(np.arange(length), self.width), axis=1).astype(np.float64)

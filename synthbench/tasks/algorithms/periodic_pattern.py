@@ -21,21 +21,20 @@ Periods of 2 and 3 are too easy: two interleaved streams with these periods repe
 @task
 @dataclass(frozen=True)
 class PeriodicPattern(Task):
-    """Read several streams in turn, each repeating a pattern with a period of its own; name the next token.
+    """Read several interleaved streams, each of which repeats a pattern with its own period; name the next token.
 
     With ``num_streams=2``, ``shortest_period=2`` and ``longest_period=3``, one stream repeats 1 2, the other 5 3 4::
 
         inputs    1 5 2 3 1 4 2 5 1 3 2 4 1 5
         targets   . . . . . . . . . . . 1 5 2
 
-    Tests finding several periods in context. The periods are different primes, drawn anew for each sequence. The next
-    token depends only on earlier tokens of its own stream. The whole sequence repeats only after a common multiple of
-    all periods, which mostly exceeds the sequence length. Attention finds a period by comparing tokens; a fixed-size
-    state must hold a pattern for each stream. Questions begin after ``2 * longest_period`` tokens of each stream, which
-    determine all later tokens of the stream.
+    Tests finding several periods in context. The periods are different primes, drawn anew for each sequence. The whole
+    sequence repeats only after a common multiple of all periods, which is usually longer than the sequence. Attention
+    finds a period by comparing tokens; a fixed-size state must hold the pattern of each stream. Scoring begins after
+    ``2 * longest_period`` tokens of each stream, because these tokens determine the rest of the stream.
 
     Source: Phadke (2025), theorem 5.1, on patterns with several incommensurate frequencies; the task itself is new. If
-    a model is trained on several levels, tests beyond these levels use longer periods.
+    a model is trained on several levels of difficulty, tests beyond these levels use longer periods.
     """
 
     name: ClassVar = "periodic_pattern"
@@ -70,10 +69,11 @@ class PeriodicPattern(Task):
         return 2 * self.longest_period * self.num_streams
 
     def check_length(self, length: int) -> None:
-        """Refuse a length below ``min_length``; also refuse more streams than there are primes to use as periods.
+        """Check the length, and that there are enough possible periods for all streams.
 
         Raises:
-            UsageError: If the task has no sequence of this length.
+            UsageError: If ``length`` is out of range, or if there are more streams than primes from ``shortest_period``
+                to ``longest_period``.
         """
         super().check_length(length)
         num_periods = len(_primes(self.shortest_period, self.longest_period))
@@ -103,9 +103,9 @@ class PeriodicPattern(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of a rule that assumes a single period for the whole sequence.
+        """Return the guesses of one shortcut rule, which assumes that the whole sequence has a single period.
 
-        This period is the distance at which the tokens before the first question agree most often.
+        The rule takes the distance at which two tokens before the first scored position are most often equal.
         """
         unasked = inputs[:, : self.min_length]
         distances = np.arange(1, self.num_streams * self.longest_period + 1)

@@ -17,7 +17,7 @@ LENGTH_BY_COUNT = {4: 16, 8: 32, 12: 48, 16: 64, 24: 96, 32: 128, 48: 192, 64: 2
 @task
 @dataclass(frozen=True)
 class PlantedCounting(Task):
-    """Read symbols, a separator and one more symbol; name the number of copies of that symbol before the separator.
+    """Read symbols, a separator and a query symbol; say how often the query symbol occurs before the separator.
 
     With ``num_symbols=4`` and ``max_count=4``, the separator is 4::
 
@@ -25,10 +25,10 @@ class PlantedCounting(Task):
         targets   . . . . . . . . 3
 
     Tests counting. At every length, all counts from ``min_count`` to ``max_count`` are equally likely. Attention that
-    averages over tokens sees only the fraction of tokens that are copies, and needs the length to turn this fraction
-    into a count. A recurrence must count every symbol, because the question comes last.
+    averages over tokens sees only the fraction of tokens that equal the query symbol, and needs the length to turn this
+    fraction into a count. A recurrence must count every symbol, because the question comes last.
 
-    Source: Yehudai et al. (2024), their query count task. In the paper, the count is left to chance.
+    Source: Yehudai et al. (2024), their query count task. In the paper, the counts are left to chance.
     """
 
     name: ClassVar = "planted_counting"
@@ -68,10 +68,10 @@ class PlantedCounting(Task):
         return self.max_count + 2
 
     def check_length(self, length: int) -> None:
-        """Refuse a length below ``min_length``; also refuse ``min_count`` above ``max_count``.
+        """Check the length, and that ``min_count`` is at most ``max_count``.
 
         Raises:
-            UsageError: If the task has no sequence of this length.
+            UsageError: If ``length`` is out of range, or if ``min_count`` exceeds ``max_count``.
         """
         super().check_length(length)
         if self.min_count > self.max_count:

@@ -15,7 +15,7 @@ from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 @task
 @dataclass(frozen=True)
 class PlantedMajority(Task):
-    """At the end, name the most frequent symbol, which leads the second most frequent by exactly ``margin`` copies.
+    """At the end, name the most frequent symbol, whose count exceeds the second-highest by exactly ``margin``.
 
     With ``num_symbols=4`` and ``margin=2``, the symbol 1 occurs four times and the symbol 3 twice::
 
@@ -23,11 +23,10 @@ class PlantedMajority(Task):
         targets   . . . . . . . 1
 
     Tests whether a model can compare close counts: the margin is fixed, so in a longer sequence it is a smaller
-    fraction of the length. There is never a tie. Attention that averages sees only relative frequencies, and so needs
-    numerical precision. Recurrences need a counter for every symbol; a state that decays counts only the latest
-    symbols.
+    fraction of the length. Attention that averages sees only relative frequencies, and needs high numerical precision
+    to compare them. Recurrences need a counter for every symbol; a state that decays counts only the latest symbols.
 
-    Source: Yehudai et al. (2024), their most frequent element task. In the paper, the margin is left to chance.
+    Source: Yehudai et al. (2024), their most frequent element task. In the paper, the margins are left to chance.
     """
 
     name: ClassVar = "planted_majority"
@@ -58,9 +57,9 @@ class PlantedMajority(Task):
         return self.margin + 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw sequences whose most frequent symbol leads the second most frequent symbol by ``margin`` copies.
+        """Draw sequences in which the highest symbol count exceeds the second-highest by ``margin``.
 
-        The counts of the remaining symbols differ by at most one.
+        The counts of all other symbols differ from each other by at most one.
         """
         fewest = -(-(length + (self.num_symbols - 1) * self.margin) // self.num_symbols)
         # At most length // num_symbols more than the least count, so that several symbols remain plausible.

@@ -21,7 +21,8 @@ class Addition(Task):
         inputs    1 0 1 1 1 1
         targets   . . . . . 1
 
-    Tests counting. At the published length, the sum never reaches ``vocabulary``, so the answer is the number of ones.
+    Tests counting. With the published length (16) and the default ``vocabulary`` (32), the sum is always below
+    ``vocabulary``, so the answer is the number of ones.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """

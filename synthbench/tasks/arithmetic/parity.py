@@ -12,7 +12,7 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class Parity(Task):
-    """At the end, say whether the number of ones is odd.
+    """At the end, answer 1 if the number of ones is odd, else 0.
 
     ::
 

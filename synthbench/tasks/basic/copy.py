@@ -19,8 +19,8 @@ class Copy(Task):
         inputs    3 1 4 1 5
         targets   3 1 4 1 5
 
-    Tests whether a mechanism passes each position's own token to the output. The embedding and output
-    layers suffice if the mechanism does not interfere.
+    Tests whether a mechanism passes each position's own token to the output. The embedding and output layers alone
+    solve the task if the mechanism does not interfere.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """

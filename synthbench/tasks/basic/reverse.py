@@ -20,7 +20,7 @@ class Reverse(Task):
         targets   0 5 2 4 1 3
 
     Tests recall by position, at every distance. A causal model can only guess the first half of the answers, because
-    they are tokens still to be read.
+    they are tokens that it has not read yet.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """

@@ -17,15 +17,15 @@ STANDARD_ERROR = 2e-4
 @task
 @dataclass(frozen=True)
 class Sort(Task):
-    """Name the smallest token first, then the second smallest, and so on, while the tokens are still being read.
+    """At the t-th position, name the t-th smallest token of the whole sequence, while the sequence is still being read.
 
     With ``vocabulary=8``::
 
         inputs    3 1 4 1 5
         targets   1 1 3 4 5
 
-    Tests estimating the sorted order of all tokens from the tokens read so far. The t-th position asks for the t-th
-    smallest of all tokens, including the tokens still to be read. So in general, only the last answer is certain.
+    Tests estimating the sorted order of all tokens from the tokens read so far. The tokens that have not been read yet
+    can change the answer, so in general only the last answer is certain.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """
@@ -41,10 +41,10 @@ class Sort(Task):
         return Batch(inputs, np.sort(inputs, axis=1))
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of naming the likeliest answer at each position, without the input.
+        """Return the accuracy of the best fixed answer at each position, chosen without the input.
 
-        With positions counted from 0, the answer at position t is at most v exactly if at least t + 1 tokens are at
-        most v.
+        Probabilities come from order statistics: with positions counted from 0, the answer at t is at most v exactly if
+        at least t + 1 tokens are at most v.
         """
         at_most = at_least(length, self.vocabulary)[:, 1:]
         return Bound(float(np.diff(at_most, axis=0, prepend=0).max(axis=0).mean()))

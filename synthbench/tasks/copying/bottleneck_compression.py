@@ -12,15 +12,15 @@ from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 @task
 @dataclass(frozen=True)
 class BottleneckCompression(Task):
-    """Read symbols and a summary token; write every symbol from the summary token's vector alone.
+    """Read symbols and a summary token; name every symbol, using only the output vector at the summary token.
 
     With ``num_symbols=8``, the summary token is 8::
 
         inputs    3 1 4 1 5 8
         targets   3 1 4 1 5 .
 
-    Tests how much of a sequence one vector can hold. Every answer is computed from only the output vector at the last
-    position and an encoding of the position asked about. So attention, like a recurrence, must compress the whole
+    Tests how much of a sequence one vector can hold. Each answer is computed only from the output vector at the last
+    position and an encoding of the position asked about. So even a model with attention must compress the whole
     sequence into one vector.
 
     Source: Poli et al. (2024), their compression task. They also score the answer at the summary token itself.

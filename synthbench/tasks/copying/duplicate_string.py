@@ -18,9 +18,9 @@ class DuplicateString(Rearrangement):
         inputs    3 1 8 9 9 9 9 10 10 10
         targets   . . . 3 1 3 1  .  .  .
 
-    Tests copying and starting over: the end of the first copy is not marked, so a model must know the string's length.
-    Networks with a tape as memory solve the task at any length. Networks with a queue give only half of the answers,
-    because the first copy empties the queue.
+    Tests copying twice: nothing marks the end of the first copy, so a model must know the string's length. Networks
+    with a tape as memory solve the task at any length. Networks with a queue give only half of the answers, because the
+    first copy empties the queue.
 
     Source: Delétang et al. (2023), one of their context-sensitive tasks. They use 2 symbols; the separator is our
     addition.

@@ -16,18 +16,18 @@ from synthbench.tasks.base import Batch, Bound, Tokens, task
 @task
 @dataclass(frozen=True)
 class MissingDuplicate(Transduction):
-    """Read a string twice, with one symbol masked in one copy; at the separator, name the masked symbol.
+    """Read two copies of a string, in one of which a symbol is masked; at the separator, name the masked symbol.
 
     With ``num_symbols=4``, the mask is 4, the separator 5 and the padding 6::
 
         inputs    3 1 2 0 3 4 2 0 5 6 6
         targets   . . . . . . . . 1 . .
 
-    Tests comparing two halves, where only the separator at the end reveals where the second half began. Networks with a
-    tape as memory solve the task at any length. With a large alphabet and short strings, the symbols next to the mask
-    are enough to find the same place in the other copy. By default, counting also reveals the answer, because only the
-    masked symbol is visible an odd number of times. To prevent counting, padding can replace ``num_erased`` other
-    symbols, each in only one of the two copies.
+    Tests comparing the two copies, although only the separator at the end reveals where the second copy began. Networks
+    with a tape as memory solve the task at any length. With a large alphabet and short strings, the symbols next to the
+    mask are enough to find the same place in the other copy. By default, counting also reveals the answer, because only
+    the masked symbol is visible an odd number of times. The option ``num_erased`` prevents this: it replaces that many
+    other symbols by padding, each in only one copy.
 
     Source: Delétang et al. (2023), one of their context-sensitive tasks. They use 2 symbols; the separator is our
     addition.
@@ -96,10 +96,10 @@ class MissingDuplicate(Transduction):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of two rules: name the symbol before the mask, or look that symbol up.
+        """Return the guesses of two shortcut rules, which use only the symbol before the mask.
 
-        The look-up finds the symbol's latest copy that is followed by a symbol, and names the symbol that follows. If
-        the mask is the first token, the symbol after the mask takes the place of the symbol before it.
+        One rule names this symbol. The other rule finds the latest place where this symbol is followed by another
+        symbol, and names that other symbol. If the mask is the first token, both rules use the symbol after the mask.
         """
         masks = (inputs == self.num_symbols).argmax(axis=1, keepdims=True)
         neighbours = np.take_along_axis(inputs, np.where(masks > 0, masks - 1, 1), axis=1)
@@ -110,10 +110,11 @@ class MissingDuplicate(Transduction):
         return {name: np.broadcast_to(guess, inputs.shape) for name, guess in guesses.items()}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend :meth:`shortcuts` by four rules.
+        """Return the guesses of :meth:`shortcuts` and of four more shortcut rules.
 
-        One rule names a symbol with an odd count, one the most frequent symbol. The other two rules find the places
-        whose neighbours agree most with the mask's neighbours, and name the most frequent symbol at these places.
+        One rule names a symbol that occurs an odd number of times, and one names the most frequent symbol. The other
+        two rules find the places whose neighbouring symbols agree best with the mask's. They name the most frequent
+        symbol at these places.
         """
         counts = count_symbols(inputs, self.vocab_size)[:, : self.num_symbols]
         votes = {

@@ -15,21 +15,21 @@ from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 @task
 @dataclass(frozen=True)
 class NgramLookup(Task):
-    """Read a string and a separator, then an n-gram of the string; name the symbol that followed it in the string.
+    """Read a string and a separator, then an n-gram of the string; name the symbol that followed the n-gram.
 
     With ``num_symbols=8``, ``order=2`` and ``num_decoys=1``, the separator is 8; the n-gram is 3 1, the decoy 5 1::
 
         inputs    0 3 1 4 7 5 1 6 2 8 3 1
         targets   . . . . . . . . . . . 4
 
-    Tests lookup by several tokens in a row. The n-gram has the same follower (next symbol) everywhere in the string. A
-    decoy is a copy of the n-gram with a changed first token and another follower. So a look-up of only the last tokens
-    also finds the ``num_decoys`` decoys. An induction head that matches one token fails; matching n tokens needs
-    several layers or a convolution.
+    Tests lookup by several tokens in a row. Wherever the n-gram occurs in the string, it has the same follower (next
+    symbol). The string also contains ``num_decoys`` decoys: copies of the n-gram with a changed first token and another
+    follower. A look-up that ignores the first token also finds the decoys. An induction head that matches one token
+    fails; matching n tokens needs several layers or a convolution.
 
-    There are also ``num_openings`` openings: copies with a changed last token, so the first token alone is ambiguous as
-    well. With ``shares_follower``, all decoys and openings have the same follower. Otherwise, a model could look up
-    each token of the n-gram alone, and find the answer by a vote among the results.
+    There are also ``num_openings`` openings: copies with a changed last token, so a look-up of the first token alone is
+    ambiguous as well. With ``shares_follower``, all decoys and openings have the same follower. Without this option, a
+    model could look up each token of the n-gram separately, and take the most frequent result.
 
     Source: Jelassi et al. (2024), their n-gram lookup task; decoys and openings are our additions.
     """
@@ -82,7 +82,8 @@ class NgramLookup(Task):
     def min_length(self) -> int:
         """Number of tokens of the shortest sequence.
 
-        This sequence has the n-gram and its changed copies, each with a follower, then the separator and the question.
+        This sequence consists of the n-gram and its changed copies, each with a follower, then the separator and the
+        n-gram again.
         """
         return self._num_plants * (self.order + 1) + 1 + self.order
 
@@ -142,10 +143,10 @@ class NgramLookup(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of rules that look up only the last or the first 1, 2, ... tokens of the n-gram.
+        """Return the guesses of shortcut rules that look up only the n-gram's last or first 1, 2, ... tokens.
 
-        If several places match, a rule takes the latest place. First tokens are looked up only if there are openings
-        (copies with a changed last token).
+        If several places match, a rule takes the latest place. There are rules for the first tokens only if the string
+        has openings (copies of the n-gram with a changed last token).
         """
         strings, length = inputs[:, : -self.order - 1], inputs.shape[1]
         found = {}
@@ -159,10 +160,11 @@ class NgramLookup(Task):
         return found
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend :meth:`shortcuts` by three rules, in which copies of single tokens of the n-gram vote for an answer.
+        """Return the guesses of :meth:`shortcuts` and of three rules in which single tokens vote for an answer.
 
-        With tokens of the n-gram counted from 1, a copy of the j-th token votes for the symbol ``order + 1 - j`` places
-        later. The rules count votes from copies of the last token, of the first token, or of all tokens.
+        Each copy of the n-gram's j-th token (counted from 1) in the string votes for the symbol ``order + 1 - j``
+        places later. One rule counts only copies of the last token, one only copies of the first token, and one all
+        copies.
         """
         strings, length = inputs[:, : -self.order - 1], inputs.shape[1]
         votes = np.zeros((self.order, len(inputs), self.num_symbols))

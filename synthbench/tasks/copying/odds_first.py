@@ -11,7 +11,7 @@ from synthbench.tasks.copying._rearrangement import Rearrangement
 @task
 @dataclass(frozen=True)
 class OddsFirst(Rearrangement):
-    """Read a string and a separator, then write the string's symbols 1, 3, 5, ..., then 2, 4, 6, ...
+    """Read a string and a separator; write the symbols at odd places (1st, 3rd, ...), then those at even places.
 
     With ``num_symbols=8``, the separator is 8, the blank 9 and the padding 10::
 
@@ -21,8 +21,8 @@ class OddsFirst(Rearrangement):
     Tests addressing by position: the distance between a symbol and its copy varies. Networks with a tape as memory
     solve the task at any length.
 
-    Source: Delétang et al. (2023), one of their context-sensitive tasks. Their documentation has the same order as
-    here, but their code begins with the symbols 2, 4, 6, ... They use 2 symbols; the separator is our addition.
+    Source: Delétang et al. (2023), one of their context-sensitive tasks. Their code begins with the symbols at even
+    places. They use 2 symbols; the separator is our addition.
     """
 
     name: ClassVar = "odds_first"

@@ -17,19 +17,19 @@ MOST_CODES = 2**62
 @task
 @dataclass(frozen=True)
 class Palindrome(Transduction):
-    """Read a string and a separator, then predict the string backwards; each answer is the next input.
+    """Read a string and a separator, then predict the string backwards; each right answer is also the next input.
 
     With ``num_symbols=8``, the separator is 8 and the padding 9::
 
         inputs    3 1 4 1 8 1 4 1 9 9
         targets   . . . . 1 4 1 3 . .
 
-    Tests reading backwards from a moving place. In the string, the answer stands right before a copy of the symbol just
-    read. But there are several copies, and only the number of answers so far tells which copy is meant. The task
+    Tests reading backwards from a moving place. In the string, the answer stands right before the symbol just read. But
+    this symbol occurs at several places, and only the number of answers so far tells which place is meant. The task
     ``reverse_string`` asks for the same answers, but does not show them as inputs.
 
-    With ``block=8`` the string consists of blocks of eight symbols, and any two blocks differ in at most one symbol.
-    Only the symbols that may differ are scored, so the tokens before each question are mostly the same.
+    With ``block=8``, the string repeats a block of eight symbols, except that one of the eight is drawn anew each time.
+    Only the newly drawn symbols are scored, so the tokens before all scored positions are mostly the same.
 
     Source: after the Kimi Team (2025), which tests Kimi Delta Attention this way. Here, string lengths vary.
     """
@@ -88,10 +88,10 @@ class Palindrome(Transduction):
         return Bound(1 / self.num_symbols)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of rules that write the string forwards, or look up the last one or two tokens read.
+        """Return the guesses of three shortcut rules: write the string forwards, or look up the last one or two tokens.
 
-        The look-up finds the latest place where these tokens stand in the string in reverse order, and names the token
-        before them.
+        A look-up finds the latest place in the string where these tokens stand in reverse order, and names the token
+        before this place.
         """
         string_lengths = self.string_lengths(inputs)
         positions = np.arange(inputs.shape[1])
@@ -101,10 +101,10 @@ class Palindrome(Transduction):
         return found
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend :meth:`shortcuts` by look-ups of the last n tokens read.
+        """Return the guesses of :meth:`shortcuts` and of similar rules that look up the last n tokens, for larger n.
 
-        The values of n are 4, 5, k, k + 1, 2k and 2k + 1, where k is the option ``block``. Values up to 2 are left out,
-        and so are values for which there are more combinations of n tokens than 64-bit integers can number.
+        The values of n are 4, 5, k, k + 1, 2k and 2k + 1, where k is the option ``block``. A value is left out if it is
+        at most 2, or if 64-bit integers cannot number all sequences of n tokens.
         """
         string_lengths = self.string_lengths(inputs)
         found = self.shortcuts(inputs)

@@ -19,14 +19,14 @@ class SelectiveCopying(Task):
         inputs    8 3 8 8 1 4 8 9 8 8 8
         targets   . . . . . . . . 3 1 4
 
-    Tests storing by content: keep symbols, skip blanks. Attention and selective recurrences solve the task. Mixers that
-    treat all tokens alike, such as convolutions and linear time-invariant recurrences, cannot. A fixed-size state
-    cannot hold arbitrarily many symbols.
+    Tests choosing by content which tokens to store: symbols, but not blanks. Attention and selective recurrences solve
+    the task. Mixers that treat all tokens alike, such as convolutions and linear time-invariant recurrences, cannot. A
+    fixed-size state cannot hold arbitrarily many symbols.
 
     Source: Poli et al. (2024), the selective copying task of their MAD suite. In their code, each blank is put before a
     random symbol, so the last symbol always stands right before the separator. Their sequences have 256 tokens. Here,
-    every arrangement of symbols and blanks is equally likely. If a model is trained on several levels, tests beyond
-    these levels have more symbols and more blanks.
+    every arrangement of symbols and blanks is equally likely. If a model is trained on several levels of difficulty,
+    tests beyond these levels have more symbols and more blanks.
     """
 
     name: ClassVar = "selective_copying"
@@ -77,9 +77,10 @@ class SelectiveCopying(Task):
         return {"average places": predictions}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend :meth:`shortcuts` by a rule that names the symbol nearest to the n-th symbol's average place.
+        """Return the guesses of :meth:`shortcuts` and of a rule that knows the symbols' average places.
 
-        Of two equally near symbols, the rule names the earlier one.
+        Its n-th answer is the symbol nearest to the average place of the n-th symbol, or the earlier of two equally
+        near symbols.
         """
         num_places = inputs.shape[1] - self.num_tokens - 1
         places = np.arange(1, self.num_tokens + 1) * (num_places + 1) // (self.num_tokens + 1) - 1

@@ -19,7 +19,8 @@ class StringCopy(Rearrangement):
         targets   . . . . 3 1 4  .  .
 
     Tests recall by position. Attention with relative positions copies strings of any length. A fixed-size state holds
-    only a limited number of symbols. A fixed shift fails because the distance between a symbol and its copy varies.
+    only a limited number of symbols. Copying from a fixed distance fails, because the distance between a symbol and its
+    copy varies.
 
     Source: Jelassi et al. (2024), their copy task. Here, the task is not autoregressive: while writing, the model reads
     blanks instead of the copy so far.

@@ -23,7 +23,7 @@ NUM_GRAPHS = 2**13
 @task
 @dataclass(frozen=True)
 class Ancestors(Task):
-    """Read the edges of an acyclic graph; name all ancestors of a node, each after its own parents, then an end token.
+    """Read the edges of an acyclic graph; list all ancestors of a node, each after its own parents, then an end token.
 
     The query token is 5, the end token 6 and the padding 7. Edges lead from 2 to 0, 4 to 2, 4 to 1 and 1 to 2, so the
     ancestors of 0 are 4, 1 and 2. With ``num_nodes=4`` and ``node_ids=5``::
@@ -31,16 +31,16 @@ class Ancestors(Task):
         inputs    2 0 4 2 4 1 1 2 5 0 4 1 2 7
         targets   . . . . . . . . . 4 1 2 6 .
 
-    Tests search with memory. Ancestors are the nodes from which edges lead to the node asked about, directly or through
-    other nodes. If several ancestors could come next, the one that appears first in the list of edges is right, so the
-    answer is unique. Each token of the answer is also the input at the next position.
+    Tests search with memory. Ancestors are the nodes from which a path of edges leads to the node asked about. If
+    several ancestors may come next, the answer is the one that appears first in the list of edges. Each right answer is
+    also the input at the next position.
 
-    A graph is drawn node by node. Each node but the first has one or two parents among the ``reach`` nodes drawn right
-    before it. The question is about a random node in the last quarter of the nodes drawn.
+    A graph is drawn node by node. Each node but the first has one or two parents, which are among the ``reach`` nodes
+    drawn right before it. The question is about a random node of the quarter that was drawn last.
 
     Source: after the task Brevo of Allen-Zhu (2025), which asks for the ancestors of a node in topological order. In
-    Brevo, any topological order is right, the number of edges varies, and graphs have several roots. Also, a node has
-    up to four parents, which can be any nodes before it. Our graphs have one root (node without parents), which is
+    Brevo, any topological order is right, the number of edges varies, and graphs have several roots (nodes without
+    parents). Also, a node has up to four parents, which can be any nodes before it. Our graphs have one root, which is
     always the first answer.
     """
 
@@ -159,19 +159,20 @@ class Ancestors(Task):
         return Bound(1.0)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Return a task with ``factor`` times as many nodes, and the shortest length of the new task, in tokens.
+        """Return a task with ``factor`` times as many nodes, and that task's shortest sequence length in tokens.
 
-        The options must provide enough ids for all nodes.
+        The options ``node_ids`` and ``ids_used`` stay the same, so they must already provide enough ids.
         """
         larger = replace(self, num_nodes=factor * self.num_nodes)
         return larger, larger.min_length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Return the answers of three rules, each of which chooses among the nodes not yet named.
+        """Return the guesses of three shortcut rules, each of which chooses among the nodes not named so far.
 
-        The first rule names a node of the whole graph whose parents are all named. The second rule names any ancestor.
-        The third rule names a child of the node read last. If several nodes qualify, a rule takes the node that appears
-        first in the list of edges. If no node qualifies, the rule names the end token.
+        The first rule names a node whose parents have all been named, even if it is no ancestor. The second rule names
+        an ancestor, even if its parents have not been named. The third rule names a child of the node read last. If
+        several nodes qualify, a rule takes the node that appears first in the list of edges. If no node qualifies, the
+        rule names the end token.
         """
         return {name: answers for name, answers in self._guesses(inputs).items() if name in PLAIN}
 

@@ -19,8 +19,8 @@ NUM_AUTOMATA = 2**14
 class Automata(NamedTuple):
     """Finite automata, one per sequence: each edge leads from one state to another and writes a symbol.
 
-    State 0 is the start. The arrays of edges have equal size for all states; only the first ``num_edges`` edges of a
-    state are valid.
+    State 0 is the start. The arrays have room for equally many edges at each state, but only the first ``num_edges``
+    edges of a state exist.
     """
 
     num_edges: Int[np.ndarray, "batch states"]
@@ -31,16 +31,16 @@ class Automata(NamedTuple):
 @task
 @dataclass(frozen=True)
 class InContextLanguage(Task):
-    """Read strings that one random automaton writes, each after a separator; at each position name the next symbol.
+    """Read strings written by a random automaton, each after a separator; at each position, name the next symbol.
 
     With ``num_symbols=4``, the separator is 4; the end of a string cannot be known and is not scored::
 
         inputs    4 0 1 3 0 4 0 2 4 0 1 3 3 4 0
         targets   0 1 3 0 . 0 2 . 0 1 3 3 . 0 1
 
-    Tests learning a language from context. A model can count which symbols followed the last few tokens earlier, as
-    n-gram heads do. Tracking the automaton's state is better. Attention should beat recurrent mechanisms, and a short
-    convolution should close part of the gap.
+    Tests learning a language from context. A model can look at earlier copies of the last few tokens and count which
+    symbols followed, as n-gram heads do. Tracking the automaton's state gives better predictions. Attention should beat
+    recurrent mechanisms, and a short convolution should close part of the gap.
 
     Each sequence has its own automaton. There are so many automata that training and test sequences almost surely share
     none. In tests beyond the training length, each automaton writes more strings.
@@ -99,9 +99,10 @@ class InContextLanguage(Task):
         return _ceiling(self, length)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Return the guesses of three rules: name the symbol that has most often followed the last 0, 1 or 2 tokens.
+        """Return the guesses of three n-gram rules: name the symbol that most often followed the last 0, 1 or 2 tokens.
 
-        In a tie, or if these tokens have not occurred in this order before, the rule with fewer tokens decides.
+        With 0 tokens, this is the most frequent symbol so far. In a tie, or if these tokens have not occurred in this
+        order before, the rule with fewer tokens decides.
         """
         (batch_size, length), vocab = inputs.shape, self.vocab_size
         rows = np.arange(batch_size)
@@ -137,12 +138,13 @@ def draw_automata(
 def walk(
     rng: np.random.Generator, automata: Automata, separator: int, longest_string: int, num_tokens: int
 ) -> tuple[Int[np.ndarray, "batch tokens"], Int[np.ndarray, "batch tokens"]]:
-    """Draw strings of each automaton by following random edges from the start; a separator precedes each string.
+    """Draw strings from each automaton, following random edges from its start; a separator precedes each string.
 
     String lengths are uniform from 1 to ``longest_string`` symbols; the last string of a sequence may be cut off.
 
     Returns:
-        The tokens, and the state in which each token was drawn. The states of separators are meaningless.
+        Two arrays: the tokens, and the automaton's state before each token was drawn. The states of separators are
+        meaningless.
     """
     batch_size, num_states, most_edges = automata.symbols.shape
     num_strings = num_tokens // 2 + 1

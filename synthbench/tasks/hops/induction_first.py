@@ -19,9 +19,9 @@ class InductionFirst(ControlledInduction):
         targets   . . . . . . . . . . . 3
 
     Tests induction where the model must remember the token that first followed a trigger, although other tokens
-    followed later. The inputs are the same as in the task ``induction_latest``. So a difference between the scores on
-    these two tasks shows a bias towards recent tokens, for example from decay or overwriting. Longer test sequences
-    have more background symbols, so distances grow.
+    followed the trigger later. The inputs are the same as in the task ``induction_latest``. So a difference between the
+    scores on these two tasks shows a bias towards recent tokens, for example from decay or overwriting. Longer test
+    sequences have more random symbols between the triggers, so distances grow.
 
     Source: Olsson et al. (2022), who define induction heads. Repeating triggers and asking for the first occurrence are
     our additions.

@@ -20,8 +20,8 @@ class InductionLatest(ControlledInduction):
 
     Tests induction where the context contradicts itself: a trigger's successor (the token after it) differs each time.
     Mechanisms with decay prefer recent tokens, so this task should be easier for them than the task
-    ``induction_first``. A plain sum over the past mixes all successors. Longer test sequences have more background
-    symbols, so distances grow.
+    ``induction_first``. Mechanisms that simply add up the past mix all successors. Longer test sequences have more
+    random symbols between the triggers, so distances grow.
 
     Source: Olsson et al. (2022), who define induction heads. Repeating triggers and asking for the latest occurrence
     are our additions.

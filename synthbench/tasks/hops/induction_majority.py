@@ -16,16 +16,17 @@ from synthbench.tasks.hops._controlled import ControlledInduction
 @task
 @dataclass(frozen=True)
 class InductionMajority(ControlledInduction):
-    """The last token is a trigger that has been followed by two different tokens; name the more frequent of them.
+    """The last token is a trigger that has been followed by two different tokens; name the more frequent one.
 
     With ``num_symbols=8``, ``num_triggers=2`` and ``repeats=3``, the triggers are 8 and 9::
 
         inputs    8 3 1 9 0 5 8 6 9 4 8 6 2 9 4 8
         targets   . . . . . . . . . . . . . . . 6
 
-    Tests induction that weighs all occurrences alike. A plain sum over the past weighs them alike; decay and
-    overwriting do not. On all levels, the number of occurrences is odd, and the more frequent token leads by one.
-    Longer test sequences have more background symbols or, if a model is trained on several levels, more occurrences.
+    Tests induction that weighs all occurrences alike. Mechanisms that simply add up the past do so; decay and
+    overwriting do not. On all levels of the task, each trigger occurs an odd number of times, and the more frequent
+    token leads by one. Longer test sequences have more random symbols between the triggers or, if a model is trained on
+    several levels, more occurrences of each trigger.
 
     Source: Olsson et al. (2022), who define induction heads. Repeating triggers and asking for the majority are our
     additions.
@@ -70,11 +71,10 @@ class InductionMajority(ControlledInduction):
     repeats: int = option(5, "how often each trigger occurs before it is asked", low=3, high=512)
 
     def draw_successors(self, rng: np.random.Generator, num_sets: int) -> Int[np.ndarray, "sets repeats"]:
-        """Draw two symbols for each of ``num_sets`` triggers; return the tokens that follow the trigger, in order.
+        """Draw the tokens that follow each of ``num_sets`` triggers: copies of a majority and of a minority symbol.
 
-        The first ``repeats // 2 + 1`` of these tokens are the first symbol, and the others are the second. With
-        ``is_shared``, the triggers form pairs; the second trigger of a pair has the same two symbols as the first, in
-        opposite order.
+        The first ``repeats // 2 + 1`` tokens of a row are the majority symbol, and the rest are the minority symbol.
+        With ``is_shared``, triggers form pairs: the majority symbol of one trigger is the minority symbol of the other.
         """
         candidates = distinct(rng, num_sets, 2, self.num_symbols)
         if self.is_shared:

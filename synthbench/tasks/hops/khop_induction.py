@@ -14,7 +14,7 @@ from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class KhopInduction(Task):
-    """Hop several times from a token to the token that followed its previous occurrence; name the last token found.
+    """Hop from each token to the token after its previous occurrence, ``num_hops`` times; name the token reached.
 
     With ``num_symbols=4`` and ``num_hops=2``, the answer 4 means that some hop finds no earlier occurrence::
 
@@ -27,13 +27,13 @@ class KhopInduction(Task):
     Tests the composition of induction heads: attention needs a depth that grows with the logarithm of ``num_hops``. A
     recurrent state must keep the results of 1, 2, ... hops from every symbol.
 
-    No token follows itself, so the last hop always changes the token. Tests on longer sequences than in training ask
-    for as many hops as in training. But if a model is trained on several levels, and the task has a level of the tested
-    length, the test uses that level's number of hops.
+    Neighbouring tokens always differ, so one hop too few never gives the right answer. Longer test sequences ask for as
+    many hops as in training. But if a model is trained on several levels of difficulty, and the task has a level of the
+    tested length, the test uses that level's number of hops.
 
-    Source: Sanford, Hsu & Telgarsky (2024), following their code. In the paper, the number of hops varies and is stated
-    by the first token. Here, sequences show the number only with ``is_marked=true``: they begin with one mark per hop.
-    In the example, the mark would be the token 4.
+    Source: Sanford, Hsu & Telgarsky (2024), following their code. In the paper, the number of hops varies, and the
+    first token states it. Here, the inputs show this number only with ``is_marked=true``. Then each sequence begins
+    with one mark per hop; in the example, the mark would be the token 4.
     """
 
     name: ClassVar = "khop_induction"
@@ -86,11 +86,7 @@ class KhopInduction(Task):
         return Batch(self._after_marks(symbols, self.num_symbols), self._after_marks(answers, IGNORE))
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of guessing, at each position, "no answer" or one of the symbols, whichever is likelier.
-
-        Neighbouring tokens differ but are otherwise uniform, so the distances of hops are independent and have a
-        geometric distribution.
-        """
+        """Return the accuracy of a fixed guess at each position: "no answer" or a symbol, whichever is likelier."""
         length -= self._num_marks
         chance = 1 / (self.num_symbols - 1)
         distance = np.concatenate([[0.0], chance * (1 - chance) ** np.arange(length)])

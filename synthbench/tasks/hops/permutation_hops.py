@@ -19,26 +19,25 @@ MOST_HOPS = 64
 @task
 @dataclass(frozen=True)
 class PermutationHops(Task):
-    """Read the edges of a cycle whose nodes are named by several tokens each; follow k edges from a given node.
+    """Read the edges of a cycle whose nodes have several tokens each; name the node k edges after a given node.
 
-    Two tokens name a node, and four an edge. A question starts with the token 3 for one hop, or 4 for two. Here, edges
-    lead from (2 0) to (1 2), from (0 1) to (2 0) and from (1 2) to (0 1). So two hops from (0 1) lead to (1 2).
-    With ``num_symbols=3``, ``longest_chain=2`` and ``num_questions=1``::
+    In the example, a node has two tokens, and an edge has four. A question starts with the token 3 for one hop, or 4
+    for two hops. The edges lead from (2 0) to (1 2), from (0 1) to (2 0) and from (1 2) to (0 1). So two hops from
+    (0 1) lead to (1 2). With ``num_symbols=3``, ``longest_chain=2`` and ``num_questions=1``::
 
         inputs    2 0 1 2 0 1 2 0 1 2 0 1 4 0 1 1
         targets   . . . . . . . . . . . . . . 1 2
 
-    Tests composition: each hop looks up the node found by the previous hop, matching all tokens of its name. The model
-    must make all hops before it names the first token of the answer. The correct first token is then the next input,
-    so the second is easy to name: few nodes begin with the first.
+    Tests composition: each hop looks up the node found by the previous hop, and must match all tokens of this node. The
+    model must make all hops before it names the first token of the answer. The second token is easy, because the right
+    first token is then the next input, and few nodes begin with it.
 
-    The cycle has more edges than the question has hops, so no smaller number of hops gives the answer. Questions start
-    from distinct nodes. In tests beyond the trained lengths, the cycle grows.
+    The cycle has more edges than a question has hops, so fewer hops never give the answer. All questions of a sequence
+    start from different nodes. In tests beyond the trained lengths, the cycle grows.
 
-    Source: after the task Depo of Allen-Zhu (2025), which also asks for k hops on a permutation with shuffled edges. As
-    here, Depo has a token for each number of hops, and several tokens per node. But in Depo the names of nodes vary in
-    length and have an end token, cycles vary in length, and one sequence asks for 1 to K hops. On each of our levels,
-    all questions ask for the same number of hops.
+    Source: after the task Depo of Allen-Zhu (2025), which also asks for k hops on a permutation with shuffled edges. In
+    Depo, nodes vary in their number of tokens and have an end token, cycles vary in length, and one sequence asks for 1
+    to K hops. On each of our levels, all questions ask for the same number of hops.
     """
 
     name: ClassVar = "permutation_hops"
@@ -145,9 +144,9 @@ class PermutationHops(Task):
         return length // (2 * self.tokens_per_node) - self.num_questions
 
     def check_length(self, length: int) -> None:
-        """Refuse a length at which the cycle would have more nodes than there are names for nodes.
+        """Check that sequences of this length are long enough, and need no more nodes than the symbols can name.
 
-        In a sequence of an allowed length, positions that no edge or question needs become padding at the front.
+        A sequence has as many edges as fit into its length; remaining positions are padding at the front.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -195,11 +194,11 @@ class PermutationHops(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Return the guesses of two rules that make the wrong number of hops: only one hop, or one hop too few.
+        """Return the guesses of two shortcut rules, which make the wrong number of hops: only one hop, or one too few.
 
-        Each rule names the first token of the node that it finds. For later tokens of the answer, both rules search the
-        list of edges for the latest node that begins with the tokens shown so far. They name this node's next token. If
-        ``longest_chain`` is 1, only the second rule is used.
+        As the answer's first token, each rule names the first token of the node that it reaches. For the later tokens,
+        the inputs show the beginning of the right answer. Both rules then find the last edge whose start node has this
+        beginning, and name this node's next token. If ``longest_chain`` is 1, only the second rule is used.
         """
         length, num_nodes, width = inputs.shape[1], self._num_nodes(inputs.shape[1]), self.tokens_per_node
         num_asked = 2 * width * self.num_questions
@@ -226,12 +225,12 @@ class PermutationHops(Task):
         return found
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Extend :meth:`shortcuts` by rules that guess among nodes that are not near the start node.
+        """Return the guesses of :meth:`shortcuts` and of rules that guess among nodes that are not near the start node.
 
-        These rules exist only if nodes have two tokens and all questions ask for the same number of hops. All rules
-        leave out the start node; some rules also leave out nodes up to two hops away. As the first token of the answer,
-        a rule names the most frequent first token of the remaining nodes. As the second token, it names the largest
-        second token of the remaining nodes that begin with the answer's first token.
+        The additional rules exist only if nodes have two tokens and all questions ask for the same number of hops. All
+        of them leave out the start node; some also leave out nodes up to two hops away. As the answer's first token, a
+        rule names the most frequent first token of the remaining nodes. As the second, it names the largest second
+        token of the remaining nodes whose first token is right.
         """
         found = self.shortcuts(inputs)
         if self.tokens_per_node != 2 or self.longest_chain != self.shortest_chain:

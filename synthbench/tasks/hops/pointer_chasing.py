@@ -17,25 +17,25 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class PointerChasing(Task):
-    """Read the edges of a cycle in random order; from a start node, follow as many edges as there are hop marks.
+    """Read a cycle's edges in random order, then hop marks and a node; go one edge per mark, and name the node reached.
 
-    With ``num_nodes=6`` and ``longest_chain=3``, a hop mark is 6, the query 7, the padding 8; two hops start from 4::
+    A hop mark is 6, the query 7 and the padding 8. The two marks ask for two hops from 4.
+    With ``num_nodes=6`` and ``longest_chain=3``::
 
         inputs    0 2 4 1 2 4 1 0 7 6 6 4 8
         targets   . . . . . . . . . . . 0 .
 
-    Tests composition: each hop looks up the result of the previous hop. The start node comes after the marks, so all
-    hops must be made at its position. Attention needs a depth that grows with the logarithm of the number of hops; a
-    recurrent state needs room for all edges.
+    Tests composition: each hop looks up the node that the previous hop found. The start node comes after the marks, so
+    all hops must be made at its position. Attention needs a depth that grows with the logarithm of the number of hops;
+    a recurrent state needs room for all edges.
 
-    The nodes are a random subset of all node ids. The cycle has more edges than the question has hops, so no smaller
-    number of hops gives the answer. On all levels, the cycle has at least twice as many edges as the question has hops.
+    The nodes are a random subset of all node ids. The cycle has more edges than the question has hops, so fewer hops
+    never give the answer. On all levels, the cycle has at least twice as many edges as the question has hops.
 
     With ``num_starts`` above 1, several start nodes follow the marks, and the same number of hops is asked from each.
 
-    Source: Peng, Narayanan & Papadimitriou (2024), iterated function composition; the layout of sequences is new. The
-    number of hops is shown by one mark per hop. If each number had its own token, tokens for longer chains than in
-    training would be untrained.
+    Source: Peng, Narayanan & Papadimitriou (2024), iterated function composition; the layout of sequences is new.
+    Marks, unlike a token for each number of hops, can show larger numbers than in training.
     """
 
     name: ClassVar = "pointer_chasing"
@@ -95,9 +95,9 @@ class PointerChasing(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens of the shortest cycle and the question about it.
+        """Number of tokens in the shortest sequence: the edges of the shortest cycle, then the question.
 
-        The cycle has ``longest_chain`` + 1 edges, or one edge per start node if that is more.
+        The shortest cycle has ``longest_chain`` + 1 edges, or one edge per start node if that is more.
         """
         return self._num_tokens(max(self.longest_chain + 1, self.num_starts))
 
@@ -112,9 +112,9 @@ class PointerChasing(Task):
         return (length - self._num_tokens(0)) // 2
 
     def check_length(self, length: int) -> None:
-        """Refuse a length with room for more edges than there are nodes.
+        """Check that sequences of this length are long enough, and have no room for more edges than there are node ids.
 
-        An edge takes two tokens. With a single start node, also refuse a length that would leave one token unused.
+        An edge takes two tokens. With a single start node, also check that no token is left unused.
 
         Raises:
             UsageError: If the task has no sequence of this length.
@@ -158,7 +158,7 @@ class PointerChasing(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Return the guesses of two rules that make the wrong number of hops: only one hop, or one hop too few.
+        """Return the guesses of two shortcut rules, which make the wrong number of hops: only one hop, or one too few.
 
         If ``longest_chain`` is 1, only the second rule is used.
         """

@@ -20,7 +20,7 @@ class DistantMatch(Task):
         targets   . . . 3 . .
 
     Tests recall of the token at one fixed position, across a distance of half the sequence. A sequence that begins with
-    0 is not scored at all. Tokens after the middle cannot affect the answer of a causal model.
+    0 is not scored at all.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code.
     """

@@ -17,8 +17,8 @@ class LongCopy(Copy):
         inputs    3 1 4 1 5
         targets   3 1 4 1 5
 
-    Tests whether a mechanism passes each position's own token to the output. The embedding and output
-    layers suffice if the mechanism does not interfere.
+    Tests whether a mechanism passes each position's own token to the output. The embedding and output layers alone
+    solve the task if the mechanism does not interfere.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code, which uses 256 tokens.
     In some runs of the published table, sequences had only 128 tokens.

@@ -15,17 +15,16 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 class Multihop(Task):
     """At the end, name the token that followed the second marker.
 
-    With ``vocabulary=8``, the markers are 6 and 7::
+    With ``vocabulary=8``, the first marker is 6 and the second is 7::
 
         inputs    3 6 4 7 5 0 2 1 0
         targets   . . . . . . . . 5
 
-    Tests one hop: find the second marker, which occurs once, and read the token after it. The first marker stands in
-    the first third of the sequence, the second marker in the middle third.
+    Tests one hop: find the second marker, and name the token after it. Each marker occurs once. The first marker stands
+    in the first third of the sequence, the second marker in the middle third.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, following their code. Their documentation
-    describes a chain of pointers at the start, after one third and after two thirds of the sequence. But their code has
-    two markers at random positions and no chain.
+    describes a chain of three pointers, but their code has two markers and no chain.
     """
 
     name: ClassVar = "multihop"

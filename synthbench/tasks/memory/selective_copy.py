@@ -12,16 +12,15 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class SelectiveCopy(Task):
-    """In the second half, name in order the tokens that followed markers in the first half; elsewhere, name 0.
+    """From the middle on, list the tokens that followed markers in the first half; output 0 at all other positions.
 
     With ``vocabulary=8`` and ``num_marks=3``, the marker is 7::
 
         inputs    7 1 4 7 7 5 2 0 6 1 3 3
         targets   0 0 0 0 0 0 1 6 5 0 0 0
 
-    A marker may overwrite the token that another marker marks, as the third marker here overwrote a 6. The model can
-    only guess the overwritten token, which is still the answer. If a marker is the last token of the first half, its
-    answer is 0.
+    A marker may replace a token that another marker marks: here, the third marker replaced a 6. The replaced token is
+    still the answer, but the model can only guess it. If a marker is the last token of the first half, its answer is 0.
 
     Tests recall of marked tokens in order. The zeros before and after the answers are scored as well.
 

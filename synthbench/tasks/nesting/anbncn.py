@@ -16,19 +16,19 @@ LONGEST_GAP = 6
 @task
 @dataclass(frozen=True)
 class AnBnCn(Task):
-    """Read words of n times a, n times b and n times c, with a gap before each word; name the symbol that must follow.
+    """Read words of n times a, n times b and n times c, each after a gap; name the next symbol where it is certain.
 
-    Only the last two positions of each run of b and each run of c are scored. At the second-last position, the answer
-    is the same symbol again; at the last position, it is the symbol after the run. Nothing is asked after an a, because
-    either an a or a b can follow. Each word has its own n, and the last word may be cut off. The symbols a, b and c are
-    0, 1 and 2, and the gap is 3. With ``largest=3``::
+    Only the last two symbols of each run of b and each run of c are scored. At the second-last symbol, the answer is
+    the same symbol again; at the last, it is the symbol after the run. Nothing is scored after an a, because either an
+    a or a b can follow. Each word has its own n, and the last word may be cut off. The symbols a, b and c are 0, 1 and
+    2, and the gap is 3. With ``largest=3``::
 
         inputs    3 3 0 0 1 1 2 2 3 0 0 0 1 1 1 2
         targets   . . . . 1 2 2 3 . . . . . 1 2 .
 
     Tests counting: the count of the symbol a is needed twice, for b and for c. Earlier positions of a run are not
-    scored, because simply repeating the symbol would be right there. Gaps have 1 to 6 tokens; without gaps, all words
-    would end at multiples of 3, so positions would give hints.
+    scored, because simply repeating the symbol would be right there. Gaps have 1 to 6 tokens, so that positions give no
+    hints: without gaps, all words would end at multiples of 3.
 
     Source: Gers & Schmidhuber (2001), who use one word per sequence and score all positions.
     """
@@ -79,10 +79,10 @@ class AnBnCn(Task):
         return LONGEST_GAP + 3 * self.largest
 
     def check_length(self, length: int) -> None:
-        """Refuse a length that could cut off the first word; also refuse a ``smallest`` above ``largest``.
+        """Check that the first word always fits into the length, and that ``smallest`` is at most ``largest``.
 
         Raises:
-            UsageError: If the task has no sequence of this length, or ``smallest`` exceeds ``largest``.
+            UsageError: If ``length`` is out of range, or if ``smallest`` exceeds ``largest``.
         """
         super().check_length(length)
         if self.smallest > self.largest:

@@ -15,25 +15,24 @@ from synthbench.tasks.nesting._prefixes import NextSymbols
 @task
 @dataclass(frozen=True)
 class Dyck(NextSymbols):
-    """Read nested brackets of several types; name all brackets that may follow.
+    """Read nested brackets of several types; at each position, name the set of brackets that may follow.
 
-    At most ``depth`` brackets are open at once, and a sequence may end with open brackets. The bracket that closes the
-    innermost open bracket may follow. All opening brackets may follow while fewer than ``depth`` brackets are open.
-    With k types, class 0 stands for all opening brackets. Class 1 + i stands for all opening brackets and the closing
-    bracket of type i. Class k + 1 + i stands for the closing bracket of type i alone. The example is ``([()])[``, with
-    opening brackets 0 1 and closing brackets 2 3. With ``num_types=2`` and ``depth=3``::
+    At most ``depth`` brackets are open at once, and a sequence may end with open brackets. The closing bracket of the
+    innermost open bracket may follow. While fewer than ``depth`` brackets are open, all opening brackets may follow as
+    well. The answer is the number of the set. With k types, 0 is the set of all opening brackets, and 1 + i is this set
+    with the closing bracket of type i. The closing bracket of type i alone is k + 1 + i. The example is ``([()])[``,
+    with opening brackets 0 1 and closing brackets 2 3. With ``num_types=2`` and ``depth=3``::
 
         inputs    0 1 0 2 3 2 1
         targets   1 2 3 2 1 0 2
 
-    Tests a stack of bounded depth: the model must know the innermost open bracket after later brackets have been
-    closed. A finite state suffices if it can hold the types of all open brackets. Attention can find the innermost open
-    bracket by its depth.
+    Tests a stack of bounded depth: the model must know the innermost open bracket even if later brackets were opened
+    and closed since. A finite state suffices if it can hold the types of all open brackets. Attention can find the
+    innermost open bracket by its depth.
 
     Source: Hewitt et al. (2020), Dyck-(k, m), with sets of next symbols as targets, as in Bhattamishra et al. (2020).
-    Bhattamishra et al. predict each symbol separately. But they count a set as right only if all its symbols are right,
-    so the accuracies of their task and this task are comparable. Their sequences are complete words; here, a sequence
-    is the beginning of a word.
+    Bhattamishra et al. predict each symbol separately, but count only sets that are right as a whole, so accuracies are
+    comparable. Their sequences are complete words; here, a sequence is the beginning of a word.
     """
 
     name: ClassVar = "dyck"
@@ -89,10 +88,10 @@ class Dyck(NextSymbols):
         return first + 1 + (self.nearest > 0 and self.depth == 2 and first % 2)
 
     def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw types uniformly, and the number of open brackets as a random walk between 0 and ``depth``.
+        """Draw sequences in which the number of open brackets is a random walk between 0 and ``depth``.
 
-        By default, the walk rises and falls with equal probability. With ``is_peaked``, it mostly rises in the first
-        half of the sequence and then mostly falls.
+        The types of brackets are uniform. By default, the walk rises and falls with equal probability. With
+        ``is_peaked``, it mostly rises in the first half of the sequence, and mostly falls in the second half.
         """
         # Positions come first: the loop below takes one of them at a time.
         size = (length, batch_size)
@@ -121,10 +120,11 @@ class Dyck(NextSymbols):
         return Batch(inputs.T.copy(), targets.T.copy())
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of always naming, at each position, the likeliest set of next brackets there.
+        """Return the accuracy of the best fixed answer at each position: the likeliest set of next brackets there.
 
-        With ``nearest`` above 0, at least one and fewer than ``depth`` brackets are open at a scored position. The set
-        then depends only on the type of the innermost open bracket, so the floor is 1 divided by the number of types.
+        With the option ``nearest`` above 0, at least one and fewer than ``depth`` brackets are open at a scored
+        position. The set then depends only on the type of the innermost open bracket, so the floor is 1 divided by the
+        number of types.
         """
         if not self.nearest:
             return super().floor(length)
@@ -143,10 +143,10 @@ class Dyck(NextSymbols):
         return np.array(guesses)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of one rule, which treats the latest opening bracket as the innermost open bracket.
+        """Return the guesses of one shortcut rule, which takes the latest opening bracket for the innermost open one.
 
-        This bracket may already be closed. With ``nearest`` above 0, it is always closed at scored positions, so a
-        different rule is used: answer with the type that has the most open brackets.
+        The latest opening bracket may already be closed. If the option ``nearest`` is above 0, it is closed at all
+        scored positions. Then a different rule is used: guess the type that has the most open brackets.
         """
         is_open = inputs < self.num_types
         depths = np.cumsum(2 * is_open - 1, axis=1)
@@ -156,11 +156,11 @@ class Dyck(NextSymbols):
         return {"latest opening": self._sets(depths, np.take_along_axis(inputs, latest, axis=1))}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend :meth:`shortcuts` by rules that find the innermost open bracket only among the latest tokens.
+        """Return the guesses of :meth:`shortcuts` and of rules that search only the latest tokens for the answer.
 
-        Rules are added only if ``nearest`` is above 0. There is a rule for k = 2 and 3, and with ``is_peaked`` also for
-        k = 4 and 5. Each rule searches the latest k × ``nearest`` tokens. If the innermost open bracket is farther
-        back, the rule answers with the type that has the most open brackets.
+        Each additional rule searches the latest k × ``nearest`` tokens for the innermost open bracket. If this bracket
+        is farther back, the rule guesses the type that has the most open brackets. There is one rule each for k = 2 and
+        3, and with ``is_peaked`` also for k = 4 and 5. If the option ``nearest`` is 0, no rules are added.
         """
         found = self.shortcuts(inputs)
         if not self.nearest:

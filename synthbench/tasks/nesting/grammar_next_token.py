@@ -30,22 +30,23 @@ class GrammarNextToken(Task):
     Words consist of nested constituents, each with a symbol and a level. A constituent with the symbol N on level n is
     expanded by one of two rules, N → N or N → N M. The parts N and M are one level lower, and M depends only on N and
     n. Constituents of level 0 are tokens, and constituents of level ``depth`` are words. In the example, the first
-    token, 5, says that words have two levels. On level 1, M is 2 for N = 1 and 0 for N = 2. On level 2, M is 0 for N =
-    1 and 2 for N = 2. The words ((1 2) (0)) and ((2) (2 0)) follow; the last target begins a third word.
-    With ``num_symbols=4`` and ``depth=2``::
+    token, 5, says that words have two levels. On level 1, M is 2 for N = 1 and 0 for N = 2. On level 2, M is 0 for
+    N = 1 and 2 for N = 2. The words ((1 2) (0)) and ((2) (2 0)) follow; the last target begins a third word. With
+    ``num_symbols=4`` and ``depth=2``::
 
         inputs    5 1 2 0 2 2 0
         targets   1 2 0 2 2 0 3
 
     Tests parsing: nothing marks where constituents end, and a model must remember an unfinished constituent until all
-    its parts are finished. In a constituent of level n, the first token determines the first token of the second part,
-    which comes on average ``(1 + pair_rate) ** (n - 1)`` tokens later.
+    its parts are finished. In a constituent of level n with two parts, the first token determines the first token of
+    the second part. The distance between these two tokens is ``(1 + pair_rate) ** (n - 1)`` on average.
 
-    With ``scored="top"``, only tokens that begin the second part of a word are scored, but not in the first word, whose
-    beginning has a fixed position.
+    With ``scored="top"``, only tokens that begin the second part of a word are scored. The first word is not scored at
+    all, because it always begins at the same position.
 
     Source: after the task Lano of Allen-Zhu (2025), with the grammars of Allen-Zhu & Li (2023). In Lano, rules have two
-    or three parts, and a separator stands between complete words. Rules whose first part keeps the symbol N are new.
+    or three parts, and a separator stands between complete words. Rules whose first part keeps the symbol N are our
+    addition.
     """
 
     name: ClassVar = "grammar_next_token"
@@ -94,10 +95,11 @@ class GrammarNextToken(Task):
         )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw words token by token.
+        """Draw words of the grammar, token by token, until the sequences are full.
 
-        A constituent (part of a word) has one or two parts. Each token begins the second part of the lowest constituent
-        that still lacks its second part. If no second part is missing, the token begins a new word.
+        A word consists of nested constituents, each of which has one or two parts. Each token begins the second part of
+        the lowest constituent whose second part has not begun yet. If there is no such constituent, the token begins a
+        new word.
         """
         rows, levels = np.arange(batch_size), np.arange(self.depth)
         seconds = _grammar(self.num_symbols)
@@ -129,7 +131,7 @@ class GrammarNextToken(Task):
     def ceiling(self, length: int) -> Bound:
         """Estimate the accuracy of always naming the likeliest next token, given all tokens read.
 
-        The ceiling is below 1, because the tokens do not show which parts of a word have ended.
+        The ceiling is below 1, because the tokens read do not show which parts of the word are complete.
         """
         return _ceiling(self, length)
 

@@ -18,8 +18,9 @@ MOST_RUNS = 4
 class InterleavedStacks(Task):
     """Read pushes onto several stacks and pops from them, in any order; at each pop, name the value that is removed.
 
-    PUSH onto stack 0 or 1 is token 0 or 1, POP from stack 0 or 1 is token 2 or 3, and values are 4 to 6. Each PUSH or
-    POP is followed by its value. With ``num_stacks=2``, ``stack_ids=2`` and ``num_values=3``::
+    Token 0 is a PUSH onto stack 0, token 1 a PUSH onto stack 1, and tokens 2 and 3 are POPs from these stacks. The
+    value that is pushed or removed, 4 to 6, follows as the next token.
+    With ``num_stacks=2``, ``stack_ids=2`` and ``num_values=3``::
 
         inputs    0 4 1 6 0 5 2 5 3 6 2 4
         targets   . . . . . . 5 . 6 . 4 .
@@ -27,13 +28,13 @@ class InterleavedStacks(Task):
     Tests several states at once, each a stack: an operation changes one stack and leaves the others alone. A single
     stack tests only nesting; with many stacks, most operations between a PUSH and its POP concern other stacks.
 
-    Stacks are drawn uniformly, and PUSH is as likely as POP, except that an empty stack always gets a PUSH and a full
-    stack always gets a POP. With ``pops=2``, a POP is scored only if the previous operation on its stack was also a
-    POP. So the answer is never the value that was last pushed onto the stack. With ``buried=5``, a POP is scored only
+    Each operation is on a random stack. PUSH is as likely as POP, except that an empty stack always gets a PUSH and a
+    full stack always gets a POP. With ``pops=2``, a POP is scored only if the previous operation on its stack was also
+    a POP. So the answer is never the value that was last pushed onto the stack. With ``buried=5``, a POP is scored only
     if at least five values were pushed onto the stack after the answer.
 
-    Source: after the Kimi Team (2025), who test Kimi Delta Attention with 64 stacks. In their version, a
-    separate token names the stack.
+    Source: after the Kimi Team (2025), who test Kimi Delta Attention with 64 stacks. In their version, a separate token
+    names the stack.
     """
 
     name: ClassVar = "interleaved_stacks"
@@ -95,10 +96,10 @@ class InterleavedStacks(Task):
 
     @property
     def min_length(self) -> int:
-        """Number of tokens up to the first POP that can be scored.
+        """Number of tokens in the shortest sequence, which ends with the first POP that can be scored.
 
-        The shortest sequence of operations that ends in such a POP has as many PUSHes as POPs. Each operation has two
-        tokens, but the last value is not read.
+        Such a sequence has as many PUSHes as POPs. Each operation has two tokens, but the value of the last POP is left
+        out.
         """
         return 4 * max(self.pops, self.buried + 1) - 1
 
@@ -140,9 +141,9 @@ class InterleavedStacks(Task):
         return Bound(1 / self.num_values)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of three rules: the last value read, the stack's last pushed value, or its second-last.
+        """Return the guesses of three rules: the last value read, or a stack's last or second-last pushed value.
 
-        A pushed value counts even if it has been popped.
+        A pushed value counts even if it has been popped since.
         """
         batch_size, length = inputs.shape
         rows = np.arange(batch_size)
@@ -162,10 +163,10 @@ class InterleavedStacks(Task):
         return {"last push": last_push, "push before": push_before, "last value": last_value}
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend :meth:`shortcuts` by rules that name the stack's n-th latest pushed value, even if it was popped.
+        """Return the guesses of :meth:`shortcuts` and of six rules that name the n-th latest value pushed onto a stack.
 
-        In two rules, n is ``buried + 1`` and ``buried + 2``. In four more rules, n is the number of POPs in the stack's
-        last 1, 2, 3 or 4 series of POPs; a PUSH onto the stack ends a series.
+        Popped values count, too. In two rules, n is ``buried + 1`` and ``buried + 2``. In the other four, n is the
+        total number of POPs in the stack's last 1, 2, 3 or 4 series of POPs. A PUSH onto the stack ends a series.
         """
         batch_size, length = inputs.shape
         rows = np.arange(batch_size)

@@ -24,7 +24,7 @@ LEAF_RATE = 0.75
 @task
 @dataclass(frozen=True)
 class Listops(Evaluation):
-    """At the end, name the value of nested minima, maxima, medians and sums (modulo 10) of lists of digits.
+    """Read nested minima, maxima, medians and sums (modulo 10) of digits; at the end, name the value of the expression.
 
     The digits are 0 to 9; the opening brackets are MIN 10, MAX 11, MED 12 and SUM 13. The closing bracket is 14, the
     end 15 and the padding 16. The example is [MAX 2 [SUM 9 4 8] 0]. With ``depth=2``::
@@ -36,10 +36,10 @@ class Listops(Evaluation):
     operator. Rules that use only the digits or the outermost operator still score well, because an error in one
     argument of a minimum or maximum often does not change the result.
 
-    Source: Nangia & Bowman (2018). Depth, number of arguments and rate of digits follow Tay et al. (2021), with smaller
-    trees. Tay et al. draw a tree and keep it if its length is in range; here, a uniform length is drawn first. Here,
-    the median of an even number of digits is the lower of the two middle digits. In their data, it is the mean of the
-    two middle digits, rounded down.
+    Source: Nangia & Bowman (2018). Depth, number of arguments and frequency of digits follow Tay et al. (2021), but
+    expressions are smaller. Tay et al. draw an expression and keep it if its length is in range; here, a uniform length
+    is drawn first. Here, the median of an even number of digits is the lower of the two middle digits; in their data,
+    it is the mean of the two, rounded down.
     """
 
     name: ClassVar = "listops"
@@ -60,10 +60,10 @@ class Listops(Evaluation):
         return int(self.expression_lengths(self.shortest + 4).min(initial=self.shortest + 4)) + 1
 
     def check_length(self, length: int) -> None:
-        """Refuse a length below ``min_length``, or a length with room for longer expressions than the options allow.
+        """Check that the length is not below ``min_length``, and not above that of the longest possible expression.
 
         Raises:
-            UsageError: If the task has no sequence of this length.
+            UsageError: If the length is out of range.
         """
         super().check_length(length)
         longest = 1

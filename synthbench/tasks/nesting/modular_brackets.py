@@ -15,7 +15,7 @@ from synthbench.tasks.nesting._evaluation import Evaluation
 @task
 @dataclass(frozen=True)
 class ModularBrackets(Evaluation):
-    """At the end, name the value, modulo a number, of a fully bracketed expression with + - and *.
+    """At the end, name the value, modulo ``modulus``, of a fully bracketed expression with +, - and *.
 
     The operators + - * are 5 6 7, the brackets 8 and 9, the end 10 and the padding 11. The example is (3 * (4 - (-2))):
     18, or 3 modulo 5. With ``modulus=5``::
@@ -23,11 +23,11 @@ class ModularBrackets(Evaluation):
         inputs    8 3 7 8 4 6 8 6 2 9 9 9 10 11 11
         targets   . . . . . . . . . . . . 3  .  .
 
-    Tests nesting with a value on every level: a value before an opening bracket must be kept until that bracket is
+    Tests nesting with a value at every depth: a value before an opening bracket must be kept until this bracket is
     closed. The task should separate models with a stack from models without a stack, which handle only a bounded depth.
 
-    Source: Delétang et al. (2023), modular arithmetic. They do not mark the end of the expression; we ask at an end
-    token.
+    Source: Delétang et al. (2023), modular arithmetic. They do not mark the end of the expression; here, an end token
+    does.
     """
 
     name: ClassVar = "modular_brackets"

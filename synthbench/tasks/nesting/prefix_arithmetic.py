@@ -17,7 +17,7 @@ from synthbench.tasks.nesting._brackets import Grammar
 @task
 @dataclass(frozen=True)
 class PrefixArithmetic(Task):
-    """Read an expression in prefix notation, then name its value modulo a number.
+    """Read an expression in prefix notation, then name its value modulo ``modulus``.
 
     With ``modulus=5``, + is 5, - is 6, * is 7 and = is 8. (4 - 3) + 2 is written + - 4 3 2::
 
@@ -25,14 +25,14 @@ class PrefixArithmetic(Task):
         targets   . . . . . 3
 
     Tests nested evaluation without written steps: an operator stands before its two operands, which may be expressions,
-    and can be applied only when both are read. The one-token answer leaves no room for intermediate results.
+    and can be applied only after both have been read. The one-token answer leaves no room for intermediate results.
 
-    All trees with a given number of operators are equally likely, and so are all operators and all numbers.
+    All expression trees with a given number of operators are equally likely, and so are all operators and all numbers.
 
     Source: after the task Mano of Allen-Zhu (2025): prefix notation with +, - and * modulo 23. In Mano, the number of
-    operators varies, and a token states it. Mano draws a tree from the root: the remaining operators are divided
-    between the two operands, and all divisions are equally likely. So Mano's trees are shallower: with 63 operators,
-    their mean depth is 11.6, against 23.1 here. What the paper calls knowledge augmentation is left out.
+    operators varies, and a token states it. Mano draws a tree from the root: at each operator, all ways to divide the
+    remaining operators between the two operands are equally likely. So Mano's trees are shallower: with 63 operators,
+    their mean depth is 11.6, not 23.1 as here.
     """
 
     name: ClassVar = "prefix_arithmetic"
@@ -53,10 +53,10 @@ class PrefixArithmetic(Task):
         return self.modulus + 4
 
     def check_length(self, length: int) -> None:
-        """Refuse a length that is odd or below ``min_length``: n operators, n + 1 numbers and = are 2n + 2 tokens.
+        """Check that the length is even and in range; n operators, n + 1 numbers and the = are 2n + 2 tokens.
 
         Raises:
-            UsageError: If the task has no sequence of this length.
+            UsageError: If the length is odd or out of range.
         """
         super().check_length(length)
         if length % 2:
@@ -100,7 +100,7 @@ class PrefixArithmetic(Task):
         return self, factor * (length - 2) + 2
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the answers of three rules that ignore the nesting; with only one operator, return no answers.
+        """Return the guesses of three shortcut rules that ignore the nesting; with one operator, return no guesses.
 
         The first two rules put the n-th operator between the n-th number and the next number, for all n. The first rule
         calculates from the left, the second from the right. The third rule applies only the first operator, to the

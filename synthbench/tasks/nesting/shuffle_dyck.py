@@ -14,11 +14,11 @@ from synthbench.tasks.nesting._prefixes import NextSymbols
 @task
 @dataclass(frozen=True)
 class ShuffleDyck(NextSymbols):
-    """Read brackets of several types that nest only within their type; name all brackets that may follow.
+    """Read brackets of several types, where brackets of different types may cross; name the types that may be closed.
 
-    A type is open while it has an open bracket. Any opening bracket may follow, and so may the closing bracket of each
-    open type. The target is the sum of 2**i over the open types i. The example is ``([)(]``, with opening brackets 0 1
-    and closing brackets 2 3. With ``num_types=2``::
+    A type may be closed while it has an open bracket. The target encodes the set of these types as the sum of 2**i over
+    all types i in it. The example is ``([)(]``, with opening brackets 0 1 and closing brackets 2 3. With
+    ``num_types=2``::
 
         inputs    0 1 2 0 3
         targets   1 3 2 3 1

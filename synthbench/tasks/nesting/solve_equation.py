@@ -15,7 +15,7 @@ from synthbench.tasks.nesting._evaluation import Evaluation
 @task
 @dataclass(frozen=True)
 class SolveEquation(Evaluation):
-    """At the end, name the unknown digit for which a fully bracketed expression with + and - has the given value.
+    """Read an equation with brackets, + and -, in which one digit is unknown; at the end, name the unknown digit.
 
     The operators + - are 5 6, the brackets 7 and 8, the unknown x is 9, = is 10, the end 11 and the padding 12. Modulo
     5, (1 - (x - 2)) = 4 holds for x = 4. With ``modulus=5``::
@@ -23,11 +23,11 @@ class SolveEquation(Evaluation):
         inputs    7 1 6 7 9 6 2 8 8 10 4 11 12
         targets   . . . . . . . . . .  . 4  .
 
-    Tests nesting like the task ``modular_brackets``, but the unknown stands inside: its sign depends on all brackets
-    around it, and the other digits have to be subtracted from the value. The solution is unique because there are no
-    products.
+    Tests nesting, like the task ``modular_brackets``. But the unknown stands inside the brackets: its sign depends on
+    all brackets around it, and the other digits have to be subtracted from the right side. The solution is unique
+    because there are no products.
 
-    Source: Delétang et al. (2023), solve equation. They do not mark the end of the equation; we ask at an end token.
+    Source: Delétang et al. (2023), solve equation. They do not mark the end of the equation; here, an end token does.
     """
 
     name: ClassVar = "solve_equation"

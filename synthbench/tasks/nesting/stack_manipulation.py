@@ -15,7 +15,7 @@ from synthbench.tasks.base import LENGTHS, Batch, Bound, Tokens, task
 @task
 @dataclass(frozen=True)
 class StackManipulation(Transduction):
-    """Read a stack, its top last, then PUSH and POP actions; write the resulting stack, its top first, and an end.
+    """Read a stack, its top last, then PUSH and POP actions; write the new stack, its top first, and an end token.
 
     PUSH of 0 is token 2, PUSH of 1 is 3, POP is 4, the end is 5, the separator 6, the blank 7 and the padding 8. In the
     example, the stack 0 1 is popped once, then 1 and 0 are pushed. With ``num_symbols=2``::
@@ -24,8 +24,8 @@ class StackManipulation(Transduction):
         targets   . . . . . . 0 1 0 5 .
 
     Tests a stack: popped symbols must be forgotten, and the symbols below them come back. POP does not change an empty
-    stack. The answer has at most as many tokens as the stack and the actions together. Without a POP, the resulting
-    stack already has this many, so the end token is left out.
+    stack. The answer has room for as many tokens as the stack and the actions together. Without a POP, the new stack
+    fills this room, so the end token is left out.
 
     Source: Delétang et al. (2023), stack manipulation. The separator is our addition.
     """
@@ -92,10 +92,11 @@ class StackManipulation(Transduction):
         return guesses
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend :meth:`shortcuts` by rules that also place the end token, based on the numbers of PUSHes and POPs.
+        """Return the guesses of :meth:`shortcuts` and of three rules that also place the end token.
 
-        Before the end token, two of these rules write the answers of :meth:`shortcuts`. The third rule writes the stack
-        that would result if POPs had no effect except right after a PUSH.
+        These rules assume that every POP removes a symbol, and place the end token accordingly. Before the end token,
+        two of them write the guesses of :meth:`shortcuts`. The third rule writes the stack that would result if a POP
+        right after another POP had no effect.
         """
         string_lengths, length = self.string_lengths(inputs), inputs.shape[1]
         positions = np.arange(length)

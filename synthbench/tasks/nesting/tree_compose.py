@@ -14,7 +14,7 @@ from synthbench.tasks.nesting._templates import Expansion, Spans, alternate
 @task
 @dataclass(frozen=True)
 class TreeCompose(Expansion):
-    """Read definitions of trees that name each other, then complete a copy of a main tree with all names expanded.
+    """Read definitions of named trees, which may contain names; complete a copy of a main tree with names expanded.
 
     If A is defined as (1) and B as (2 A (3)), then (0 B) expands to (0 (2 (1) (3))). The brackets are 4 and 5, A is 6,
     B is 7, = is 8, the blank 9 and the padding 10. With ``num_labels=4``, ``num_templates=2`` and ``num_names=2``::
@@ -24,8 +24,8 @@ class TreeCompose(Expansion):
 
     Tests recall of trees within trees: where a tree contains a name, the copy of the tree is interrupted by a copy of
     the named tree, and resumed afterwards. Definitions stand in random order. Each nested copy needs a hop from a name
-    to its definition. A model's number of layers should limit the number of hops. Going back to the interrupted trees
-    needs a stack.
+    to its definition. A model's number of layers probably limits the number of hops. Going back to the interrupted
+    trees needs a stack.
 
     Source: our own design; trees are written like the symbolic expressions of McCarthy (1960).
     """
@@ -56,9 +56,10 @@ class TreeCompose(Expansion):
         wholes: Int[np.ndarray, "batch trees 2"],
         names: Int[np.ndarray, "batch names 2"],
     ) -> tuple[Spans, Spans]:
-        """Put the first template's name into the main tree, and each further name into the template before it.
+        """Choose where names stand; return the pieces that make up the sequence before and after the ``=``.
 
-        A template is a defined tree. The definitions are shuffled.
+        The name of the first template (defined tree) goes into the main tree, and each further name into the template
+        before it. The definitions are shuffled. The base class explains arguments and pieces.
         """
         places = self.draw_gaps(rng, trees.reshape(-1, trees.shape[2]), num_nodes.ravel(), 1)
         gaps = wholes[..., 0] + places.reshape(num_nodes.shape)

@@ -21,9 +21,9 @@ class TreeCopy(Expansion):
         inputs    6 4 1 5 7 4 2 4 3 5 5 4 0 7 4 1 5 6 5 8 4 0 4 2 9 9 9 9 9 9 9 9 9 9 9 10
         targets   . . . . . . . . . . . . . . . . . . . . . . . . 4 3 5 5 4 1 5 4 1 5 5  .
 
-    Tests recall of a tree by its name, and the return to the main tree: after the copied tree, the main tree goes on
-    with the tokens after the name. Names may repeat, so a tree may be copied several times or not at all. Recall alone
-    gives labels but not the end of a copied tree; a stack alone gives the end but not the labels.
+    Tests recall of a tree by its name, and the return to the main tree. After the named tree, the copy continues with
+    the tokens that follow the name in the main tree. Names may repeat, so a tree may be copied several times or not at
+    all. Recall alone gives labels but not the end of a copied tree; a stack alone gives the end but not the labels.
 
     Source: our own design; trees are written like the symbolic expressions of McCarthy (1960).
     """

@@ -16,15 +16,15 @@ from synthbench.tasks.nesting._completion import TreeCompletion
 class TreeMirror(TreeCompletion):
     """Read a tree, then complete its mirror image, with every node's children in reversed order.
 
-    The brackets are 4 and 5, = is 6, the blank 7 and the padding 8. The mirror image of (0 (1) (2 (3))) is (0 (2 (3))
-    (1)). With ``num_labels=4``::
+    The brackets are 4 and 5, = is 6, the blank 7 and the padding 8. The mirror image of (0 (1) (2 (3))) is
+    (0 (2 (3)) (1)). With ``num_labels=4``::
 
         inputs    4 0 4 1 5 4 2 4 3 5 5 5 6 4 0 4 2 7 7 7 7 7 7 7 7 8
         targets   . . . . . . . . . . . . . . . . . 4 3 5 5 4 1 5 5 .
 
     Tests a stack and recall together: the nesting determines the next bracket, and the position in the first tree
-    determines the next label. Repeating or reversing the tokens is not enough, since a label must come right after its
-    opening bracket.
+    determines the next label. Repeating or reversing the tokens is not enough, because each label must come right after
+    its opening bracket.
 
     Source: our own design; trees are written like the symbolic expressions of McCarthy (1960).
     """
@@ -74,9 +74,9 @@ class TreeMirror(TreeCompletion):
         return tokens, 3 * num_nodes + 1, 3 * num_nodes
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend the shortcuts of all tree tasks by two rules: repeat the first tree, or write it backwards.
+        """Return the guesses of the rule that all tree tasks share, and of two more: repeat or reverse the first tree.
 
-        In the tree written backwards, opening and closing brackets are exchanged.
+        The reversed tree is written from its last token to its first, with opening and closing brackets exchanged.
         """
         size = (inputs == self.equals).argmax(axis=1, keepdims=True)
         slots = self.slots(inputs).clip(0, size - 1)

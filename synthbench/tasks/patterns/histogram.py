@@ -14,7 +14,7 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class Histogram(Task):
-    """At position v, name the count of symbol v in the whole sequence; after the last symbol's count, answer 0.
+    """At position v, say how often symbol v occurs in the whole sequence; where there is no symbol v, answer 0.
 
     Positions count from 0. A count above ``largest_count``, here the count 4 of symbol 0, is written as
     ``largest_count``. With ``largest_count=3`` and ``num_symbols=3``::
@@ -22,8 +22,8 @@ class Histogram(Task):
         inputs    0 1 1 0 2 0 1 0
         targets   3 3 1 0 0 0 0 0
 
-    Tests next to nothing in a causal model, because counts are asked before most tokens have been read. All other
-    targets are zeros, which are scored too.
+    Tests next to nothing in a causal model, because it must name the counts before it has read most tokens. The zeros
+    after the last count are scored too.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """

@@ -18,15 +18,14 @@ NEGLIGIBLE = 1e-25
 @task
 @dataclass(frozen=True)
 class Majority(Task):
-    """At the end, name the most frequent token, or the smallest of several equally frequent ones.
+    """At the end, name the most frequent token; in a tie, name the smallest of the most frequent tokens.
 
     With ``num_symbols=4``::
 
         inputs    3 1 2 1 2 0
         targets   . . . . . 1
 
-    Tests counting all symbols at once and comparing the counts. Tokens are drawn uniformly, so chance decides which
-    token is the most frequent, and ties are common.
+    Tests counting all symbols at once and comparing the counts. Tokens are uniformly random, so ties are common.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """

@@ -27,17 +27,16 @@ class Text(Task):
         inputs     t  h  e     c  a  t     a  n  d     t  h  e     c
         targets    h  e     c  a  t     a  n  d     t  h  e     c  a
 
-    Sequences are windows at random positions of one split (training, validation or test) of a text. Whole files are
-    divided among the splits, so the test text is not trained on. If there are too few files, or files are too large,
-    contiguous parts of files are divided instead. A zero byte separates files or parts. The default text consists of
-    the help topics of Python 3.11 and the docstrings of the standard library's modules that are written in Python. The
-    option ``text:path=notes`` takes your own file or folder instead. Each row of results records only the hash of the
-    text.
+    Sequences are windows at random positions of one split (training, validation or test) of a text. Each file belongs
+    to only one split, so the test text is not trained on. If files are too few or too large, they are cut into
+    contiguous parts, each of which belongs to one split. A zero byte separates files or parts. The default text
+    consists of the help topics of Python 3.11 and the docstrings of the standard library's modules that are written in
+    Python. With the option ``path``, as in ``text:path=notes``, the text is your own file or folder. Rows of results
+    record only a hash of the text.
 
     The score is in bits per byte, for all positions of a window and separately for two kinds of positions. A position
     is *repeated* if the four bytes that end at the position occurred earlier in the window. The two occurrences may
-    overlap, and different bytes may follow them. All other positions are *other*. Arora et al. (2024) instead mark
-    positions where the answer completes a repeated pair, so their kinds depend on the answer.
+    overlap, and different bytes may follow them. All other positions are *other*.
 
     Source: documentation of Python, under the PSF licence. The splits are ours, and so are the kinds of positions,
     which are modelled on Arora et al. (2024).
@@ -124,7 +123,7 @@ class Text(Task):
 
 
 def repeats(inputs: Tokens, context: int) -> Bool[np.ndarray, "batch length"]:
-    """Mark positions where the last ``context`` bytes read (at most 7) have occurred earlier in the sequence.
+    """Mark positions where the last ``context`` bytes have occurred earlier in the sequence; ``context`` is at most 7.
 
     >>> repeats(np.frombuffer(b"abcabc", np.uint8)[None].astype(np.int64), 2).astype(int).tolist()
     [[0, 0, 0, 0, 1, 1]]

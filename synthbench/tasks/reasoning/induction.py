@@ -16,10 +16,10 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class Induction(Task):
-    """The second-last token repeats a token of the first half; name the token that follows it in the first half.
+    """The second-last token repeats a token of the first half; at the end, name the token that followed it there.
 
-    The last token is irrelevant. The repeated token, here 1, may come from positions 1 to 3, counted from 0. With
-    ``vocabulary=8``::
+    The last token is irrelevant. The repeated token, here 1, may come from any position of the first half except
+    position 0. With ``vocabulary=8``::
 
         inputs    3 0 1 4 5 2 1 6
         targets   . . . . . . . 4

@@ -12,7 +12,7 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class Stack(Task):
-    """At each POP, name the value taken from a stack; elsewhere, answer 0. The values on the stack are never shown.
+    """At each POP, name the value popped from a stack; at all other positions, answer 0.
 
     With ``vocabulary=8``, PUSH is 6 and POP is 7::
 

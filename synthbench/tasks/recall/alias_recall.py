@@ -22,18 +22,18 @@ PHILOX_KEY = 0x616C696173
 class AliasRecall(Recall):
     """Read pairs of a key and a value; at a synonym of a key, name the key's value.
 
-    Each key has several fixed names, its synonyms, but no sequence shows which names belong together. In the example, 0
-    and 3 are the names of one key, and 1 and 2 are the names of the other key. Values are 4 to 6, and the blank is 7.
-    With ``num_keys=2``, ``num_values=3`` and ``num_pairs=2``::
+    Each key has several fixed names, its synonyms, but the inputs do not show which names belong to the same key. In
+    the example, 0 and 3 are the names of one key, and 1 and 2 are the names of the other key. Values are 4 to 6, and
+    the blank is 7. With ``num_keys=2``, ``num_values=3`` and ``num_pairs=2``::
 
         inputs    1 5 3 4 0 7 2 7
         targets   . . . . 4 . 5 .
 
     Tests recall by meaning: the token asked about has not occurred earlier, so copying what followed the same token
-    fails. Before recall can begin, a model must learn from the answers which names belong together. A pair is stored
-    under one random name of its key and asked under another name. Values are distinct.
+    fails. Before recall can begin, a model must learn from the targets which names are synonyms. A pair shows one
+    random name of its key, and its query shows another name. All values in a sequence are different.
 
-    Source: our own design; multi-query associative recall as in Arora et al. (2024), but with synonyms of keys.
+    Source: our own design; the multi-query associative recall of Arora et al. (2024) with synonyms of keys.
     """
 
     name: ClassVar = "alias_recall"
@@ -98,9 +98,9 @@ class AliasRecall(Recall):
         return Batch(inputs, targets)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Return the task and the length for longer tests: ``factor`` times as many tokens.
+        """Return the task and the length, in tokens, for tests that are ``factor`` times as long as training.
 
-        If there are enough keys and values, a sequence also has ``factor`` times as many pairs.
+        If there are enough keys and values, sequences also have ``factor`` times as many pairs.
         """
         pairs = factor * self.num_pairs
         return (

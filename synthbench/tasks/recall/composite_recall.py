@@ -21,7 +21,7 @@ MAX_PAIRS = 4096
 @task
 @dataclass(frozen=True)
 class CompositeRecall(Recall):
-    """Read keys of two tokens with a value each; when a key comes again, name its value at the second token.
+    """Read pairs of a two-token key and a value; when a key comes again, name its value at the key's second token.
 
     With ``grid=3``, ``num_values=3`` and ``num_pairs=4``::
 
@@ -31,8 +31,8 @@ class CompositeRecall(Recall):
     First tokens of keys are 0 to 2, second tokens 3 to 5, values 6 to 8, and the blank is 9. Each sequence draws m
     first tokens and n second tokens, with ``m * n = num_pairs`` and m as close to n as possible. All combinations of
     these first and second tokens are keys. So each token occurs in at least two keys, and one token alone usually does
-    not determine the value. Each key is asked once, at a random position. With the option ``with_replacement``, each
-    query asks for a random key.
+    not determine the value. By default, each key is asked once, at a random position. With the option
+    ``with_replacement``, each query asks for a random key.
 
     Tests recall by two tokens together. The two tokens of a key must be bound before the look-up, by an additional
     layer or a short convolution.
@@ -125,10 +125,10 @@ class CompositeRecall(Recall):
         return Batch(inputs, targets)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Return the answers of three rules that compare only one token of the key: the first, second or rarer token.
+        """Return the guesses of three rules that use only one token of a key: the first, the second or the rarer token.
 
-        Each rule names the value of the last pair whose key has the same token in this place. Of a key's two tokens,
-        the rarer token is the token that occurs in fewer keys.
+        Each rule names the value of the last pair whose key has the same token at the same place. Of a key's two
+        tokens, the rarer one occurs in fewer keys.
         """
         end = 3 * self.num_pairs
         first, second, values = inputs[:, 0:end:3], inputs[:, 1:end:3], inputs[:, 2:end:3]

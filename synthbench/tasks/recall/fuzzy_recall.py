@@ -32,16 +32,14 @@ class FuzzyRecall(Recall):
     Keys and values change from sequence to sequence. The id of a token shows whether it belongs to a key or a value. So
     it is clear where keys end, and the ceiling (the best possible score) is 1.
 
-    Tests binding of several tokens to several other tokens: keys share tokens, so the whole key must be compared. In
-    the benchmark MAD, this task is the hardest, and mechanisms whose state decays do worst.
+    Tests binding of several tokens to several other tokens: keys share tokens, so the whole key must be compared.
 
     Source: Poli et al. (2024), MAD, following its code. MAD draws keys from all possible sequences of tokens, so long
     keys hardly ever repeat, except that the last key repeats an earlier key. MAD pads the start of sequences, and all
-    keys in its tests have the largest size. In MAD's training, every next token is a target, and the set of sequences
-    is fixed.
+    keys in its tests have the maximum size.
 
-    Here, each sequence draws ``num_keys`` keys, and pairs use only these keys. The stream is cut off instead of padded.
-    Training and tests score only the values of repeated keys.
+    Here, each sequence draws ``num_keys`` keys, and pairs use only these keys. The stream is cut off at the end,
+    without padding. Unlike in MAD's training, sequences are always new, and only values of repeated keys are scored.
     """
 
     name: ClassVar = "fuzzy_recall"
@@ -117,9 +115,9 @@ class FuzzyRecall(Recall):
         return Batch(inputs[is_kept].reshape(batch_size, length), targets[is_kept].reshape(batch_size, length))
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Return the guesses of a rule that compares only the last token of the key.
+        """Return the guesses of one shortcut rule, which compares only the current token, not the whole key.
 
-        The rule finds where the current token occurred last, and names the token that followed it there.
+        The rule finds the previous occurrence of the current token, and names the token that followed it.
         """
         return {"same_token": np.take_along_axis(inputs, previous(inputs) + 1, axis=1)}
 

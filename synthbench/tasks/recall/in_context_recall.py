@@ -23,13 +23,12 @@ class InContextRecall(Stream):
 
     Keys are 0 to 3, values 4 to 7. Each sequence draws new values for the keys. The last key repeats an earlier key.
 
-    Tests associative recall with few, frequent keys; the answer is mostly nearby. Most mechanisms do well with few keys
-    but fall behind as the number of keys and the length grow.
+    Tests associative recall with few keys that occur often, so the answer is mostly nearby. Most mechanisms do well
+    with few keys but fall behind as the number of keys and the length grow.
 
-    Source: Poli et al. (2024), MAD, following its code. In MAD's training, every next token is a target, and the set of
-    sequences is fixed. Here, every sequence is newly drawn. Only repeated keys are scored, as in MAD's tests; with
-    ``scored=probe``, only the last key is scored. MAD's sequences end with the last key. Here, its value follows if the
-    length is even.
+    Source: Poli et al. (2024), MAD, following its code. Unlike in MAD's training, sequences are always new. Only
+    repeated keys are scored, as in MAD's tests. With ``scored=probe``, only the last key is scored. MAD's sequences end
+    with the last key; here, the value of this key follows if the length is even.
     """
 
     name: ClassVar = "in_context_recall"

@@ -28,10 +28,10 @@ class Memorization(Recall):
     Keys are 0 to 3, values 4 to 7, and the blank is 8. Each value belongs to one key.
 
     The task is a control that hardly tests the mixing of positions: the model needs only the previous token and the
-    value learned for this token. The score should depend mostly on the parameters of the channel mixer.
+    value learned for this token. The score should depend mostly on the capacity of the channel mixer (such as an MLP).
 
-    Source: Poli et al. (2024), MAD, section 3.1 and code. The benchmark MAD repeats a fixed set of 256 training
-    sequences, with 127 keys and 128 values. Here, sequences are always new, and there are as many keys as values.
+    Source: Poli et al. (2024), MAD, section 3.1 and code. MAD repeats a fixed set of 256 training sequences, with 127
+    keys and 128 values; here, sequences are always new.
     """
 
     name: ClassVar = "memorization"

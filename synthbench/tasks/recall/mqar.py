@@ -24,15 +24,15 @@ class Mqar(Dictionary):
         inputs    3 5 1 7 8 8 1 8 3 8 8 8
         targets   . . . . . . 7 . 5 . . .
 
-    Keys are 0 to 3, values 4 to 7, and the blank is 8. Keys are distinct, and so are values. Each key is asked once.
-    The positions of queries follow a power law, which prefers early positions unless ``alpha`` is 1. The first key
-    draws its position first, so it tends to be asked early.
+    Keys are 0 to 3, values 4 to 7, and the blank is 8. All keys in a sequence are different, and so are all values.
+    Each key is asked once. The positions of queries follow a power law, which prefers early positions unless ``alpha``
+    is 1. Keys draw positions in the order of the pairs, so the first key tends to be asked early.
 
-    Tests associative recall of many pairs at once. Softmax attention keeps all pairs. A state of fixed size fails once
-    the pairs outgrow it: linear attention fails first, then gated mechanisms, then the delta rule.
+    Tests associative recall of many pairs at once. Softmax attention keeps all pairs. A state of fixed size fails if
+    there are too many pairs: linear attention fails first, then gated mechanisms, then the delta rule.
 
-    Source: Arora et al. (2024), Zoology, following its code. There, pairs can also be shown several times, and random
-    tokens between queries may include blanks.
+    Source: Arora et al. (2024), Zoology, following its code. Their code can also show pairs several times, and put
+    blanks among the random tokens between queries.
     """
 
     name: ClassVar = "mqar"
@@ -102,9 +102,9 @@ class Mqar(Dictionary):
         return Batch(inputs, targets)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Return the task and the length for longer tests: ``factor`` times as many tokens.
+        """Return the task and the length, in tokens, for tests that are ``factor`` times as long as training.
 
-        If there are enough keys, a sequence also has ``factor`` times as many pairs.
+        If there are enough keys, sequences also have ``factor`` times as many pairs.
         """
         pairs = factor * self.num_pairs
         return (replace(self, num_pairs=pairs) if pairs <= self.num_keys_used else self), factor * length

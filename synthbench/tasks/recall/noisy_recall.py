@@ -27,10 +27,9 @@ class NoisyRecall(Stream):
     Tests associative recall among noise. A gate or a delta rule that sees the input can keep noise out of the state; a
     linear time-invariant mixer cannot.
 
-    Source: Poli et al. (2024), MAD, following its code. In MAD's training, every next token is a target, and the set of
-    sequences is fixed. Here, every sequence is newly drawn, and only repeated keys are scored, as in MAD's tests. MAD's
-    sequences end with the last key. Here, the value of the last key follows if the length is even. Unlike in MAD, at
-    least one earlier slot holds a key, so that the last key can repeat an earlier key.
+    Source: Poli et al. (2024), MAD, following its code. Unlike in MAD's training, sequences are always new. Only
+    repeated keys are scored, as in MAD's tests. MAD's sequences end with the last key; here, the value of this key
+    follows if the length is even. Unlike in MAD, at least one pair before the last key is not noise.
     """
 
     name: ClassVar = "noisy_recall"

@@ -24,16 +24,16 @@ class OverwriteRecall(Dictionary):
         inputs    3 5 1 7 3 6 1 8 8 8 3 8
         targets   . . . . . . 7 . . . 6 .
 
-    Keys are 0 to 3, values 4 to 7, and the blank is 8. All values of a key differ. Pairs stand in random order, and
-    each key is asked once, at a random position. With the option ``with_replacement``, each query asks for a random
-    key.
+    Keys are 0 to 3, values 4 to 7, and the blank is 8. All values of a key differ. Pairs stand in random order. By
+    default, each key is asked once, at a random position. With the option ``with_replacement``, each query asks for a
+    random key.
 
     Tests replacing a value. Linear attention adds the second value to the first; the delta rule erases the first value.
-    A decaying state prefers recent pairs, at the cost of keys that were written once and long ago.
+    A decaying state prefers recent pairs, but forgets keys that were written only once, long ago.
 
-    Source: Arora et al. (2024), Zoology, the variant of MQAR with updates in its code. There, all second values come
-    after all first values, positions of queries follow a power law, and first values are distinct. Writing a key more
-    than twice is an addition.
+    Source: Arora et al. (2024), Zoology, the variant of MQAR with updates in its code. In their code, all second values
+    come after all first values, positions of queries follow a power law, and all first values are different. Writing a
+    key more than twice is our addition.
     """
 
     name: ClassVar = "overwrite_recall"

@@ -24,11 +24,11 @@ class QueryFirstRecall(Recall):
         targets   . . . . . . . . . 4
 
     Tests selection, not the size of memory: the key asked about comes first, so memory for one pair suffices at any
-    length. In the task ``mqar`` the queries come last, so all pairs must be kept. A mechanism that fails here does not
-    lack memory: it cannot use one token to decide which later tokens to keep.
+    length. In the task ``mqar`` the queries come last, so all pairs must be kept. If a mechanism fails here, memory is
+    not its problem: it cannot use one token to decide which later tokens to keep.
 
-    The first key stands in one pair, at a random position. All other pairs have random keys that differ from the first
-    key. All values are random.
+    The first key stands in exactly one pair, at a random position. All other pairs have random keys that differ from
+    the first key. All values are random.
 
     Source: after Arora et al. (2024), Just read twice: a recurrent model that reads the question first has to keep less
     of the text. Their data are texts; keys, values and layout are ours.
@@ -77,10 +77,10 @@ class QueryFirstRecall(Recall):
         return self.num_keys + self.num_values + 1
 
     def check_length(self, length: int) -> None:
-        """Refuse a length that is odd or below ``min_length``: a key, n pairs and a question mark are 2n + 2 tokens.
+        """Check that the length is even and in range; a key, n pairs and a question mark are 2n + 2 tokens.
 
         Raises:
-            UsageError: If the task has no sequence of this length.
+            UsageError: If the length is odd or out of range.
         """
         super().check_length(length)
         if length % 2:
@@ -103,9 +103,10 @@ class QueryFirstRecall(Recall):
         return Batch(inputs, score_last(values[rows, place], length))
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Return the answers of four rules: the last value, and the most frequent value in each of three sets of pairs.
+        """Return the guesses of four shortcut rules: the last value, or the most frequent value of certain pairs.
 
-        The sets are all pairs, the later half of the pairs, and the pairs whose key occurs once.
+        Three rules name the most frequent value: of all pairs, of the later half of the pairs, and of the pairs whose
+        key occurs once.
         """
         keys, values = inputs[:, 1:-1:2], inputs[:, 2:-1:2] - self.num_keys
         num_pairs = keys.shape[1]

@@ -20,7 +20,7 @@ class A5Words(GroupWords):
 
     Tests tracking an element of the smallest group that is not solvable. Diagonal recurrences and attention need more
     layers for longer sequences; a recurrence with full matrices needs only one layer. Compare with the tasks
-    ``a4_z5_words`` and ``z60_words``, which have as many tokens and answers, but in solvable groups.
+    ``a4_z5_words`` and ``z60_words``, which have equally many tokens and answers, but solvable groups.
 
     Source: Merrill et al. (2024), the word problem of A5.
     """

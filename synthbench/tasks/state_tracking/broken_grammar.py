@@ -40,7 +40,7 @@ class BrokenGrammar(Task):
 
     Tests selectivity: the walk's latest symbol decides whether the next token continues the walk or must be ignored. A
     gap never contains the latest symbol or its allowed successors. About half of the tokens in gaps are allowed
-    successors of the tokens before them, so no single pair of neighbouring tokens shows where a gap begins or ends.
+    successors of the tokens before them, so no pair of neighbours shows where a gap begins or ends.
 
     Gaps have uniform lengths from 0 to ``longest_gap``. Every symbol is equally likely.
 
@@ -137,20 +137,20 @@ class BrokenGrammar(Task):
         return Bound(1.0)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Return the task and the length for longer tests: the longest gap and sequences are ``factor`` times as long.
+        """Return the task and length for longer tests: the longest gap and the sequences are ``factor`` times as long.
 
-        A position is scored only if its distance from the walk's latest symbol exceeds half of the new longest gap.
+        The tests score only positions whose distance from the walk's latest symbol exceeds half of the new longest gap.
         """
         longest = factor * self.longest_gap
         return replace(self, longest_gap=longest, nearest=longest // 2 + 1, asked_before=0), factor * length
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of four shortcuts, which use the rule of allowed successors.
+        """Return the guesses of four shortcut rules; three of them use the list of allowed successors of each symbol.
 
-        "last token" names the previous token. "latest that fits" names the latest token that is an allowed successor of
-        the token before it. "before the latest break" names the latest token whose next token is not an allowed
-        successor. "not followed" looks back up to ``longest_gap`` tokens. It names the earliest of these tokens whose
-        allowed successors have not been read since.
+        The rule "last token" names the token before the current token. The rule "latest that fits" names the latest
+        token that is an allowed successor of the token before it. The rule "before the latest break" names the latest
+        token whose next token is not an allowed successor. The rule "not followed" looks back ``nearest`` to
+        ``longest_gap`` tokens. It names the earliest of these tokens whose allowed successors have not been read since.
         """
         rule = rule_of(self.num_symbols, self.branches)
         places = np.argsort(rule.symbols)[inputs]
@@ -167,10 +167,11 @@ class BrokenGrammar(Task):
         }
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend :meth:`shortcuts` by two variants of the shortcut "not followed".
+        """Return the guesses of :meth:`shortcuts` and of two variants of its rule "not followed".
 
-        The first variant prefers tokens that are allowed successors of at least one of the ``longest_gap + 1`` tokens
-        before them. The second variant prefers tokens that are allowed successors of the token just before them.
+        The rule names the earliest recent token whose allowed successors have not been read since. One variant prefers
+        tokens that are allowed successors of any of the ``longest_gap + 1`` tokens before them. The other prefers
+        tokens that are allowed successors of the token right before them.
         """
         rule = rule_of(self.num_symbols, self.branches)
         places = np.argsort(rule.symbols)[inputs]

@@ -23,10 +23,10 @@ class CycleNavigation(StringTask):
         targets   . . . . . 3 . .
 
     Tests a modular count. For moduli of 3 or more, recurrences with real, triangular transition matrices should fail at
-    unseen lengths. Nonlinear recurrences should succeed, and so should linear recurrences that can rotate a state, by
-    complex eigenvalues or products of reflections.
+    unseen lengths. Nonlinear recurrences should succeed, and so should linear recurrences that can rotate their state
+    by complex eigenvalues or by products of reflections.
 
-    Source: Delétang et al. (2023), regular tasks. They do not mark the end of the string; we ask at a separator.
+    Source: Delétang et al. (2023), regular tasks. They do not mark the end of the string; here, a separator does.
     """
 
     name: ClassVar = "cycle_navigation"

@@ -16,19 +16,19 @@ from synthbench.tasks.state_tracking._strings import StringTask
 @task
 @dataclass(frozen=True)
 class EvenPairs(StringTask):
-    """At the separator, say whether the number of unequal neighbouring pairs is odd.
+    """At the separator, answer 1 if the number of changes between neighbouring symbols is odd, else 0.
 
-    With ``num_symbols=2``, the separator is 2 and the padding 3; three pairs are unequal::
+    With ``num_symbols=2``, the separator is 2 and the padding 3; the symbol changes three times::
 
         inputs    0 1 1 0 1 2 3 3
         targets   . . . . . 1 . .
 
-    With two symbols, tests finding both ends of a string: the ends differ exactly if the number of unequal pairs is
-    odd. Attention and all recurrences can find the ends at any length, so the task is a control that all of them should
-    pass. It has no levels of difficulty. With more symbols, the ends do not suffice, and a model must compute the
-    parity over all pairs.
+    With two symbols, tests finding both ends of a string: the ends differ exactly if the number of changes is odd.
+    Attention and all recurrences can find the ends at any length, so the task, which has no levels of difficulty, is a
+    control that all of them should pass. With more symbols, the ends do not determine the answer, and a model must
+    track the parity of all changes.
 
-    Source: Delétang et al. (2023), regular tasks. They do not mark the end of the string; we ask at a separator.
+    Source: Delétang et al. (2023), regular tasks. They do not mark the end of the string; here, a separator does.
     """
 
     name: ClassVar = "even_pairs"

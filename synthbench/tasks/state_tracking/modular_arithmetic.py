@@ -15,19 +15,19 @@ from synthbench.tasks.state_tracking._strings import StringTask, string_levels
 @task
 @dataclass(frozen=True)
 class ModularArithmetic(StringTask):
-    """At the separator, name the value modulo ``modulus`` of a sum of products without brackets.
+    """At the separator, name the value, modulo ``modulus``, of an expression with +, - and * but no brackets.
 
     With ``modulus=5``, + is 5, - is 6, * is 7, the separator is 8 and the padding 9; 2 - 3 * 4 = -10 is 0 modulo 5::
 
         inputs    2 6 3 7 4 8 9 9
         targets   . . . . . 0 . .
 
-    Tests tracking two numbers: the sum so far, and the term that a ``*`` may still multiply. Strings have an odd
-    length. At unseen lengths, delta rules with negative eigenvalues and nonlinear recurrences should succeed; other
-    linear recurrences and attention should fail.
+    Tests tracking two numbers: the sum of all complete terms, and the current term, which a ``*`` may still multiply.
+    Strings have an odd length. At unseen lengths, delta rules with negative eigenvalues and nonlinear recurrences
+    should succeed; other linear recurrences and attention should fail.
 
-    Source: Delétang et al. (2023), modular arithmetic (simple). They do not mark the end of the string; we ask at a
-    separator.
+    Source: Delétang et al. (2023), modular arithmetic (simple). They do not mark the end of the string; here, a
+    separator does.
     """
 
     name: ClassVar = "modular_arithmetic"

@@ -16,7 +16,7 @@ from synthbench.tasks.state_tracking._strings import StringTask, string_levels
 @task
 @dataclass(frozen=True)
 class ParityFinal(StringTask):
-    """At the separator, say whether the number of ones in the string is odd.
+    """At the separator, answer 1 if the number of ones in the string is odd, else 0.
 
     The separator is 2 and the padding 3; there are three ones::
 
@@ -27,7 +27,7 @@ class ParityFinal(StringTask):
     recurrences with eigenvalues from 0 to 1 should fail. Nonlinear recurrences and recurrences with negative
     eigenvalues should succeed.
 
-    Source: Delétang et al. (2023), regular tasks. They do not mark the end of the string; we ask at a separator.
+    Source: Delétang et al. (2023), regular tasks. They do not mark the end of the string; here, a separator does.
     """
 
     name: ClassVar = "parity_final"

@@ -14,7 +14,7 @@ from synthbench.tasks.state_tracking._parity import draw_bits, latest_parities, 
 @task
 @dataclass(frozen=True)
 class ParityRunning(Task):
-    """At every position, say whether the number of ones so far is odd.
+    """At every position, answer 1 if the number of ones so far is odd, else 0.
 
     ::
 
@@ -24,7 +24,7 @@ class ParityRunning(Task):
     Like the task ``parity_final``, tests a state of one bit, which every 1 flips. Here each flip has its own target, so
     models that can hold the state learn the task sooner.
 
-    Source: Delétang et al. (2023), regular tasks. They ask once, after the string; we ask at every position.
+    Source: Delétang et al. (2023), regular tasks. They ask once, after the string; here, every position asks.
     """
 
     name: ClassVar = "parity_running"

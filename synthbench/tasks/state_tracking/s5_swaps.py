@@ -11,19 +11,19 @@ from synthbench.tasks.state_tracking._words import GroupWords, inputs_option
 @task
 @dataclass(frozen=True)
 class S5Swaps(GroupWords):
-    """Name the running product of swaps of two points among five.
+    """Name the running product of permutations of five points, each of which swaps two points.
 
-    Tokens 1 to 4 swap the point 0 with 1, 2, 3 and 4. Ids are the same as in the task ``s5_words``; 11 rotates the
-    points 0 1 2::
+    Tokens 1 to 4 swap the point 0 with 1, 2, 3 and 4. Ids are the same as in the task ``s5_words``; for example, 11
+    rotates the points 0 1 2::
 
         inputs    1 2 3
         targets   1 11 34
 
-    Tests tracking an element of a group that is not solvable, where each step is one reflection. One layer of a delta
-    rule should hold the state if its eigenvalues range from -1 to 1, but not if they range from 0 to 1.
+    Tests tracking an element of a group that is not solvable; each input is one reflection. One layer of a delta rule
+    should hold the state if its eigenvalues range from -1 to 1, but not if they range from 0 to 1.
 
-    Source: Grazzi et al. (2025), section 5.2. Their inputs include the identity, like the inputs of ``s5_words``
-    with ``num_inputs=11``.
+    Source: Grazzi et al. (2025), section 5.2. Their inputs include the identity, like the inputs of ``s5_words`` with
+    ``num_inputs=11``.
     """
 
     name: ClassVar = "s5_swaps"

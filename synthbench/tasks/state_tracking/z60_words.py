@@ -21,8 +21,8 @@ class Z60Words(GroupWords):
         targets   41 43 43 13 12
 
     Tests tracking an element of a group where order does not matter: a single rotation angle can represent the state.
-    This task is the control for the task ``a5_words``, which has as many tokens and answers, but in a group where order
-    matters.
+    This task is the control for the task ``a5_words``, which has equally many tokens and answers, but a group where
+    order matters.
 
     Source: Merrill et al. (2024), the word problem of Z60.
     """
@@ -36,9 +36,10 @@ class Z60Words(GroupWords):
     num_inputs: int = inputs_option(3, 60)
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Extend the shortcuts by two rules that add up only the later half or the last quarter of the numbers.
+        """Return the guesses of :meth:`shortcuts` and of two rules that add up only some of the numbers read so far.
 
-        Each rule then adds the likeliest sum of the earlier numbers.
+        One rule adds up the later half, the other the last quarter. Both assume the likeliest sum for the other
+        numbers.
         """
         step = self.tokens_per_element
         elements = inputs[:, ::step]
