@@ -151,8 +151,8 @@ def counted(page: str) -> str:
         r"and {} come from the SLAY paper": len(load_suite("paper").tasks),
         r"{} have a \[ladder\]": ladders,
         r"\*\*{} mechanisms\*\*": len(MECHANISMS),
-        r"all {} cells of": in_paper,
-        r"and {} further cells from its authors": len(cells) - in_paper,
+        r"all {} results in": in_paper,
+        r"and {} more from its authors": len(cells) - in_paper,
     }.items():
         before, after = phrase.split("{}")
         page, found = re.subn(rf"({before})\d+({after})", rf"\g<1>{count}\g<2>", page)
