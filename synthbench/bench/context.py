@@ -45,16 +45,16 @@ def measure(
 ) -> Iterator[Row]:
     """Find the longest sequence that a layer of each mechanism can process within a memory limit.
 
-    The length is exact to within a sixteenth, unless the search ends because of ``longest`` or ``max_seconds``. One row
-    is for the forward pass alone, and one for the forward and backward pass together. Rows that the table already has,
-    for the same version of the mechanism, are not measured again.
+    Each mechanism gets one row for the forward pass alone, and one for forward and backward pass together. The true
+    maximum is at most a sixteenth above the reported length, unless ``longest`` or ``max_seconds`` ended the search.
+    Rows already in the table are not measured again, unless the mechanism's version has changed.
 
     Args:
-        mechanisms: Options of each mechanism, with the mechanisms' names as keys.
-        table: Table to which rows are added; its device is measured.
-        gigabytes: Limit on the memory of tensors beyond parameters and inputs, in GiB.
+        mechanisms: Options of each mechanism, by the mechanism's name.
+        table: Table for the rows; its device is measured.
+        gigabytes: Limit on the memory in GiB, not counting parameters and inputs.
         longest: Longest length to try, in tokens.
-        max_seconds: Time limit of a call, in seconds; once a call exceeds it, longer sequences are not tried.
+        max_seconds: Time limit of one call, in seconds. If a call takes longer, the search ends.
         batch_size: Sequences per call.
         dtype: Name of the number type, such as ``float32``.
     """

@@ -89,23 +89,25 @@ def measure(
     bias: bool = True,
     mechanisms: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[Row]:
-    """Measure error and latency of estimators of attention, one row for each estimator, budget and seed.
+    """Measure the error and latency of estimators of attention, one row per estimator, budget and seed.
 
-    An estimator computes or approximates the attention. Rows that the table already has, for the same versions of the
-    mechanisms, are not measured again.
+    An estimator computes attention, exactly or approximately. The exact kernel, ``slay`` and the running mean of the
+    values are always measured. If all rows of a budget and seed are already in the table, for the same versions of the
+    mechanisms, they are not measured again.
 
     Args:
-        names: Names of the paper's budgets (lengths and numbers of features): small, medium, large.
-        seeds: Seeds, each of which draws new inputs, projections and features.
-        table: Table to which rows are added; its device is measured.
-        num_repeats: Number of timings of an estimator, of which the median is reported.
-        bias: True if the projections have biases, as in the paper.
-        mechanisms: Options of mechanisms to measure instead of the paper's estimators, with the mechanisms' names as
-            keys.
+        names: Names of budgets: ``small``, ``medium`` or ``large``. A budget sets the sequence length and the numbers
+            of features.
+        seeds: Seeds; each seed draws other inputs, projections and features.
+        table: Table for the rows; its device is measured.
+        num_repeats: Number of timings of an estimator; the median is reported.
+        bias: True if the projections have biases, as in the SLAY paper.
+        mechanisms: Mechanisms to measure in place of the paper's other estimators: their options, by name of the
+            mechanism.
 
     Raises:
         UnknownName: If a budget, mechanism or option does not exist.
-        UsageError: If a mechanism is not attention by queries, keys and values.
+        UsageError: If a mechanism does not compute attention from queries, keys and values.
         StoreError: If the table cannot be written.
     """
     for name in names:
@@ -119,8 +121,8 @@ def measure(
 def sweep(seeds: Sequence[int], table: Table, *, num_repeats: int, bias: bool = True) -> Iterator[Row]:
     """Measure ``slay`` at the smallest budget (length and numbers of features), then with one option changed at a time.
 
-    For comparison, the exact kernel and the running mean of the values are also measured. Arguments and exceptions are
-    the same as for :func:`measure`.
+    The exact kernel and the running mean of the values are measured too. The arguments and exceptions are explained in
+    :func:`measure`.
     """
     base = BUDGETS["small"]
     budgets = [
@@ -158,10 +160,10 @@ def _about(estimator: str) -> dict[str, str]:
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Compute mean errors over seeds for every budget and estimator of attention, in the order of the rows.
+    """Average errors over seeds; return one dictionary for each budget and estimator of attention.
 
-    ``rel_l2`` is the relative L2 error and ``rel_l2_std`` its sample standard deviation over seeds; ``latency_ms`` is
-    the median latency over seeds.
+    ``rel_l2`` is the mean relative L2 error, ``rel_l2_std`` its sample standard deviation over seeds, and
+    ``latency_ms`` the median latency.
     """
     if not rows:
         return []
@@ -224,10 +226,10 @@ def errors(out: Float[Tensor, "*batch dim"], expected: Float[Tensor, "*batch dim
 
 
 def estimators_of(budget: Budget, seed: int, device: torch.device) -> dict[str, Estimator]:
-    """Build estimators of attention, with their names as keys.
+    """Build estimators (functions that compute or approximate attention), with their names as keys.
 
-    There are three kinds of estimators: the paper's other mechanisms, kernels with only some approximations of
-    ``slay``, and limits of infinitely many features.
+    They are the variants of ``slay`` in its paper, kernels with only some approximations of ``slay``, and limits of
+    infinitely many features.
     """
     slay = cast("Slay", _mechanism("slay", budget, seed).to(device))
 

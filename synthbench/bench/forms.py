@@ -75,9 +75,9 @@ class Setting:
 
 
 def forms_of(unit: Mechanism, setting: Setting) -> list[Form]:
-    """List the forms (ways to compute) of a mechanism that the setting's device can run.
+    """List the forms (ways to compute) of a mechanism that can run on the device of ``setting``.
 
-    All forms that take ``heads`` (queries, keys and values) give equal outputs.
+    All forms whose inputs are queries, keys and values (``heads``) give equal outputs.
     """
     forms = [Form("layer", "layer", unit.forward)]
     if not isinstance(unit, Attention):
@@ -141,9 +141,9 @@ def inputs_of(setting: Setting) -> Inputs:
 
 
 def call_of(form: Form, inputs: Inputs, setting: Setting) -> Call:
-    """Make a function that runs the forward pass of a form (way to compute a mechanism).
+    """Return a function that runs a form (way to compute a mechanism) on ``inputs``.
 
-    It also runs the backward pass, unless the direction is ``forward``.
+    It runs the forward pass; unless the setting's direction is ``forward``, also the backward pass.
     """
     given = inputs[form.takes]
 

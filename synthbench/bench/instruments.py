@@ -37,9 +37,9 @@ COPIED = {"cpu": 2**25, "cuda": 2**28}
 
 @contextmanager
 def as_in_a_worker() -> Iterator[None]:
-    """Run a ``with`` block as in a training worker: on one thread, in a process that keeps freed memory for reuse.
+    """Run a ``with`` block as in a training worker: with one thread, and with freed memory kept for reuse.
 
-    Afterwards, the settings of the process are restored, but not the settings of glibc (the C library).
+    When the block ends, the number of threads is restored, but freed memory is still kept.
     """
     keep_freed_memory()
     with settings_restored():
@@ -50,7 +50,7 @@ def as_in_a_worker() -> Iterator[None]:
 def give_back_memory() -> None:
     """Return unused memory of this process to the system, where possible.
 
-    Without this call, memory use would grow with each new input size, since freed blocks do not fit the next size.
+    Call this before each new input size: freed blocks do not fit the next size, so memory use would grow.
     """
     trim = of_glibc("malloc_trim")
     if trim is not None:
@@ -79,7 +79,7 @@ _GLIBC_OPTIONS = {-3: "MALLOC_MMAP_THRESHOLD_", -1: "MALLOC_TRIM_THRESHOLD_"}
 def interleaved(calls: Mapping[str, Call], num_repeats: int, device: torch.device) -> dict[str, list[float]]:
     """Time several calls in turn, so that a slow minute of the machine slows all of them equally.
 
-    Return the seconds of each call's repeats, with the names of the calls as keys.
+    Return a dictionary from the name of each call to the seconds of its timings.
     """
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(num_repeats):
@@ -89,11 +89,10 @@ def interleaved(calls: Mapping[str, Call], num_repeats: int, device: torch.devic
 
 
 def seconds(call: Call, device: torch.device) -> float:
-    """Measure the seconds of one call: on a GPU by its own clock, otherwise as CPU time of this process.
+    """Measure the seconds of one call: GPU time on a GPU, otherwise CPU time of this process.
 
-    On a GPU, a short call is queued several times while the GPU is made to wait. So the time that the host takes to
-    launch operations is not included. A call that itself waits for the GPU cannot be queued, so its time includes this
-    waiting.
+    On a GPU, the time that the host takes to launch operations is excluded: a short call is queued several times while
+    the GPU is kept waiting. A call that itself waits for the GPU cannot be queued, so its waiting time is included.
 
     Python's garbage collector is off during the call, since its work grows with the number of objects in use.
     """
@@ -200,9 +199,9 @@ class Roof:
 
 
 def roof_of(device: torch.device, dtype: torch.dtype) -> Roof:
-    """Measure the rates of arithmetic and memory access that a device reaches, as medians of five repeats.
+    """Measure the operations per second and the bytes per second that a device reaches.
 
-    A large matrix product gives the rate of arithmetic, and a large copy the rate of memory access.
+    They are measured with a large matrix product and a large copy; each is the median of five timings.
     """
     side, count = SQUARE[device.type], COPIED[device.type]
     square = torch.randn(side, side).to(device, dtype)

@@ -21,11 +21,10 @@ CHUNK = 128
 
 
 def publish(model: nn.Module) -> bool:
-    """Make a model compute attention by the published form; return whether any layer has a published form.
+    """Make a model compute attention by the published form; return True if any layer has such a form.
 
-    The published form is the algorithm in the code of a mechanism's authors. For softmax attention, it computes a full
-    matrix of scores. For attention by features (linear attention), it computes prefix sums or, in the case of SLAY,
-    loops over quadrature nodes.
+    The published form is the algorithm in the code of the mechanism's authors. It computes a full matrix of scores for
+    softmax attention, prefix sums for linear attention, and a loop over quadrature nodes for SLAY.
     """
     has_published = False
     for module in model.modules():
@@ -49,7 +48,7 @@ def published(unit: FeatureAttention | Softmax, q: Tensor, k: Tensor, v: Tensor)
 def per_node_chunks(mechanism: ProductAttention, q: KeyRows, k: KeyRows, v: ValueRows) -> ValueRows:
     """Compute linear attention chunk by chunk, in a loop over quadrature nodes.
 
-    At each node, a token thus has only P x D features: the products of P polynomial and D random features.
+    At each node, a token has P x D features: the products of P polynomial and D random features.
     """
     polynomials = [mechanism.polynomial(unit_vectors(x)) for x in (q, k)]
     exponentials = [mechanism.exponential(unit_vectors(x)) for x in (q, k)]

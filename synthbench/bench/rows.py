@@ -26,10 +26,11 @@ SAVE_EVERY_S = 2.0
 
 
 class Table:
-    """A table of measurements; a new row replaces a row of the same device with equal values in the identity columns.
+    """A table of measurements, optionally in a file.
 
-    Each row also records the device and the software of its measurement. A table with a file reads the file's rows at
-    the start, and saves new rows at the latest when the ``with`` block ends.
+    A new row replaces an older row of the same device that has equal values in the columns ``identity``. Each row also
+    records its device and software. A table with a file reads the file's rows at the start, and saves new rows at the
+    latest when the ``with`` block ends.
     """
 
     def __init__(self, identity: Sequence[str], device: torch.device, file: Path | None = None) -> None:
@@ -74,7 +75,7 @@ class Table:
         return row
 
     def save(self) -> None:
-        """Write the rows to the table's file, if it has one and rows were added since the last call.
+        """Write the rows to the table's file; do nothing if there is no file, or no row was added since the last call.
 
         Raises:
             StoreError: If the file cannot be written; its earlier contents are kept.

@@ -87,26 +87,26 @@ def measure(
     limits: Limits,
     on_begin: Callable[[str, str], None] = lambda _mechanism, _direction: None,
 ) -> Iterator[Row]:
-    """Measure every mechanism, form, direction and length, except for rows that the table already has.
+    """Measure the time and memory of every mechanism, form, direction and length, and yield the new rows.
 
     A form is one way to compute a mechanism; a direction is the forward pass, either alone or with the backward pass.
-    All rows of one mechanism and direction are yielded together, since forms and lengths are timed in turn.
+    Forms and lengths are timed in turn, so all rows of one mechanism and direction are yielded together.
 
-    The cost of a form is expected to quadruple from one length to the next. If the expected cost exceeds a limit, the
-    form gets a row that says so, and no rows at longer lengths. A row is measured again if it belongs to an older
-    version of the mechanism.
+    From one length to the next, time and memory are expected to quadruple. If this would exceed a limit, the form gets
+    a row that says so, and no rows at longer lengths. Rows already in the table are not measured again, unless the
+    mechanism's version has changed.
 
     Args:
-        mechanisms: Options of each mechanism, with the mechanisms' names as keys.
+        mechanisms: Options of each mechanism, by the mechanism's name.
         lengths: Sequence lengths in tokens, in any order.
-        table: Table to which rows are added; its device is measured.
-        forms: Names of the forms to measure, if the mechanism offers them.
+        table: Table for the rows; its device is measured.
+        forms: Names of the forms to measure, where the mechanism has them.
         offered: Function that lists the forms of a mechanism.
         batch_size: Sequences per call.
-        num_repeats: Number of timings of a call, of which the median is reported.
+        num_repeats: Number of timings of a call; the median is reported.
         dtype: Name of the number type, such as ``float32``.
-        limits: Limits beyond which a form is not measured.
-        on_begin: Function that is called with a mechanism and a direction before these are measured.
+        limits: Limits on the time and memory of one call.
+        on_begin: Function that is called with the names of mechanism and direction before they are measured.
 
     Raises:
         UnknownName: If a mechanism or an option does not exist.
@@ -140,8 +140,8 @@ def measure(
 def summary(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Summarise each mechanism, form and direction: the longest length measured, its cost, and exponents of growth.
 
-    The exponents are the powers of the length with which time and memory grow. All rows must have the same device,
-    batch size and number type.
+    Time and memory are fitted as powers of the length, with these exponents. All rows must have the same device, batch
+    size and number type.
     """
     groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -178,11 +178,11 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def against_naive(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Compute the speed-up over the naive form at each length, and the memory as a fraction of the naive form's memory.
+    """Compare forms (ways to compute a mechanism) with the naive form: speed-up at each length, and fraction of memory.
 
-    A form is a way to compute a mechanism. The naive form is ``published`` or ``dense``. The form ``attend`` is
-    compared with the naive form; so is ``tiled``, if the mechanism has this form. Memory is compared at the longest
-    length at which both forms were measured. All rows must have the same device, batch size and number type.
+    The naive form is ``published`` or ``dense``, whichever the mechanism has. It is compared with the form ``attend``
+    and, if there is one, ``tiled``. Memory is compared at the longest length at which both forms were measured. All
+    rows must have the same device, batch size and number type.
     """
     measured = sorted((row for row in rows if row["status"] == "ok"), key=lambda row: row["length"])
     by_form = {(row["mechanism"], row["direction"], row["length"], row["form"]): row for row in measured}

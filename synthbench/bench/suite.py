@@ -53,20 +53,20 @@ def measure(
     num_steps: int,
     num_repeats: int,
 ) -> Iterator[Row]:
-    """Measure the training rates (run-steps per second) of the selected mechanisms at every length.
+    """Measure the run-steps per second of several ways to train the selected mechanisms.
 
-    The rates are medians of repeated timings; a run-step is one training step of one run. Worker processes are not
-    timed on a GPU, since they would share its memory. Steps are replayed from a CUDA graph only on a GPU. Rows that the
-    table already has, for the same version of a mechanism, are not measured again.
+    A run-step is one training step of one run. Worker processes are not timed on a GPU, since they would share its
+    memory. Replaying steps from a CUDA graph is timed only on a GPU. Rows already in the table are not measured again,
+    unless the mechanism's version has changed.
 
     Args:
-        expressions: Expressions that select mechanisms; if empty, all mechanisms of the suite.
+        expressions: Expressions that select mechanisms; if empty, all mechanisms of the default suite.
         lengths: Sequence lengths, in tokens.
-        table: Table to which rows are added; its device is measured.
-        num_runs: Numbers of runs to train together as a batch; each number gives one row.
+        table: Table for the rows; its device is measured.
+        num_runs: Numbers of runs to train together; each gives one row per mechanism and length.
         num_rates: Number of learning rates; each seed has one run per rate.
         num_steps: Training steps per timing.
-        num_repeats: Number of timings, of which the median is reported.
+        num_repeats: Number of timings; the median rate is reported.
 
     Raises:
         UnknownName: If an expression names no mechanism.

@@ -21,10 +21,11 @@ _barrier: Barrier | None = None
 def side_by_side(function: Callable[[Argument], Result], arguments: Sequence[Argument]) -> list[Result]:
     """Call a function once per argument, each call in its own process with one thread; return the results in order.
 
-    The function may call :func:`wait_for_all`, equally often in every process.
+    The function may call :func:`wait_for_all`, but must do so equally often in every process.
 
     Raises:
-        Exception: If the function raises an exception in any process. The other processes then stop waiting.
+        Exception: If the function raises an exception in any process. Processes in :func:`wait_for_all` then stop
+            waiting.
     """
     os.environ.update(WORKER_ENVIRONMENT)
     context = get_context("spawn")

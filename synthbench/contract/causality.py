@@ -39,10 +39,9 @@ class Shape(NamedTuple):
 
 @cache
 def shapes_of_main_suite() -> tuple[Shape, ...]:
-    """List the distinct shapes of the main suite's batches, shortest first.
+    """List the distinct shapes of training and test batches in the main suite (``core``), shortest sequences first.
 
-    A batch that is too large for one call is cut into pieces, as in training; the list then contains the shapes of the
-    pieces.
+    For a batch that is too large for one call of the model, the shapes of its pieces are listed instead.
     """
     suite = load_suite(MAIN_SUITE)
     rng = np.random.Generator(np.random.Philox(key=0))
@@ -71,18 +70,18 @@ def describe_leak(
     is_training: bool,
     tolerance: float = TOLERANCE,
 ) -> str | None:
-    """Describe the largest change among outputs that should have stayed the same, for an error message.
+    """Compare outputs before and after some inputs were altered, and describe the largest change that is an error.
 
     Args:
         before: Outputs for the original inputs.
         after: Outputs for the altered inputs.
-        is_known: True at positions where neither the input nor an earlier input of the sequence was altered.
+        is_known: True at positions whose outputs must not change, since no input at or before the position was altered.
         is_training: True if the mechanism was in training mode, False if in evaluation mode.
         tolerance: Largest change, relative to the largest output, that counts as rounding.
 
     Returns:
-        The text that follows the mechanism's name, such as ``is not causal: changing ...``. None if all outputs at
-        positions that ``is_known`` marks stayed the same, up to rounding.
+        Text to follow the mechanism's name in an error message, such as ``is not causal: changing ...``. None if no
+        change at positions marked in ``is_known`` exceeds ``tolerance``.
     """
     size = before.nan_to_num(0, 0, 0).abs().max().clamp(min=torch.finfo(before.dtype).tiny)
     # An output that was not finite before is a fault of another kind; one that is not finite after is a change.
@@ -111,8 +110,8 @@ def describe_leak(
 def cuts_of(length: int) -> list[int]:
     """List the positions, counted from 0, at which a check of causality begins to alter the inputs.
 
-    They are a third of the length, 1, the last position, and starts of blocks. For each block size in ``BLOCKS``, these
-    are the first positions of the second and third blocks, each followed by the next position.
+    They are a third of the length, 1, the last position and, for each block size in ``BLOCKS``, the first two positions
+    of the second and the third block.
 
     >>> cuts_of(40)
     [13, 1, 39, 16, 17, 32, 33]
@@ -125,10 +124,10 @@ def cuts_of(length: int) -> list[int]:
 
 
 def alterations(batch_size: int, length: int) -> Int[Tensor, " batch"]:
-    """Choose, for each sequence of a batch, the first position at which its input is altered.
+    """Choose, for each sequence of a batch, the first position at which its inputs are altered.
 
     The first, third, fifth sequence and so on get the positions of :func:`cuts_of` in turn. All others get ``length``,
-    so they stay unaltered.
+    one position beyond their end, so they stay unaltered.
     """
     cuts = torch.tensor(cuts_of(length))
     number = torch.arange(batch_size)

@@ -36,7 +36,7 @@ def cause_of_leak(mechanism: Mechanism, setting: Setting = DOUBLE) -> str | None
     """Name the likely cause of a leak (an output that depends on later inputs); None if no known cause fits.
 
     Args:
-        mechanism: The mechanism, in the mode (training or evaluation) in which it leaks.
+        mechanism: The mechanism, in the mode (training or evaluation) in which the leak was found.
         setting: The mechanism's device and precision.
     """
     try:
@@ -65,13 +65,13 @@ def draws_noted() -> Iterator[set[str]]:
 
 
 def cause_of_difference(drawn: set[str], dropouts: Sequence[str] = ()) -> str:
-    """Explain why two equal calls give different results; the text is empty if no cause is known.
+    """Explain why two calls with equal inputs give different outputs; the text is empty if no cause is known.
 
     The text ends with a semicolon and a space, so that an error message can continue after it.
 
     Args:
-        drawn: Names of the global random generators from which the calls drew.
-        dropouts: Descriptions of dropout layers; if there are any, only they are named.
+        drawn: Names of the global random generators from which the calls drew numbers.
+        dropouts: Descriptions of dropout layers. If there are any, the text names only them.
     """
     if dropouts:
         return f"{', '.join(dropouts)} drops values in training: set it to 0, since the suite sets the regularisation; "

@@ -51,9 +51,10 @@ def require_all(checks: Iterable[Check]) -> None:
 
 
 def make_all(checks: Iterable[Check]) -> Iterator[CheckResult]:
-    """Run one check after the other, even after a failure, and yield their results.
+    """Run the checks in order, and yield one result for each check.
 
-    If a check with ``is_needed`` fails, the later checks are not run; their state is ``not tried``.
+    After a failure, the later checks still run, unless the failed check has ``is_needed`` set. Then they are ``not
+    tried``.
     """
     is_pointless = False
     for check in checks:
@@ -69,12 +70,12 @@ def first_failure(results: Iterable[CheckResult]) -> str | None:
 
 @contextmanager
 def blamed(what: str, unit: type, hint: Callable[[BaseException], str] = lambda _problem: "") -> Iterator[None]:
-    """Turn an exception of foreign code in the ``with`` block into a one-line error that says what has failed.
+    """Turn any exception of the foreign code in a ``with`` block into a one-line error that says what failed.
 
     Args:
-        what: What fails, such as ``mechanism 'x' cannot be built``.
-        unit: The component's class, whose line the error names.
-        hint: Function that adds a text at the end of the error.
+        what: Beginning of the error message, such as ``mechanism 'x' cannot be built``.
+        unit: The component's class; the error names a line of its code.
+        hint: Function that makes a text for the end of the message.
 
     Raises:
         ContractError: If the ``with`` block raises any exception that is not a :class:`SynthbenchError`.

@@ -101,13 +101,15 @@ class Component:
 def check_foreign(
     components: Sequence[Component], isolated: IsolatedProcess, cache: Path | None = None, devices: Devices = ("cpu",)
 ) -> dict[Component, list[CheckResult]]:
-    """Run all checks of components from plugins, or read earlier results; return each component's results.
+    """Return the results of all checks of components from plugins, with the components as keys.
+
+    Checks of a component are not run again if the folder ``cache`` has their results for the same devices.
 
     Args:
         components: Components that are not built in.
         isolated: Separate process that runs the checks. Components defined in a notebook or script are checked in this
             process instead.
-        cache: Folder with earlier results; nothing is written to it. None if there is no folder.
+        cache: Folder with results of earlier checks, or None; nothing is written to it.
         devices: Devices in order of preference; a mechanism is checked on the first device on which it runs.
     """
     return {component: _check_foreign(component, isolated, cache, devices) for component in components}
@@ -116,7 +118,7 @@ def check_foreign(
 def record(checks: Mapping[Component, list[CheckResult]], cache: Path, devices: Devices = ("cpu",)) -> None:
     """Save the results of checks in the folder ``cache``, one file per component.
 
-    A later call of :func:`check_foreign` with the same devices reads the file of each component that is unchanged.
+    For unchanged components and devices, :func:`check_foreign` then reads these files instead of running the checks.
     """
     cache.mkdir(parents=True, exist_ok=True)
     for component, results in checks.items():

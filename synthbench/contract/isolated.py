@@ -27,8 +27,8 @@ TIMEOUT_S = 300.0
 class IsolatedProcess:
     """One or more separate processes that run the code of plugins.
 
-    An attempt is one call of a function in such a process, made by :meth:`attempt`. The method :meth:`start` starts the
-    processes; without it, they start at the first attempt.
+    An attempt is one call of :meth:`attempt`, which runs a function in such a process. The processes start at
+    :meth:`start`, or else at the first attempt.
 
     Args:
         plugins: Files and modules of plugins to load before each attempt.
@@ -59,18 +59,21 @@ class IsolatedProcess:
         self._ended.close()
 
     def start(self) -> None:
-        """Start the processes and return at once; they import the code of the checks in the background.
+        """Start the processes without waiting; they import the code of the checks in the background.
 
         Raises:
-            UsageError: If the running script is one that other processes cannot import.
+            UsageError: If the running script has no ``if __name__ == "__main__":`` guard.
         """
         require_guarded_main()
         self._pool.schedule(os.getpid)  # any call starts them
 
     def try_plugins(self) -> None:
-        """Load the plugins one by one in a separate process, so that an error names the plugin that hangs or exits.
+        """Load the plugins one by one in a separate process, so that an error names the plugin that fails.
 
-        Plugins that this process has loaded before are not tried again.
+        Plugins that this process has loaded already are not tried again.
+
+        Raises:
+            ContractError: If a plugin cannot be loaded, takes too long or ends its process.
         """
         for number, plugin in enumerate(self.plugins, start=1):
             if not plugins.is_loaded(plugin):
@@ -85,9 +88,9 @@ class IsolatedProcess:
             arguments: Arguments of the function; they and the result must be picklable.
 
         Raises:
-            UsageError: If the running script is one that other processes cannot import.
+            UsageError: If the running script has no ``if __name__ == "__main__":`` guard.
             SynthbenchError: If the function raises a :class:`SynthbenchError`.
-            ContractError: If the call takes too long, its process dies, or the function raises anything else.
+            ContractError: If the call takes too long, its process dies, or the function raises any other exception.
         """
         return self._call(what, self.plugins, function, *arguments)
 

@@ -92,7 +92,7 @@ class Probe:
         return f"mechanism {getattr(self.unit, 'name', self.unit.__name__)!r}"
 
     def build(self, seed: int = 0, **around: Any) -> Mechanism:
-        """Build the mechanism, with parameters moved away from special values such as 0.
+        """Build the mechanism, and move its parameters away from special values such as 0.
 
         ``around`` replaces default sizes of the model, such as ``model_dim``.
 
@@ -104,10 +104,10 @@ class Probe:
         return in_precision(built, self.setting.dtype).to(self.setting.device).eval()
 
     def noting_draws(self, seed: int) -> tuple[Mechanism, bytes, set[int]]:
-        """Build the mechanism; note the global generator's state after it, and seeds of generators passed to calls.
+        """Build the mechanism; return it, the global generator's state, and the seeds of the generators that it used.
 
-        Before initialisation, :class:`Mechanism` seeds the global generator, differently for each ``seed``. So if two
-        seeds lead to the same state, the mechanism itself has seeded it.
+        The base class seeds the global generator before initialisation, differently for each ``seed``. So if two seeds
+        lead to equal states after initialisation, the mechanism itself has seeded the generator.
         """
         states, unit, noted = [], self.unit, _SeedsNoted()
 
@@ -128,7 +128,7 @@ class Probe:
         return in_precision(self.build(**around), torch.float32)
 
     def forward(self, x: Tensor, mechanism: Mechanism | None = None) -> Tensor:
-        """Compute the outputs for ``x``, by ``mechanism`` if given, or else by the mechanism of this probe.
+        """Return the outputs of ``mechanism`` for ``x``; the default is this probe's mechanism.
 
         Raises:
             ContractError: If the call raises an exception or does not return a tensor.
@@ -140,7 +140,7 @@ class Probe:
         return out
 
     def blamed(self, x: Tensor) -> AbstractContextManager[None]:
-        """Turn an exception in the ``with`` block into a one-line error that names the mechanism and the input ``x``.
+        """Turn any exception in a ``with`` block into a one-line error that names the mechanism and the input ``x``.
 
         Raises:
             ContractError: If the ``with`` block raises any exception that is not a :class:`SynthbenchError`.
@@ -196,15 +196,15 @@ def _require_float32_parameters(name: str, built: Mechanism) -> None:
 def lazy_probe(
     unit: type[Mechanism], arguments: Mapping[str, Any], devices: Sequence[str] = ("cpu",)
 ) -> Callable[[], Probe]:
-    """Make a function that returns a :class:`Probe` on the first device and in the first precision that work.
+    """Make a function that returns a :class:`Probe`, which builds and calls a mechanism for its checks.
 
-    Device and precision are found at the function's first call. On each device, float64 is tried before float32. A
-    mechanism that fails at the small default sizes, for example because it needs wider heads, is checked at the sizes
-    of the main suite.
+    At its first call, the function searches for the first device on which the mechanism runs, in float64 or else in
+    float32. A mechanism that fails at the small default sizes, for example because it needs wider heads, is checked at
+    the sizes of the main suite.
 
     Args:
         unit: The mechanism's class, registered or not.
-        arguments: The mechanism's options, and any model sizes (``model_dim``) to use in place of the small defaults.
+        arguments: The mechanism's options, and any model sizes (such as ``model_dim``) in place of the small defaults.
         devices: Devices in order of preference.
 
     Raises:
@@ -373,7 +373,7 @@ def check_mechanism(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None
 
     Args:
         unit: The mechanism's class, registered or not.
-        arguments: The mechanism's options, and any model sizes (``model_dim``) to use in place of the small defaults.
+        arguments: The mechanism's options, and any model sizes (such as ``model_dim``) in place of the small defaults.
 
     Raises:
         ContractError: If a check fails; the message says what is wrong, where and by how much.

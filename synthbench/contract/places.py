@@ -40,14 +40,14 @@ class Moved(Rotation):
 def change_when_moved(
     unit: type[Mechanism], arguments: Mapping[str, Any], positions: str | None = None
 ) -> tuple[float, float]:
-    """Measure the largest change of any output if all tokens stand 7 positions later, and if they stand 100 later.
+    """Measure how much the outputs change if all tokens move by 7 positions, and if they move by 100 positions.
 
-    Both changes are computed in float64, relative to the largest output. They are only rounding errors if the mechanism
-    sees only distances between tokens.
+    Each of the two returned numbers is the largest change of an output, divided by the largest output. If the mechanism
+    sees only distances between tokens, both are rounding errors of float64.
 
     Args:
         unit: The mechanism's class, registered or not.
-        arguments: The mechanism's options, and any model sizes (``model_dim``) to use in place of the small defaults.
+        arguments: The mechanism's options, and any model sizes (such as ``model_dim``) in place of the small defaults.
         positions: Name of a position encoding that rotates queries and keys, or ``none``. Default: the encoding that
             the mechanism's authors chose.
 
@@ -68,7 +68,7 @@ def change_when_moved(
 
 
 def sees_places(unit: type[Mechanism], options: Mapping[str, Any], positions: str | None = None) -> bool:
-    """Test whether outputs change by more than rounding when the same tokens stand 7 or 100 positions later.
+    """Return True if outputs change by more than rounding errors when all tokens move by 7 or by 100 positions.
 
     Args:
         unit: The mechanism's class, registered or not.

@@ -33,17 +33,16 @@ AGREEMENT = 1e-9
 
 
 def numbers_carried(mechanism: Mechanism, past: int, most: int, setting: Setting = DOUBLE) -> int:
-    """Count how many numbers a mechanism keeps of past inputs, by means of derivatives; the count is at most ``most``.
+    """Estimate how many numbers a mechanism keeps of past inputs; the result is at most ``most``.
 
-    If a mechanism keeps n numbers of the past inputs, later outputs depend on these inputs only through the n numbers.
-    The derivatives of later outputs with respect to the past inputs then span at most n dimensions. These
-    dimensions are counted for ``most`` random weighted sums of the outputs. A decay can hide numbers, so the count is a
-    lower bound.
+    If a mechanism keeps n numbers, later outputs depend on past inputs only through them. So the derivatives of later
+    outputs with respect to past inputs span at most n dimensions. These dimensions are counted for ``most`` random
+    weighted sums of the outputs. If the mechanism lets past inputs decay, the result may be below n.
 
     Args:
         mechanism: A mechanism that can read ``2 * past`` tokens.
-        past: Number of past tokens, which is also the number of later tokens.
-        most: Number of weighted sums, and so the largest possible count.
+        past: Number of past tokens; equally many later tokens follow.
+        most: Number of weighted sums, and so the largest possible result.
         setting: The mechanism's device and precision.
     """
     x = setting.noise(mechanism, 1, 2 * past, seed=past)
@@ -62,15 +61,15 @@ def numbers_carried(mechanism: Mechanism, past: int, most: int, setting: Setting
 
 
 def streamed(mechanism: Mechanism, x: Tensor) -> tuple[Tensor, list[int] | None]:
-    """Compute the outputs token by token, and count the numbers kept per sequence after each token.
+    """Run a mechanism token by token; return its outputs and the size of its state after each token.
 
     Args:
         mechanism: A mechanism in the precision of ``x``.
         x: Inputs, [batch, length, width].
 
     Returns:
-        The outputs, shaped like ``x``, and the counts. The counts are None if the mechanism has no streaming form and
-        keeps every input.
+        The outputs, shaped like ``x``, and a list with the state's size after each token, in numbers per sequence. The
+        list is None if the mechanism has no streaming form.
     """
     state, outs, kept = mechanism.init_state(), [], []
     for token in x.unbind(1):
@@ -82,10 +81,10 @@ def streamed(mechanism: Mechanism, x: Tensor) -> tuple[Tensor, list[int] | None]
 
 @torch.no_grad()
 def check_stream(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
-    """Check that a mechanism, run token by token, gives the same outputs as ``forward`` and a state of the stated size.
+    """Check that a mechanism gives equal outputs token by token and in one pass, and has a state of the stated size.
 
     Raises:
-        ContractError: If an output differs from the output of ``forward``, or the number of values kept differs from
+        ContractError: If an output differs from ``forward``, or the number of values kept differs from
             ``state_elements``.
     """
     length = min(STREAMED, mechanism.max_length)
@@ -118,12 +117,12 @@ def parts_of(mechanism: Mechanism) -> list[Mechanism]:
 
 
 def check_state(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
-    """Check that a mechanism keeps no more numbers of past inputs than ``state_elements`` states.
+    """Check that a mechanism keeps at most ``state_elements`` numbers of past inputs.
 
-    A state that is too large to measure is not checked.
+    If ``state_elements`` is too large to test, nothing is checked.
 
     Raises:
-        ContractError: If later outputs depend on more past numbers than ``state_elements`` states.
+        ContractError: If later outputs depend on the past through more numbers.
     """
     parts = parts_of(mechanism)
     past = MARGIN

@@ -42,8 +42,8 @@ def checks_of(task: Task, length: int | None = None) -> list[Check]:
     """List the checks of a task at one length, in order.
 
     Args:
-        task: Task with the options to check. Only the check of options also tries other values.
-        length: Number of tokens in a sequence; if None, the task's published length.
+        task: Task to check, with its options. Only the check of options tries other values.
+        length: Number of tokens in a sequence. Default: ``task.length``.
 
     Raises:
         UsageError: If the task has no sequence of this length.
@@ -73,11 +73,11 @@ def checks_of(task: Task, length: int | None = None) -> list[Check]:
 
 
 def check_task(task: Task, length: int | None = None) -> None:
-    """Run all checks of a task at one length.
+    """Run the checks of a task at one length until one fails.
 
     Args:
-        task: Task with the options to check. Only the check of options also tries other values.
-        length: Number of tokens in a sequence; if None, the task's published length.
+        task: Task to check, with its options. Only the check of options tries other values.
+        length: Number of tokens in a sequence. Default: ``task.length``.
 
     Raises:
         ContractError: If a check fails; the message says what is wrong, where and by how much.
@@ -201,8 +201,8 @@ def check_lengths(task: Task) -> None:
 def check_bounds(task: Task, length: int) -> None:
     """The floor must not exceed the ceiling; floor, ceiling and references must be in the allowed range.
 
-    Floor and ceiling are accuracies in [0, 1], or negated bits per token in [-64, 0]. References, the scores of simple
-    predictors, are bits per token in [0, 64].
+    The floor is the best score that ignores the input, the ceiling the best possible score: accuracies in [0, 1], or
+    negated bits per token in [-64, 0]. References are scores of simple predictors, in [0, 64] bits per token.
     """
     floor, ceiling = task.floor(length), task.ceiling(length)
     least, most = (-MOST_BITS, 0) if task.measure == "bits" else (0, 1)
@@ -223,7 +223,8 @@ def check_bounds(task: Task, length: int) -> None:
 def check_floor(task: Task, length: int) -> None:
     """Predicting the most frequent target at each position, found on one sample, must not beat the floor on another.
 
-    In a task scored in bits per token, the predictions are the frequencies of the tokens instead.
+    For a task scored in bits per token, each token's frequency in the training split is its predicted probability
+    instead.
     """
     num_sequences = max(256, min(8192, NUM_TOKENS // length))
     floor = task.floor(length)
@@ -263,8 +264,8 @@ def _score_of_frequencies(task: Task, length: int, num_sequences: int) -> Bound:
 def check_options(task: Task, length: int) -> None:
     """Every option must have a value that changes the task's batches or the coordinates of their tokens.
 
-    If an option matters only with certain values of other options, it may change a batch of some level instead. Options
-    with free text, such as the location of data and its hash, are not checked: there is no other value to try.
+    Some options matter only with certain values of other options, so changing a batch on any of the task's levels is
+    enough. Options with free text are not checked: there is no other value to try.
     """
     for name, option in options_of(type(task)).items():
         if option.type is str and not option.choices:
@@ -302,7 +303,8 @@ def _tried_in_vain(task: Task, length: int, name: str, option: Option) -> list[V
 def check_levels(task: Task) -> None:
     """Levels must increase in load, have equal token ids, add new targets, and have a ceiling far above their baseline.
 
-    New targets stand at positions from the level's ``first_new`` on. The baseline is the best score of a shortcut rule.
+    The load is the task's size, such as its number of pairs. New targets are those from position ``first_new`` on. The
+    baseline is the best score of a shortcut rule.
     """
     for is_extended in (False, *([True] if task.extended_levels else [])):
         levels = _levels(task, is_extended=is_extended)

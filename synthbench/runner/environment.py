@@ -30,10 +30,10 @@ RELEVANT_PACKAGES = ("pandas", "pyarrow", "pebble", "scipy", "triton")
 
 
 def resolve_device(name: str, *, must_exist: bool = True) -> torch.device:
-    """Return the device that ``auto``, ``cpu``, ``cuda`` or ``cuda:1`` means on this machine.
+    """Return the device that a name such as ``cpu``, ``cuda`` or ``cuda:1`` means; ``auto`` prefers a GPU to the CPU.
 
     Raises:
-        UsageError: If the name is none of these, or this machine lacks the device and ``must_exist`` is True.
+        UsageError: If the name is not allowed, or ``must_exist`` is True and this machine lacks the device.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -121,7 +121,7 @@ def stated_commit() -> str | None:
     """Return the commit in the environment variable ``SYNTHBENCH_COMMIT``; None if it is not set.
 
     Raises:
-        UsageError: If the variable is set to anything but 40 hex digits.
+        UsageError: If the variable is set, but not to 40 hex digits.
     """
     stated = os.environ.get(COMMIT, "")
     if stated and not re.fullmatch("[0-9a-f]{40}", stated):

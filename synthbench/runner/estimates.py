@@ -60,11 +60,11 @@ def work(columns: Mapping[str, Any] | pd.DataFrame) -> Any:
 class Estimates:
     """Estimates the seconds of a run from the most similar earlier runs.
 
-    The estimate is the :func:`work` of the run times the median seconds per unit of work in the most similar rows.
+    The estimate is the run's amount of work (:func:`work`) times the median seconds per unit of work in these runs.
 
     Args:
         rows: Rows of results with the columns ``TIMED``, as :meth:`synthbench.results.Store.runs` returns them. Only
-            rows with status ``ok`` or ``diverged`` are used. None if nothing was measured.
+            rows with status ``ok`` or ``diverged`` are used. None if there are no rows.
     """
 
     def __init__(self, rows: pd.DataFrame | None = None) -> None:
@@ -87,9 +87,9 @@ class Estimates:
         return None
 
     def cost(self, cell: Cell) -> float:
-        """Estimate the seconds of one run; if nothing was measured on its type of device, return its :func:`work`.
+        """Estimate the seconds of one run, to compare runs on one type of device.
 
-        The values of runs on the same type of device can be compared with each other.
+        If no earlier run on this type of device is known, return the amount of work (:func:`work`) instead.
         """
         seconds = self.seconds(cell)
         return float(work(cost_columns(cell))) if seconds is None else seconds

@@ -49,10 +49,9 @@ MOST_DRAWS = 64
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """The questions of one test. Each question is a sequence that is cut off after one of its scored positions.
+    """The questions of one test: each is a sequence, and one scored position at which the model must answer.
 
-    The model must predict the target at this position. If the task reads all answers at the last position, sequences
-    are not cut off.
+    The sequence is cut off after this position, unless the task reads all answers at the last position.
     """
 
     inputs: Int[np.ndarray, "count length"]
@@ -81,10 +80,10 @@ class Result(NamedTuple):
 
 
 def questions_of(cell: Cell, salt: str) -> dict[int, Questions]:
-    """Draw new sequences as questions of a run's held-out tests, and return the questions by test number.
+    """Draw the questions (new sequences) of a run's held-out tests, and return them with the test's number as key.
 
-    A ladder (a task's series of levels) has one test per level, numbered from 1. Without a ladder, there is only
-    test 1.
+    A ladder (a task's series of levels) has one test per level, numbered from 1. Without a ladder, there is only test
+    1.
 
     Args:
         cell: The cell (task × mechanism) of the run; its mechanism is not used.
@@ -130,14 +129,14 @@ def write_inputs(questions: Mapping[int, Questions], folder: Path, run_id: str) 
 
 @torch.inference_mode()
 def answer(model: SequenceModel, runs: Sequence[Run], folder: Path, device: torch.device) -> None:
-    """Let the trained model answer the questions in a folder, and write the answers.
+    """Let the trained model answer the questions in a folder, and write its answers there.
 
     If the folder has no questions, nothing is written.
 
     Args:
         model: Model that computes all runs at once.
         runs: The runs, in the order of the first dimension (the run axis) of the model's tensors.
-        folder: Folder of the job that the runs belong to, with or without questions.
+        folder: Folder of the job that contains the runs.
         device: Device of the model.
     """
     was_training = model.training
@@ -230,12 +229,14 @@ def _file(folder: Path, run_id: str, number: int, kind: str) -> Path:
 
 
 def measured(row: Mapping[str, Any], results: Mapping[int, Result] | None) -> dict[str, Any]:
-    """Replace the score that a worker claims with the score that the judge (the process of the command) measured.
+    """Return a row with the score that the main process measured, instead of the score that the worker claims.
+
+    The row of a failed run is returned unchanged.
 
     Args:
         row: The row as the worker wrote it.
-        results: Results of the judge by test number; None if the model left no answers that fit the questions. In this
-            case, the row is returned without a score.
+        results: Results of the held-out tests, by the number of the test. None if the model left no valid answers; then
+            the returned row has no score.
     """
     if row["status"] != "ok":
         return dict(row)
@@ -282,10 +283,10 @@ def is_foreign(cell: Cell) -> bool:
 
 
 def needs_held_out_test(cell: Cell) -> bool:
-    """Tell whether a cell (task × mechanism) runs foreign (not built-in) code on a built-in task.
+    """Return True if a cell (task × mechanism) runs foreign (not built-in) code on a built-in task.
 
-    If so, the process of the command measures the score on secret questions. A plugin's own task is not tested in this
-    way, because its author decides the questions anyway.
+    Its score is then measured by the main process, on secret questions. A plugin's own task needs no such test, because
+    its author decides the questions anyway.
     """
     return is_foreign(cell) and TASKS.is_built_in(cell.task_name)
 
@@ -306,9 +307,9 @@ def folder_named(results: Path, driver: str, run_id: str = "") -> Path:
 
 
 class HeldOutTest:
-    """Tests on new sequences, with secret targets, for the jobs of a command that run foreign (not built-in) code.
+    """Tests on secret new sequences, for jobs that run foreign (not built-in) code.
 
-    The secret that seeds the questions never leaves this process.
+    The targets, and the secret that seeds the sequences, never leave this process.
 
     Args:
         results: Folder of the store that receives the rows.
@@ -340,11 +341,11 @@ class HeldOutTest:
                 write_inputs(self._questions(run), folder, run.run_id)
 
     def take(self, job: Job) -> list[dict[str, Any]]:
-        """Move the rows of a job into the store, and return them.
+        """Move the rows that a worker wrote for a job into the store, and return them.
 
-        Scores on built-in tasks are replaced by the scores that this process measured, except in tuning runs (those
-        that only choose a learning rate). Rows of runs that the job does not contain are ignored. For a job of built-in
-        components, the returned list is empty.
+        On built-in tasks, scores are replaced by the scores that this process measured, except in tuning runs (which
+        only serve to choose a learning rate). Rows of other runs are ignored. For a job of built-in components, the
+        list is empty.
         """
         folder = folder_of(job, self._results, self._driver)
         if folder == self._results:

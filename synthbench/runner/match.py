@@ -32,9 +32,9 @@ _WORDS: dict[Quantity, str] = {"params": "parameters", "state": "state elements"
 
 
 def parse_match(text: str) -> tuple[Quantity, int | None]:
-    """Parse a value of ``--match``, such as ``params``, ``state`` or ``state=4096``, into quantity and target number.
+    """Parse a value of ``--match`` into a quantity and a target: ``state=4096`` gives ``state`` and 4096.
 
-    If the text has no number, the returned number is None, and the target is the size of the suite's first mechanism.
+    Without a number, the returned target is None. The size of the suite's first mechanism is then the target.
 
     Raises:
         UnknownName: If the quantity is neither ``params`` nor ``state``.
@@ -49,12 +49,12 @@ def parse_match(text: str) -> tuple[Quantity, int | None]:
 
 
 def all_matched(cells: Sequence[Cell], text: str) -> list[Cell]:
-    """Resize the models of cells (task × mechanism) to the size that the text of ``--match`` asks for.
+    """Resize the models of cells (task × mechanism) to a size such as ``state=4096``, a value of ``--match``.
 
-    Mechanisms of the family ``control`` stay as they are: they are references without learned mixing of tokens.
+    Mechanisms of the family ``control`` keep their size: they are references without learned mixing of tokens.
 
     Raises:
-        UnknownName: If the quantity is neither ``params`` nor ``state``.
+        UnknownName: If the text names neither ``params`` nor ``state``.
         UsageError: If the text is malformed, or some mechanisms cannot be resized to this size; the message names them.
     """
     parse_match(text)
@@ -72,9 +72,9 @@ def all_matched(cells: Sequence[Cell], text: str) -> list[Cell]:
 
 
 def matched_as(cell: Cell, text: str) -> Cell:
-    """Resize the model of a cell (task × mechanism) as ``text`` asks, and record the text in the cell.
+    """Resize the model of a cell (task × mechanism) to a size such as ``state=4096``, a value of ``--match``.
 
-    The text is a value of ``--match``. It is recorded so that rows with the same value can be grouped.
+    The cell also records the text, so that rows with the same value can be grouped.
     """
     resized = matched(cell, *_target(cell, text))
     return replace(
@@ -83,9 +83,9 @@ def matched_as(cell: Cell, text: str) -> Cell:
 
 
 def misses(cell: Cell, suite: Suite) -> str:
-    """Describe the size of a cell's model if it misses the target in ``cell.match`` by more than 5 %.
+    """Return a text about the size of a cell's model, if it misses the size ``cell.match`` by more than 5 %.
 
-    Otherwise, return an empty text. If ``cell.match`` has no number, the target is the size of the first mechanism of
+    Otherwise, the text is empty. If ``cell.match`` has no number, the target is the size of the first mechanism in
     ``suite``.
     """
     quantity, target = _target(replace(cell, suite=suite), split_match(cell.match or "")[0])
@@ -101,9 +101,9 @@ def _target(cell: Cell, text: str) -> tuple[Quantity, int]:
 
 
 def size_of(cell: Cell, quantity: Quantity) -> int:
-    """Count a model's parameters, or the state elements of one layer after it has read a training sequence.
+    """Return the number of parameters of a cell's model (``params``), or the state size of one layer (``state``).
 
-    If the state sizes of layers differ, their mean is taken.
+    The state is measured after one training sequence. If layers differ in state size, the mean is taken.
     """
     if quantity == "params":
         return num_parameters(cell.model(torch.Generator()))
@@ -122,16 +122,17 @@ def _state_elements(mechanism: type[Mechanism], fields: tuple[tuple[str, Any], .
 
 
 def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
-    """Return a cell (task × mechanism) with at most two numbers changed and a model within 5 % of the target size.
+    """Resize the model of a cell (task × mechanism) to within 5 % of a target size, and return the resized cell.
 
-    The numbers are the integer options of the mechanism (in order of declaration) and the model's width. A cell whose
-    model is already within 5 % of the size is returned unchanged. For attention, the width stays a multiple of the
-    number of heads. To match the number of state elements, options are tried first, because they change only the
-    mechanism. To match the number of parameters, the width is tried first, because a changed option may make a
-    different mechanism. If no single change reaches the target, a second number of the nearest variant is changed too.
+    The model's width and the integer options of the mechanism may be changed, but at most two of these numbers. A cell
+    that already fits is returned unchanged. For attention, the width stays a multiple of the number of heads.
+
+    To match the number of state elements, options are tried first, in order of declaration, because they change only
+    the mechanism. To match the number of parameters, the width is tried first, because a changed option may make a
+    different mechanism.
 
     Raises:
-        UsageError: If no variant is within 5 % of the target; the message gives the nearest size.
+        UsageError: If the target cannot be reached in this way; the message gives the nearest size.
     """
 
     def distance(candidate: Cell) -> int:
@@ -158,10 +159,10 @@ def reference_of(cell: Cell) -> Cell:
 
 
 class Number(NamedTuple):
-    """A width or an integer option of a cell (task × mechanism) that can be changed.
+    """A number that can be changed to resize a cell's model: the width, or an integer option of the mechanism.
 
-    ``present`` is the present value. The function ``changed`` returns a copy of the cell with another value. For
-    attention, the width is counted in multiples of the number of heads.
+    ``present`` is its present value; ``changed`` returns a copy of the cell with a new value. For attention, the width
+    is counted in multiples of the number of heads.
     """
 
     present: int

@@ -45,13 +45,14 @@ _READ = tuple(dict.fromkeys((*_DECISIVE, *TIMED)))
 
 @dataclass(frozen=True)
 class Job:
-    """Runs that one worker trains; ``missing`` lists the runs whose rows of results are to be written.
+    """A part of a plan that one worker trains: the runs of one cell (task × mechanism), or of several similar cells.
 
-    The runs belong to one cell (task × mechanism), or to several cells whose runs can be trained together, as one model
-    (:attr:`Cell.program`). At most ``group_size`` runs are trained together. The grouping does not depend on which rows
-    are missing, so a resumed command trains the same groups as an uninterrupted command. If the suite tunes learning
-    rates, a job contains all runs of its cells. Tuning runs serve to choose a learning rate; ``tuning_skills`` maps
-    each tuning run that has a row to its skill, or to None if the row has no score.
+    Several cells share a job only if they can be trained together, as one model (:attr:`Cell.program`). At most
+    ``group_size`` runs are trained together. ``missing`` lists the runs without a row. It does not affect the groups,
+    so a resumed command trains the same groups as an uninterrupted command.
+
+    If the suite tunes learning rates, a job contains all runs of its cells. ``tuning_skills`` maps each tuning run (a
+    run for the choice of a learning rate) that has a row to its skill, or to None if the row has no score.
     """
 
     cells: tuple[Cell, ...]
@@ -132,7 +133,7 @@ class Selected(NamedTuple):
 
 
 def plan_request(request: Request, device: torch.device, selected: Selected | None = None) -> Plan:
-    """Plan a request: find the runs that it names, and make jobs for the runs without a row in the store.
+    """Plan a request: list the runs that it asks for, and make jobs for the runs that have no row in the store yet.
 
     Args:
         request: What to run, and how.
@@ -238,9 +239,9 @@ def select_components(request: Request) -> Selected:
 def cells_and_seeds(
     request: Request, device: torch.device, selected: Selected | None = None
 ) -> tuple[list[Cell], Sequence[int]]:
-    """Return the cells (task × mechanism) of a request and the root seeds of their runs.
+    """Return the cells (task × mechanism) that a request asks for, and the root seeds of their runs.
 
-    The request may shorten the training and the tests, set the size of the models, and select a part of the plan.
+    The request may shorten the training, resize the models or select a part of the plan; the cells reflect this.
 
     Raises:
         UsageError: If a name, argument or value is not allowed.
@@ -305,12 +306,12 @@ def _notices(request: Request, plan: Plan, cells: Sequence[Cell], rows: Sequence
 
 
 def shorten(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
-    """Shorten a suite to ``steps`` training steps and to at most ``limit`` sequences per evaluation.
+    """Return a copy of a suite with ``steps`` training steps, and at most ``limit`` sequences per evaluation.
 
-    If ``steps`` or ``limit`` is None, the suite keeps its own number.
+    None keeps the suite's own number.
 
     Raises:
-        UsageError: If ``steps`` or ``limit`` is not from 1 to ``LARGEST``.
+        UsageError: If ``steps`` or ``limit`` is below 1 or above ``LARGEST``.
     """
     for name, value in (("steps", steps), ("limit", limit)):
         if value is not None and not 1 <= value <= LARGEST:
@@ -332,11 +333,11 @@ def shorten(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
 def with_block_and_positions(
     suite: Suite, *, block: str | None, positions: str | None, condition: str | None = None
 ) -> Suite:
-    """Return a copy of a suite with the given block, position encoding and condition; None keeps the suite's own.
+    """Return a copy of a suite with another block, position encoding or condition; None keeps the suite's own.
 
     The condition is ``stock`` (layers as their authors build them) or ``bare`` (only the recurrence or the attention
-    scores). Suites written before conditions existed have one position encoding for all mechanisms. If a condition is
-    given for such a suite, each mechanism gets its authors' encoding, unless ``positions`` is given too.
+    scores). If ``condition`` is given for an older suite that has none, each mechanism gets its authors' position
+    encoding, unless ``positions`` is given too.
 
     Raises:
         UnknownName: If the condition does not exist.
@@ -352,11 +353,10 @@ def with_block_and_positions(
 
 
 def restrict_rates(suite: Suite, rates: Sequence[float]) -> Suite:
-    """Restrict a suite to some of its learning rates; the ids of the runs with these rates stay the same.
+    """Return a copy of a suite that trains with only some of its learning rates; runs with these rates keep their ids.
 
     Raises:
-        UsageError: If the suite lacks one of the rates, or if the suite tunes its rates, which makes the id of each row
-            depend on all rates.
+        UsageError: If the suite lacks one of the rates, or if it tunes its rates: each id then depends on all rates.
     """
     if suite.tuning is not None:
         raise UsageError(
@@ -374,20 +374,20 @@ def _listed(rates: Sequence[float]) -> str:
 
 
 def select_tasks(suite: Suite, expressions: Sequence[str]) -> Selection:
-    """Select tasks by name or expression; ``@category`` selects a category.
+    """Select tasks by expressions, such as a name, or ``@category`` for all tasks of a category.
 
-    The suite's tasks come first in the result. A task that the suite does not list is selected only by its exact name.
-    An installed package is imported only if one of its tasks is named.
+    Tasks of the suite come first. Other tasks are selected only by their exact names. An installed package is imported
+    only if one of its tasks is named.
     """
     unlisted = [name for name in TASKS if name not in suite.tasks]
     return select("task", expressions, list(suite.tasks), lambda name: TASKS[name].category(), unlisted=unlisted)
 
 
 def select_mechanisms(suite: Suite, expressions: Sequence[str]) -> Selection:
-    """Select mechanisms by name or expression; ``@family`` selects a family.
+    """Select mechanisms by name, by pattern, ``@family`` for a family, or ``all``.
 
-    Installed packages are imported only if one of their mechanisms is named, or an expression is open: ``all``, a
-    family or a pattern. An open expression skips mechanisms that cannot be imported.
+    Installed packages are imported only if one of their mechanisms is named, or for a pattern, a family or ``all``. For
+    the latter three, mechanisms that cannot be imported are skipped.
     """
     terms, named = _registered(expressions)
     broken = set[str]()
@@ -410,15 +410,15 @@ def _registered(expressions: Sequence[str]) -> tuple[list[str], set[str]]:
 
 
 def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_type: str, is_full: bool) -> list[Cell]:
-    """Make one cell per task and mechanism; arguments from the command line override the suite's arguments.
+    """Make one cell per pair of task and mechanism; options from the command line override the options of the suite.
 
-    A cell stands for one mechanism on one task. Cells of tasks that the suite does not list belong to a copy of the
-    suite, made by :func:`~synthbench.suites.with_tasks`.
+    Cells of tasks that are not in the suite belong to a copy of the suite, made by
+    :func:`~synthbench.suites.with_tasks`.
 
     Raises:
-        UnknownName: If a task, a block, a position encoding or an argument does not exist.
-        UsageError: If a value is out of range, a task cannot draw sequences of its length, or the suite chooses
-            learning rates by skill and a task has no skill.
+        UnknownName: If a task, a block, a position encoding or an option does not exist.
+        UsageError: If a value is out of range, or a task cannot draw sequences of its length. Also if a task has no
+            skill, but the suite chooses learning rates by skill.
     """
     if suite.tuning is not None and (in_bits := [name for name in tasks if TASKS[name].measure == "bits"]):
         raise UsageError(
@@ -471,17 +471,16 @@ def options_in(suite: Suite, mechanism: str) -> dict[str, Any]:
     """Return the options that a suite sets for a mechanism, by its condition or in its list of mechanisms.
 
     The condition is ``stock`` (layers as their authors build them) or ``bare`` (only the recurrence or the attention
-    scores). Options in the list override the condition's options.
+    scores). The list has priority over the condition.
     """
     return condition_options(MECHANISMS[mechanism], suite.condition) | options_of(mechanism, suite.mechanisms)
 
 
 def in_shard(cells: Sequence[Cell], shard: str) -> list[Cell]:
-    """Select the cells (task × mechanism) of one part of the plan: ``2/3`` is the second of three parts.
+    """Select the cells (task × mechanism) of one part of the plan; ``shard`` names it: ``2/3`` is the second of three.
 
-    Each cell is in exactly one part. All runs of a cell stay together, because all of them may be needed to choose a
-    learning rate, and because they are trained together. The part depends only on the cell and its learning rates, not
-    on the seeds or finished rows.
+    Each cell is in exactly one part, with all its runs, since they are trained together. Its part does not depend on
+    seeds or on finished rows.
 
     Raises:
         UsageError: If the text is malformed, or there is no such part.
@@ -501,20 +500,20 @@ def make_plan(
     is_across_tasks: bool = False,
     estimates: Estimates | None = None,
 ) -> Plan:
-    """Group the runs of cells into jobs (the runs that one worker trains), and keep the jobs that have missing rows.
+    """Group the runs of cells into jobs, each for one worker; jobs whose runs all have rows are left out.
 
-    The longest jobs come first, so that no long job starts near the end.
+    The jobs that take longest come first, so that no long job starts near the end.
 
     Args:
         cells: Cells (task × mechanism) to train.
-        seeds: Root seeds. If the suite tunes learning rates, each cell has one run per seed; otherwise, one run per
-            seed and learning rate.
-        done: Skill of each run that is already done, by run id; None for a run without a skill.
-        group_size: Limit on the runs that are trained together, as one model; None: the result of
+        seeds: Root seeds. A cell has one run per seed and learning rate or, if the suite tunes learning rates, per
+            seed.
+        done: Skill of each run that is already done, by run id; None for a run without skill.
+        group_size: Limit on the number of runs that are trained together, as one model. Default:
             :func:`default_group_size`.
-        is_across_tasks: True if runs of several cells may be trained together, provided that all runs of these cells
-            fit into one group.
-        estimates: Estimates of the times of runs; None: compare jobs by the amount of work.
+        is_across_tasks: True if runs of several cells may be trained together, provided that all of them fit into one
+            group.
+        estimates: Estimates of the times of runs; None to compare amounts of work.
 
     Raises:
         UsageError: If the suite uses one of the seeds to tune learning rates.

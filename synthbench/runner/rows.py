@@ -73,12 +73,12 @@ class Failure:
 def row_and_curve(
     result: GroupResult, index: int, provenance: Provenance
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Make the row of results and the learning curve of a run that was trained to the end or diverged.
+    """Make the row of results and the learning curve of a run that has ended normally or diverged.
 
     Args:
         result: Results of runs that were trained together, as one model.
         index: Index of the run among these runs, from 0.
-        provenance: Circumstances in which the row is made.
+        provenance: Context in which the row is made, such as device, executor and time.
     """
     run = result.runs[index]
     cell = run.run.cell
@@ -123,9 +123,10 @@ def row_and_curve(
 
 
 def with_remark(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Add a remark to a row's column ``note`` if a score is more than five standard errors above its ceiling.
+    """Return a copy of a row, with a remark in its column ``note`` if a score is suspiciously high.
 
-    On a ladder (a task's series of levels), the score on each level is compared with the level's ceiling.
+    This means more than five standard errors above the ceiling (the best possible score). On a ladder, each level is
+    compared with its own ceiling.
     """
     levels = levels_in(json.loads(row["metrics"]))
     reached = [(level.score, level.ceiling) for level in levels] or [(row["score"], row["ceiling"])]
@@ -329,7 +330,7 @@ NOT_SCORED = -1
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make the folder for predictions, and check that files can be written there, before anything is trained.
+    """Make the folder for predictions, and test before any training that files can be written there.
 
     Raises:
         StoreError: If no file can be written there.
@@ -349,11 +350,11 @@ def predictions_file(folder: Path, run_id: str) -> Path:
 
 
 def write_predictions(folder: Path, result: RunResult) -> None:
-    """Write the test sequences of a run and the predictions for them; do nothing if the run kept no predictions.
+    """Write the test sequences and predictions of a run to a file; do nothing if the run kept no predictions.
 
-    ``inputs``, ``targets`` and ``predictions`` are int64 [test sequences, length]. ``(predictions == targets).sum()``
-    equals ``n_correct`` of the row, unless a held-out test replaced the score. ``metadata`` is JSON text with facts
-    about the task, the ``run_id`` and the complete configuration, ``config``.
+    The arrays ``inputs``, ``targets`` and ``predictions`` are int64 [test sequences, length]. ``(predictions ==
+    targets).sum()`` equals ``n_correct`` of the row, unless the score comes from a held-out test. ``metadata`` is JSON
+    text with facts about the task, the ``run_id`` and the complete configuration (``config``).
 
     Raises:
         StoreError: If the file cannot be written; no partial file is left behind.

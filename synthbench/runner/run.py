@@ -96,10 +96,10 @@ class RunReport:
 
 
 def planned_rows(runs: Mapping[str, Run], results: Path) -> pd.DataFrame:
-    """Read the rows of some planned runs from a store, labelled with the suites of these runs.
+    """Read the rows of planned runs from a store; runs without a row are left out.
 
-    A row may have been made for another suite with the same protocol; it is returned with the suite of the planned run.
-    Scores on the levels of built-in tasks are computed anew with the installed shortcut baselines.
+    A row made for another suite with the same protocol is labelled with the planned run's suite. Scores on levels of
+    built-in tasks are computed anew with the installed shortcut baselines.
 
     Args:
         runs: Planned runs, by run id.
@@ -123,15 +123,14 @@ def run(
     stop: threading.Event | None = None,
     most_loose: int = 200,
 ) -> RunReport:
-    """Train the runs that have no row of results yet, and write one row per run; a repeated call trains only the rest.
+    """Train the runs that have no row of results yet, and write their rows; repeat an interrupted call to continue.
 
     Args:
         request: What to run, and where.
-        on_plan: Called once with the plan and the executor, before the first job.
-        on_outcome: Called for every row once it is written.
+        on_plan: Called once, with the plan and the executor, before the first job.
+        on_outcome: Called with each run's outcome once its row is written.
         stop: Event that, once set, keeps further jobs from starting.
-        most_loose: Limit on loose files, each with the rows of one job. If the store has more loose files at the end,
-            they are merged.
+        most_loose: Limit on files with the rows of only one job. If the store has more at the end, they are merged.
 
     Raises:
         UsageError: If a name, argument or value is not allowed.
@@ -171,7 +170,7 @@ class Prepared:
 def prepare(request: Request) -> Prepared:
     """Load plugins, check their components, plan the request, and choose the executor; the store is not changed.
 
-    Plugins are first tried in a separate process, before this process imports them.
+    Each plugin is first loaded in a separate process, and then in this process.
 
     Raises:
         UsageError: If a name, argument or value is not allowed.

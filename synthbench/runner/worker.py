@@ -82,8 +82,8 @@ def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
     """Train the runs of a job and write their missing rows of results.
 
     If the suite tunes learning rates, the runs that serve to choose the rate are trained first. If a mechanism raises
-    an exception, the status of the rows says so. When memory runs out, the number of runs that are trained together is
-    halved, down to one. Process settings that a mechanism or task changes are restored.
+    an exception, rows with a failure status are written. If memory runs out, half as many runs are trained together,
+    down to one. Process settings, such as random generators, are restored at the end.
 
     Args:
         job: The job; its plugins are already loaded in this process.
@@ -92,8 +92,8 @@ def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
 
     Raises:
         StoreError: If a row cannot be written; no partial file is left behind.
-        UsageError: If deterministic results are required, and this process can no longer guarantee them.
-        OutOfMemoryBesideOthers: If a single run does not fit into memory beside the other workers.
+        UsageError: If deterministic results are required, but this process cannot guarantee them any more.
+        OutOfMemoryBesideOthers: If even a single run does not fit into memory beside other workers.
     """
     with settings_restored():
         cell = job.cells[0]  # what is read of it here is the same for all cells

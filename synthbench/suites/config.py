@@ -110,10 +110,10 @@ class TrainingSettings(_Strict):
 
 
 class LadderSettings(_Strict):
-    """Settings for training on all levels of difficulty of each task, not only one; docs/ladder.md explains why.
+    """Settings for training on all levels of difficulty of a task instead of one; docs/ladder.md explains why.
 
-    The order of levels over the training steps is the same for all mechanisms, all seeds, and all tasks with the same
-    number of levels: see :func:`synthbench.training.ladder.mixture`.
+    The order of levels in training is the same for all mechanisms, all seeds, and all tasks with the same number of
+    levels: see :func:`synthbench.training.ladder.mixture`.
     """
 
     longest: Positive
@@ -127,10 +127,10 @@ class LadderSettings(_Strict):
 
 
 class TuningSettings(_Strict):
-    """Settings for choosing one of several learning rates, separately for every task and mechanism.
+    """Settings for choosing a learning rate from several, separately for each task and mechanism.
 
-    Models are trained with every rate on every tuning seed. The reported runs use the rate whose models have the
-    highest mean skill on the validation sequences after the last step. Test sequences are not used for the choice.
+    Models are trained with every rate on every tuning seed. The reported runs use the rate with the highest mean skill
+    on validation sequences after the last step.
     """
 
     seeds: Seeds
@@ -228,7 +228,7 @@ class Suite(_Strict):
 
 
 def with_tasks(suite: Suite, tasks: Mapping[str, Mapping[str, str]]) -> Suite:
-    """Return a copy of a suite with other tasks and the same protocol.
+    """Return a copy of a suite with the given tasks and their options instead of its own tasks.
 
     The name of the copy ends in :data:`EXTRA`, so that no table of the original suite shows rows of the copy.
     """
@@ -248,13 +248,13 @@ def _built_in() -> list[str]:
 
 
 def load_suite(name: str) -> Suite:
-    """Read a suite by its name, or from a file if the name ends in ``.toml``.
+    """Load a suite by its name, or from a file if the name ends in ``.toml``.
 
     Raises:
-        UnknownName: If there is no suite of this name, or the file has an unknown key.
-        UsageError: If the file cannot be read, or a value is missing, has the wrong type or is out of range. A suite's
-            former name raises this error too, as does a file that has the name of a packaged suite but other content.
-        ContractError: If a package provides the suite, but the suite cannot be loaded.
+        UnknownName: If there is no suite with this name, or the file has an unknown key.
+        UsageError: If the file cannot be read, or a value is missing, has the wrong type or is out of range. Also for
+            former names of suites, and for a file with the name of a built-in suite but other content.
+        ContractError: If an installed package declares the suite, but it cannot be loaded.
     """
     if name in offers("suites"):
         return _of_package(offers("suites")[name])
@@ -296,7 +296,7 @@ def _of_package(offer: Offer) -> Suite:
 
 
 def parse_suite(text: str, *, origin: str, expected_name: str) -> Suite:
-    """Read a suite from the text of a TOML file.
+    """Read a suite from the text of a TOML file; error messages begin with ``origin``.
 
     Raises:
         UnknownName: If the text has an unknown key.

@@ -38,10 +38,9 @@ class _Recording:
 
 
 class CapturedStep:
-    """A training step that is replayed from a CUDA graph where possible, and computed directly otherwise.
+    """A training step that is replayed from a CUDA graph where possible, and computed normally otherwise.
 
-    For batches of the same shapes, the step must always launch the same GPU operations. It must do all of its work on
-    the device.
+    The step must do all of its work on the device, with the same GPU operations for all batches of the same shapes.
     """
 
     def __init__(self, step: Step, device: torch.device) -> None:

@@ -28,8 +28,8 @@ from synthbench.training.ladder import LadderSchedule, beyond, ladder_schedule
 class Run:
     """One training run: a cell (a mechanism on a task) with a seed and a learning rate.
 
-    Each run makes one row of results. If the suite tunes the learning rate in separate runs, ``learning_rate`` of a
-    reported run is None until the rate is chosen.
+    Each run makes one row of results. If separate runs tune the learning rate, ``learning_rate`` of a reported run is
+    None until it is chosen.
     """
 
     cell: "Cell"
@@ -54,7 +54,7 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """A combination of task, length, mechanism and suite: one cell of a table of results.
+    """One cell of a table of results: a mechanism on a task with a given length, in a suite.
 
     ``task_arguments`` and ``mechanism_arguments`` hold the options that the suite or the command line sets; all other
     options keep their defaults. ``is_full`` is False if ``--steps`` or ``--limit`` shortened the training or the test.
@@ -98,9 +98,8 @@ class Cell:
     def tests(self) -> dict[int, tuple[Task, int]]:
         """The task and length of each test.
 
-        On a ladder (the levels of a task), the keys are the numbers of the levels, from 1. Otherwise the keys are
-        factors by which the trained length or load is multiplied. The load is a task's difficulty, such as its number
-        of pairs.
+        On a ladder (the levels of a task), the keys are the numbers of the levels, from 1. Otherwise, a key is the
+        factor by which the length or load (difficulty) exceeds the trained one: 1 for the test at the trained size.
         """
         if self.levels:
             return {number: (level.task, level.length) for number, level in enumerate(self.levels, start=1)}
@@ -111,9 +110,10 @@ class Cell:
 
     @cached_property
     def beyond(self) -> dict[int, Level]:
-        """Levels that are longer than all trained levels, for tests only; empty in a suite without ladders.
+        """Test levels that are longer than all trained levels; empty in a suite without ladders.
 
-        The keys are lengths, in multiples of the longest trained length. These levels affect neither score nor run id.
+        The keys are lengths, in multiples of the longest trained length. These levels affect neither the score nor the
+        id of a run.
         """
         return beyond(self.levels) if self.levels else {}
 
@@ -136,9 +136,9 @@ class Cell:
 
     @cached_property
     def code(self) -> dict[str, str]:
-        """Hash of the source code of each component (such as task or block), from the process that made the cell.
+        """Hash of the source code of each component (such as task or block), in the process that made the cell.
 
-        It is pickled with the cell, so that another process can compare it with its own :meth:`code_here`.
+        The hashes are pickled with the cell, so that another process can compare them with its own :meth:`code_here`.
         """
         return self.code_here()
 
@@ -175,13 +175,13 @@ class Cell:
     def model(self, generator: torch.Generator, factor: int = 1, shift: int = 0) -> SequenceModel:
         """Build an untrained model for the sequences of one test; all parameters are drawn from ``generator``.
 
-        ``factor`` selects the test: it is a key of :attr:`tests`. On a ladder (the levels of a task), ``factor`` is 1
-        for the model that serves all levels, or a key of :attr:`beyond`. ``shift`` is added to the positions of all
-        tokens.
+        ``factor`` is the key of the test in :attr:`tests`. On a ladder (the levels of a task), one model with
+        ``factor`` 1 serves all trained levels; for longer levels, ``factor`` is a key of :attr:`beyond`. ``shift`` is
+        added to the positions of all tokens.
 
         Raises:
-            UsageError: If ``shift`` is not 0, but the position encoding is a learned table, which has no entries beyond
-                the sequence.
+            UsageError: If ``shift`` is not 0, but the position encoding is a learned table without entries for later
+                positions.
         """
         if shift and not self.positions[0].extends:
             raise UsageError(
@@ -204,9 +204,10 @@ class Cell:
 
     @cached_property
     def resolved_task_arguments(self) -> dict[str, Any]:
-        """Length and all options of the task, defaults included.
+        """The length and all options of the task, including default values.
 
-        On a ladder (the levels of a task), the result holds the levels and the unit of their load (difficulty) instead.
+        On a ladder, each level has its own length and options; the result then holds the levels and the unit of their
+        load (difficulty).
         """
         return identity.task_options(self.suite, TASKS[self.task_name], self.length, self.task_arguments)
 
@@ -217,10 +218,9 @@ class Cell:
 
     @cached_property
     def block(self) -> tuple[type[Block], dict[str, Value]]:
-        """The class of the block around the mechanism, and the block's hyper-parameters, defaults included.
+        """The class of the block around the mechanism, and all options of the block, including default values.
 
-        If the option ``layers`` equals the suite's number of layers, it is reset to its default, so that row ids do not
-        depend on whether it was given.
+        If the option ``layers`` equals the suite's number of layers, it is dropped, so that it does not change row ids.
         """
         unit, given = BLOCKS.configured(self.suite.model.block)
         if given.get("layers") == self.suite.model.num_layers:
@@ -271,9 +271,8 @@ class Cell:
     def program(self) -> str:
         """A text that is equal for cells whose runs can be trained together, as one model.
 
-        It holds :attr:`identity` without the task, and the shapes of the task's sequences and batches.
-
-        A plugin's task is never trained together with another task, so its failure cannot affect rows of other tasks.
+        It holds :attr:`identity` without the task, and the shapes of the task's sequences and batches. For a plugin's
+        task, it also holds the task's name, so that a failure cannot affect other tasks.
         """
         shape = [self.length, self.longest, self.task.readout, self.task.coordinates(self.length).tolist()]
         if self.ladder_schedule is not None:
@@ -283,9 +282,9 @@ class Cell:
         return canonical_json({**around, "shape": shape, "foreign": foreign})
 
     def runs(self, seeds: Sequence[int]) -> list[Run]:
-        """Make one run per seed and learning rate of the suite.
+        """Make one reported run per seed and learning rate of the suite.
 
-        If the suite tunes the learning rate in separate runs (:meth:`tuning_runs`), make only one run per seed.
+        If separate runs (:meth:`tuning_runs`) choose the learning rate, make only one reported run per seed.
         """
         if self.suite.tuning is not None:
             return [Run(self, seed, None) for seed in seeds]

@@ -34,12 +34,11 @@ class Decoded(NamedTuple):
 
 
 def own_tokens(inputs: RunIds, targets: RunIds) -> Bool[Tensor, "runs batch length"]:
-    """Mark inputs that repeat the previous position's target; in decoding, the model's own prediction replaces them.
+    """Mark, with True, the inputs that the model's own predictions replace in decoding.
 
-    An answer of several tokens is a stretch of scored positions. From the second position of the answer on, each input
-    must equal the target of the previous position. If any answer of a run breaks this rule, no input of the run is
-    marked. A run with a sequence that is scored at its first position, as in language modelling, has no marked inputs
-    either.
+    An answer of several tokens is a stretch of scored positions. From its second position on, each input must be the
+    target of the previous position; these inputs are marked. If any answer of a run breaks this rule, no input of the
+    run is marked. The same holds if any sequence is scored at its first position, as in language modelling.
 
     >>> inputs, targets = torch.tensor([[[7, 8, 1, 2, 7]]]), torch.tensor([[[IGNORE, 1, 2, 3, IGNORE]]])
     >>> own_tokens(inputs, targets).int().tolist()
@@ -56,18 +55,18 @@ def own_tokens(inputs: RunIds, targets: RunIds) -> Bool[Tensor, "runs batch leng
 def decode(
     model: SequenceModel, inputs: RunIds, is_own: Bool[Tensor, "runs batch length"], form: Form | None = None
 ) -> RunIds:
-    """Predict the most probable token at every position; the model reads its own predictions in place of some inputs.
+    """Predict the most probable token at every position; at marked positions, the model reads its own prediction.
 
-    The model either reads token by token (``streamed``), or makes several passes over all positions (``parallel``),
-    until the inputs no longer change. Each pass settles at least one more input, since the model is causal. Both forms
-    return the same tokens, except for ties within rounding. The parallel form is Jacobi iteration
-    (Santilli et al., 2023, algorithm 1).
+    In the form ``streamed``, the model reads token by token. In the form ``parallel``, it reads all positions several
+    times, until the inputs no longer change; each pass settles at least one more input, since the model is causal. Both
+    forms return the same tokens, except for ties within rounding. The parallel form is Jacobi iteration (Santilli et
+    al., 2023, algorithm 1).
 
     Args:
         model: The model of all runs, with a leading run axis.
-        inputs: The token sequences; inputs marked in ``is_own`` are not read.
-        is_own: True where the model reads the token that it predicted at the previous position; False at the first
-            position.
+        inputs: The token sequences; tokens at marked positions are not read.
+        is_own: True at marked positions, where the model reads the token that it predicted at the previous position;
+            False at the first position.
         form: ``streamed`` or ``parallel``. Default: streamed if the model can stream (see :func:`streams`).
     """
     was_training = model.training
@@ -105,10 +104,10 @@ def _at_once(model: SequenceModel, given: Tensor, is_own: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def streams(model: SequenceModel, inputs: RunIds) -> bool:
-    """Test if a model can stream, which means to read one token at a time and return the same logits as in one pass.
+    """Return True if a model can stream: read one token at a time, with the same logits as in one pass.
 
-    The result is False for a mechanism without a streaming form, since it would compute all earlier tokens again at
-    each step. It is also False if a plugin's streaming form fails on several runs at once.
+    The result is False for a mechanism without streaming form, which would compute all earlier tokens again at each
+    step. It is also False if a plugin's streaming form fails on several runs at once.
     """
     tokens, state, steps = inputs[:, :1, :_TRIED], State(), []
     try:
@@ -124,10 +123,10 @@ def streams(model: SequenceModel, inputs: RunIds) -> bool:
 
 
 def decoded_scores(model: SequenceModel, block: DeviceBlock) -> list[Decoded | None]:
-    """Decode the first :data:`SEQUENCES` sequences of each run's batch, and score the answers; one result per run.
+    """Decode the first :data:`SEQUENCES` sequences of each run, and return one score of the answers per run.
 
-    The score is None for a run in which the model would never read its own predictions (see :func:`own_tokens`), for
-    example because every answer is a single token.
+    The model reads its own earlier predictions in place of right answers (see :func:`own_tokens`). The score is None if
+    a run has nothing to replace, for example because every answer is a single token.
     """
     inputs = block.inputs[0, :, :SEQUENCES]
     targets = torch.full_like(inputs, IGNORE)
@@ -139,10 +138,9 @@ def decoded_scores(model: SequenceModel, block: DeviceBlock) -> list[Decoded | N
 
 
 def scores_of(decoded: RunIds, targets: RunIds, is_own: Bool[Tensor, "runs batch length"]) -> list[Decoded | None]:
-    """Score each run's decoded tokens and whole answers.
+    """Compute each run's fractions of right tokens and of right whole answers, after decoding.
 
-    ``is_own`` is False at the first token of an answer and True at its further tokens. The score of a run is None if
-    ``is_own`` is False everywhere in the run.
+    ``is_own`` is True at all tokens of an answer except the first. A run without any such token has the score None.
     """
     is_scored = targets != IGNORE
     is_wrong = (decoded != targets) & is_scored

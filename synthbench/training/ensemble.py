@@ -62,8 +62,8 @@ class ModelSize(NamedTuple):
 class SequenceModel(nn.Module):
     """The model of one run, or of many runs if :func:`stack_models` made it.
 
-    It consists of an embedding, a position encoding, blocks and a head. There is one block per entry of ``layers``. An
-    entry is a mechanism's class and the arguments of the class (see ``Mechanism.layers_of``).
+    It consists of an embedding, a position encoding, blocks and a head. Each entry of ``layers``, a mechanism's class
+    with its arguments, makes one block.
     """
 
     def __init__(
@@ -149,8 +149,8 @@ class SequenceModel(nn.Module):
     ) -> Float[Tensor, "*leading batch columns classes"]:
         """Compute logits at every position, or only at the positions ``columns``, which saves work in the head.
 
-        If ``columns`` has only one entry, this entry must be the last position; the last block then computes only this
-        position. A :class:`BottleneckHead` always reads only the last position.
+        A single entry in ``columns`` must be the last position; the last block then computes only this position. A
+        :class:`BottleneckHead` always reads only the last position.
         """
         x = self.position.embed(self.embedding(tokens))
         *blocks, last = self.layers
@@ -173,9 +173,9 @@ class SequenceModel(nn.Module):
     def stream_step(
         self, tokens: Int[Tensor, "*leading batch"], state: State
     ) -> tuple[Float[Tensor, "*leading batch classes"], State]:
-        """Read one token of every sequence; return the logits that ``forward`` gives at this token, and the new state.
+        """Read one token of every sequence; return its logits, the same as from ``forward``, and the new state.
 
-        The given state is not changed. A model with a bottleneck head cannot stream.
+        The object ``state`` is not changed. A model with a bottleneck head cannot stream.
         """
         after = state.copied()
         x = self.position.embed(self.embedding(tokens.unsqueeze(-1)), state.position).squeeze(-2)
@@ -199,9 +199,9 @@ def _num_unused(mechanism: Mechanism, length: int) -> int:
 
 
 class BottleneckHead(nn.Module):
-    """A two-layer head; logits at position t are computed from a learned vector for t and the last position's output.
+    """A two-layer head; logits at position t are computed from the last position's output and a learned vector for t.
 
-    Source: Poli et al. (2024), appendix B.1, the compression task. The hidden layer has twice the model's width.
+    The hidden layer has twice the model's width. Source: Poli et al. (2024), appendix B.1, the compression task.
     """
 
     def __init__(self, length: int, model_dim: int, vocab_size: int, *, generator: torch.Generator) -> None:
@@ -259,7 +259,7 @@ class FoldedAttention(Mixer):
 
 
 class LoopedMixer(Mixer):
-    """A mixer for any mechanism, which computes the runs one by one.
+    """A token mixer for any mechanism, which computes the runs of a common model one by one.
 
     The tensors of the runs are joined along a run axis, so that one optimiser can update them all.
     """
@@ -341,10 +341,10 @@ def _like(tensor: Tensor, values: Tensor) -> Tensor:
 
 
 def stack_modules(modules: Sequence[M], activation_axes: int) -> M:
-    """Combine the same module of several runs into one module, whose tensors have a leading run axis.
+    """Combine the modules of several runs into one module, whose tensors have a leading run axis.
 
-    A tensor of shape [m, n] becomes [runs, m, n] in a :class:`RunLayer`. In any other module it becomes [runs, 1, ...,
-    1, m, n], to broadcast against activations that have ``activation_axes`` axes, including the run axis.
+    In a :class:`RunLayer`, a tensor of shape [m, n] becomes [runs, m, n]. In any other module it becomes [runs, 1, ...,
+    1, m, n], so that it broadcasts against inputs with ``activation_axes`` axes.
     """
     stacked = copy.deepcopy(modules[0])
     for path, module in stacked.named_modules():
@@ -368,12 +368,11 @@ def stack_mixers(mechanisms: Sequence[Mechanism], strategy: Strategy) -> Mixer:
 
 
 def strategy_of(mechanism: type[Mechanism], fields: dict[str, Any]) -> Strategy:
-    """Choose the strategy by which several runs are computed together: ``fold``, ``stack`` or ``loop``.
+    """Choose the fastest correct way to compute several runs of a mechanism together: ``fold``, ``stack`` or ``loop``.
 
-    ``fold`` makes the run axis part of the batch axis, ``stack`` gives each tensor of the mechanism a run axis, and
-    ``loop`` computes one run after the other. ``loop`` is chosen if the faster strategy would change the outputs. To
-    find out, two runs with three short sequences each are computed both together and alone, in float64. ``fields`` are
-    the arguments of the mechanism.
+    ``fold`` joins the run axis and the batch axis, ``stack`` gives each tensor of the mechanism a run axis, and
+    ``loop`` computes one run after the other. ``loop`` is chosen if the faster way fails, or changes the outputs of two
+    small runs in float64. ``fields`` are the arguments of the mechanism.
     """
     return _strategy(mechanism, tuple(sorted(fields.items())))
 
@@ -404,11 +403,11 @@ def _is_close(actual: Tensor, expected: Tensor) -> bool:
 
 
 def copy_learned(model: nn.Module, trained: nn.Module, runs: Sequence[int] | None = None) -> None:
-    """Copy parameters and buffers of ``trained``, a model of several runs, into ``model``.
+    """Copy parameters and buffers from a trained model of several runs into ``model``, which may have other sizes.
 
-    ``runs`` lists the indices (from 0) of the runs to copy; None copies all. Along an axis whose sizes differ, only the
-    common part is copied. So a model for longer sequences has untrained values at the added positions, and a model with
-    a smaller vocabulary drops the surplus tokens.
+    ``runs`` lists the indices (from 0) of the runs to copy; None copies all. Along an axis of different sizes, only the
+    common part is copied. So a model for longer sequences has untrained values at the added positions, and a smaller
+    vocabulary drops the surplus tokens.
     """
     tensors = model.state_dict()
     for name, learned in trained.state_dict().items():
@@ -418,9 +417,9 @@ def copy_learned(model: nn.Module, trained: nn.Module, runs: Sequence[int] | Non
 
 
 def pad_vocabulary(model: SequenceModel, vocab_size: int) -> SequenceModel:
-    """Enlarge the vocabulary of one run's model by tokens that never occur in its task.
+    """Enlarge the vocabulary of a model by tokens that never occur in its task.
 
-    The logits of these tokens are :data:`UNKNOWN_LOGIT`, so the tokens add nothing to a loss and get no gradient.
+    Their logits are :data:`UNKNOWN_LOGIT`, so low that the tokens add nothing to a loss and get no gradient.
     """
     num_new = vocab_size - model.embedding.weight.shape[0]
     if num_new == 0:
@@ -443,8 +442,8 @@ def slowest(strategies: Sequence[Strategy]) -> Strategy:
 def stack_models(models: Sequence[SequenceModel], strategies: Strategy | Sequence[Strategy]) -> SequenceModel:
     """Combine the models of several runs into one model, which reads tokens of shape [runs, batch, length].
 
-    All tensors get a leading run axis. ``strategies`` is one strategy for the mixers of all layers, or one per layer.
-    If vocabularies differ in size, all are enlarged to the largest size.
+    All tensors get a leading run axis. ``strategies`` is one result of :func:`strategy_of` for all layers, or one per
+    layer. Smaller vocabularies are enlarged to the largest.
     """
     vocab_size = max(model.embedding.weight.shape[0] for model in models)
     models = [pad_vocabulary(model, vocab_size) for model in models]

@@ -34,10 +34,10 @@ class KindLoss(NamedTuple):
 class Score:
     """The accuracy and the loss of one run on its test or validation sequences.
 
-    ``accuracy`` is the fraction of right answers at the scored positions of all sequences; ``loss`` is in nats per
-    target. ``std_over_sequences`` is the standard deviation of the accuracies of single sequences. ``kinds`` holds the
-    loss at each kind of position that the task marks, if :func:`evaluate` was called with tasks. ``calibration_error``
-    is None except for tasks scored in bits per token.
+    ``accuracy`` is the fraction of right predictions at the scored positions of all sequences, and ``loss`` the mean
+    loss per target in nats. ``std_over_sequences`` is the standard deviation of the sequences' accuracies. ``kinds``
+    holds the loss at each kind of position that the task marks, if :func:`evaluate` got tasks. ``calibration_error`` is
+    None except for tasks scored in bits per token.
     """
 
     accuracy: float
@@ -73,16 +73,15 @@ def evaluate(
     tokens_at_once: int | None = None,
     tasks: Sequence[Task] = (),
 ) -> list[Score]:
-    """Score every run on the given sequences, which pass through the model in pieces.
+    """Score every run on the given sequences, which may pass through the model in several pieces.
 
     Args:
         model: The model of all runs, with a leading run axis.
         blocks: The sequences with their targets.
         predicted: List to which each piece's predicted tokens are appended, [runs, sequences, scored positions] on the
             CPU; None to discard them.
-        tokens_at_once: Limit on the tokens of a piece, see :func:`in_pieces`.
-        tasks: The task of each run, needed for losses by kind of position and for calibration errors. If empty, scores
-            contain neither.
+        tokens_at_once: Limit on the number of tokens in a piece (see :func:`in_pieces`).
+        tasks: The task of each run. If empty, scores have no losses by kind of position and no calibration errors.
     """
     was_training = model.training
     model.eval()
@@ -132,9 +131,9 @@ def _by_confidence(
 def calibration_errors(by_confidence: Float[Tensor, "runs 3 bins"]) -> list[float]:
     """Compute each run's expected calibration error: the mean absolute difference between confidence and accuracy.
 
-    The confidence of a prediction is the probability that the model gives to the predicted class. Confidence and
-    accuracy are compared in ``NUM_BINS`` bins of equal width, weighted by the number of predictions in a bin. Source:
-    Guo et al. (2017), eq. 3.
+    The confidence of a prediction is the probability that the model gives to the predicted class. The mean confidence
+    and the accuracy are compared in ``NUM_BINS`` bins of equal width. The differences are averaged over bins, weighted
+    by their numbers of predictions. Source: Guo et al. (2017), eq. 3.
 
     Args:
         by_confidence: Three values for each run and bin: number of predictions, number of right predictions, and sum of
@@ -174,9 +173,10 @@ METRIC_SEQUENCES = 16
 
 @torch.inference_mode()
 def layer_metrics(model: SequenceModel, block: DeviceBlock) -> list[dict[str, float]]:
-    """Measure the mechanisms' own metrics; return a dictionary per run, with keys like ``layer0.curvature.head2``.
+    """Compute the metrics that mechanisms define for their layers; return a dictionary per run.
 
-    Each layer is measured on the inputs that it gets when the model reads the first batch of ``block``.
+    Keys are names like ``layer0.curvature.head2``. Each layer is measured on its inputs when the model reads the first
+    batch of ``block``.
     """
     seen: dict[int, Tensor] = {}
     hooks = [

@@ -17,9 +17,10 @@ Version 1 is left out of row ids, since the first rows were written before this 
 
 
 def task_options(suite: Suite, task: type[Task], length: int, options: Mapping[str, Value]) -> dict[str, Any]:
-    """Describe a task for a row's id, by its length and options.
+    """Return the length and options of a task, as a part of a row's id.
 
-    On a ladder (the levels of a task), the result holds the levels and the unit of their load (difficulty) instead.
+    On a ladder, each level has its own length and options; the result then holds the levels and the unit of their load
+    (difficulty).
     """
     if suite.ladder is None:
         return {"length": length, **arguments_of(task(**options))}
@@ -30,9 +31,9 @@ def task_options(suite: Suite, task: type[Task], length: int, options: Mapping[s
 def of_suite(suite: Suite) -> dict[str, Any]:
     """Collect the settings of a suite that enter the ids of rows: model, training, evaluation and ladder (levels).
 
-    Settings that are None are left out, so that a setting added later changes no existing id. The setting ``shifts``
-    (of token positions) is left out too, since it only adds tests. The ladder's setting ``extended`` is left out, since
-    :func:`task_options` lists the levels themselves. Other functions add block, positions and learning rates to the id.
+    Settings that are None are left out, so that a setting added later changes no existing id. Also left out are
+    ``shifts`` (of token positions), which only add tests, and the ladder's ``extended``, since :func:`task_options`
+    lists the levels. Other functions add block, positions and learning rates to the id.
     """
     return {
         "model": suite.model.model_dump(
@@ -45,12 +46,12 @@ def of_suite(suite: Suite) -> dict[str, Any]:
 
 
 def of_protocol(suite: Suite, *, device_type: str, match: str | None) -> dict[str, Any]:
-    """Collect all settings that decide results, except components (such as task), seed and learning rate.
+    """Collect all settings that decide results, except components (such as the task), the seed and the learning rate.
 
     Args:
         suite: The suite with the settings of training and evaluation; its name and version are not used.
         device_type: ``cpu``, ``cuda``, ...
-        match: The target size, such as ``state=4096``, to which the model was scaled; None if it was not.
+        match: The size, such as ``state=4096``, to which the model was resized; None if it was not.
     """
     return {
         **of_suite(suite),
@@ -62,10 +63,10 @@ def of_protocol(suite: Suite, *, device_type: str, match: str | None) -> dict[st
 
 
 def of_run(suite: Suite, seed: int, learning_rate: float | None, *, is_tuning: bool = False) -> dict[str, Any]:
-    """Collect the settings that decide a run's result, except the settings of its cell (the mechanism on the task).
+    """Collect the settings that decide a run's result, besides the settings of its cell (the mechanism on the task).
 
-    If the suite tunes the learning rate in separate runs, a reported run is identified by its seed, the candidate rates
-    and the tuning seeds, not by the chosen rate.
+    They are the seed and the learning rate. For a reported run whose rate is chosen by separate runs, they are instead
+    the seed, the rates to choose from and the tuning seeds.
     """
     if suite.tuning is None:
         return {"seed": seed, "learning_rate": learning_rate}

@@ -23,8 +23,8 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 def mixture(num_steps: int, num_levels: int) -> list[int]:
     """List the index (from 0) of the level to train on at each step; the list is the same for all mechanisms and seeds.
 
-    All levels are mixed from the first step to the last. Easy levels come more often, since harder levels build on
-    them: the easiest quarter of the levels gets half of the steps.
+    All levels are mixed throughout. Easy levels come more often, since harder levels build on them: the easiest quarter
+    of the levels gets half of the steps.
 
     >>> mixture(12, 3)
     [1, 0, 2, 0, 0, 1, 0, 2, 0, 0, 1, 0]
@@ -33,7 +33,7 @@ def mixture(num_steps: int, num_levels: int) -> list[int]:
 
 
 def evenly(step: int) -> float:
-    """Map each step to a number in [0, 1); for any n, the numbers of the first n steps are evenly spread.
+    """Map each step to a number in [0, 1), such that the numbers of the first n steps are evenly spread for every n.
 
     The numbers are the multiples of the golden ratio, modulo 1.
     """
@@ -41,14 +41,15 @@ def evenly(step: int) -> float:
 
 
 def sized_in(suite: Suite, name: str, arguments: Mapping[str, object]) -> Sized:
-    """Find the length and the options with which a suite uses a task.
+    """Return the length and the options with which a suite uses a task.
 
-    If the suite has a ladder (levels of each task), the result is the length of the task's last level, without options.
+    ``arguments`` override the suite's options. If the suite has a ladder (levels of each task), the result is the
+    length of the task's last level, without options.
 
     Raises:
         UnknownName: If the task or an option does not exist.
         UsageError: If a value is out of range. A suite with a ladder allows neither options nor a task whose levels are
-            all longer than the suite's limit.
+            all too long.
     """
     if suite.ladder is None:
         return sized(name, {**suite.tasks.get(name, {}), **arguments})
@@ -104,11 +105,10 @@ class LadderSchedule:
 def beyond(levels: Sequence[Level]) -> dict[int, Level]:
     """Find test levels that are 2 and 4 times as long as the longest trained level; 2 and 4 are the keys.
 
-    ``levels`` are the trained levels, easiest first. A test level must not contain any token that the trained levels
-    lack. If the task itself defines such a level of the wanted length, this level is used. Otherwise the last trained
-    level is stretched to that length. If the stretched level has new tokens or is not possible, the key is missing. The
-    load (difficulty) of a stretched level is unknown and set to 0. If the last trained level leaves its first positions
-    unscored (``first_new`` above 0), the stretched level scores only positions beyond the trained length.
+    ``levels`` are the trained levels, easiest first. If the task defines no level of the wanted length, the last
+    trained level is stretched to it; its load (difficulty) is then unknown, and set to 0. A key is missing if the level
+    is impossible, or has tokens that the trained levels lack. If the last trained level scores nothing at its first
+    positions (``first_new`` above 0), the stretched level scores only positions beyond the trained length.
 
     >>> {factor: level.load for factor, level in beyond(TASKS["parity_running"].ladder(longest=256)).items()}
     {2: 512, 4: 1024}
@@ -154,11 +154,11 @@ def _tokens(level: Level) -> tuple[frozenset[int], frozenset[int]]:
 
 
 def ladder_schedule(suite: Suite, task: str) -> LadderSchedule:
-    """Plan the training on the ladder (the levels) of a task, by the settings of a suite.
+    """Return the levels of a task and their order in training, by the settings of a suite.
 
     Raises:
         UnknownName: If there is no such task.
-        UsageError: If the suite has no ladder, or the task has no levels that are short enough for the suite.
+        UsageError: If the suite has no ladder, or all levels of the task are too long for the suite.
     """
     if suite.ladder is None:
         raise UsageError(f"suite {suite.name!r} has no ladder; allowed: one whose file has [ladder]")

@@ -27,11 +27,11 @@ USED = [*_READ, "score", "skill"]
 
 
 def with_committed_baselines(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """Recompute a row's score, skill and metrics from its accuracies per level and the present shortcut baselines.
+    """Return a row with score, skill and metrics computed anew from the shortcut baselines of this package version.
 
-    A shortcut baseline is the accuracy of a simple rule on a level; the present baselines are those in this version of
-    the package. A row is returned unchanged if it has no score over levels, its task comes from a plugin, or the task's
-    installed version differs from the row's.
+    A shortcut baseline is the accuracy of a simple rule on a level. The row's own accuracies on the levels are used. A
+    row stays unchanged if it has no score over levels, its task comes from a plugin, or the task's installed version
+    differs from the row's.
     """
     return {**row, **_changes(*(row[name] for name in _READ))}
 
@@ -73,16 +73,16 @@ def rescored(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def metrics_beyond(trained: Sequence[Level], accuracies: Mapping[int, float | None]) -> dict[str, float | None]:
-    """Return the results at lengths beyond the trained levels as metrics of a row.
+    """Return the results of tests that are longer than all trained levels, as metrics for a row.
 
-    ``x2.score`` is the accuracy at twice the longest trained length. ``x2.floor`` is the shortcut baseline of that
-    level (the accuracy of a simple rule) or, if this version has none, the task's floor. ``x2.skill`` is 0 if the
-    accuracy equals ``x2.floor``. ``x2.load`` is null if the task itself does not define the level.
+    ``x2.score`` is the accuracy at twice the longest trained length. ``x2.floor`` is the level's shortcut baseline (the
+    accuracy of a simple rule) or, if this version has none, the task's floor. ``x2.skill`` is 0 at ``x2.floor`` and 1
+    at ``x2.ceiling``. ``x2.load`` is None if the task itself does not define the level.
 
     Args:
         trained: The levels of the run, easiest first.
-        accuracies: Accuracy at each tested length; None if the model cannot read that many tokens. The keys are
-            multiples of the longest trained length.
+        accuracies: Accuracy at each tested length, or None if the model cannot read that many tokens. The keys are the
+            lengths, as multiples of the longest trained length.
     """
     tests = _tests_beyond(tuple(trained)) if accuracies else {}
     metrics: dict[str, float | None] = {}

@@ -23,9 +23,9 @@ class FlatParameters:
     """Parameters with the same precision and weight decay, joined in one tensor, with their AdamW moments.
 
     Every parameter becomes a contiguous view of the joined tensor, so that one update serves all parameters. If some
-    parameters have no gradient, each stretch of neighbouring parameters with gradients is updated separately. Between
-    parameters there are gaps, which align their memory; learning rate and gradient are 0 there. A complex number is
-    treated as two real numbers, as in PyTorch's AdamW.
+    parameters have no gradient, each unbroken series of parameters with gradients is updated separately. Gaps between
+    parameters align their memory; learning rate and gradient are 0 there. A complex number is treated as two real
+    numbers, as in PyTorch's AdamW.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rates: Sequence[float], decay: float) -> None:
@@ -50,10 +50,9 @@ class FlatParameters:
         self._initial_rates = self.rates.clone()
 
     def update(self, settings: TrainingSettings, corrections: Corrections) -> None:
-        """Apply weight decay, update both moments, and take the step that AdamW computes from the moments.
+        """Take one AdamW step: apply weight decay, update both moments, and change the parameters.
 
-        ``corrections`` are the bias corrections of the moments after t steps: 1 - beta1^t, and the square root of 1 -
-        beta2^t.
+        ``corrections`` are the bias corrections of the moments after t steps: 1 - beta1^t and sqrt(1 - beta2^t).
         """
         beta1, beta2 = settings.betas
         correction1, root_of_correction2 = corrections
@@ -95,9 +94,9 @@ class RunAdamW:
     """AdamW with one learning rate per run; the first axis of every parameter is the run axis.
 
     With ``is_capturable``, values that change between steps are kept in tensors with fixed addresses, so that a CUDA
-    graph of :meth:`update` can be replayed. The parameters are moved: each becomes a view of a larger tensor.
+    graph can replay :meth:`update`. The parameters are moved: each becomes a view of a larger tensor.
 
-    Source: Loshchilov & Hutter (2019), algorithm 2. As in PyTorch, the decay is multiplied by the learning rate.
+    Source: Loshchilov & Hutter (2019), algorithm 2. As in PyTorch, the weight decay is multiplied by the learning rate.
     """
 
     def __init__(
@@ -197,9 +196,8 @@ def make_optimiser(
     """Build AdamW for the trainable parameters, whose first axis is the run axis.
 
     ``learning_rates`` has one value per run. PyTorch's fused AdamW is used if all runs share one rate, no parameter is
-    complex, and no run may stop before the others. Runs may stop at different steps if there are several runs and the
-    settings have ``stop_at``. With ``is_capturable``, values that change between steps are kept in tensors, so that a
-    CUDA graph can replay a step.
+    complex, and no run can stop before the others (as ``stop_at`` allows if there are several). Otherwise,
+    :class:`RunAdamW` is used. With ``is_capturable``, a CUDA graph can replay a step.
     """
     parameters = [parameter for parameter in parameters if parameter.requires_grad]
     must_freeze = settings.stop_at is not None and len(learning_rates) > 1

@@ -9,9 +9,9 @@ from synthbench.training.optimiser import Optimiser
 
 
 class Schedule:
-    """A schedule of the learning rate: at each step, every run uses the same fraction of its own full rate.
+    """A schedule of the learning rates: at each step, every run uses the same fraction of its own full rate.
 
-    In this class the fraction is always 1; subclasses override :meth:`share`.
+    In this class, the fraction is always 1. Subclasses override :meth:`share`.
     """
 
     keeps_program: ClassVar[bool] = True
@@ -29,9 +29,9 @@ class Schedule:
 
 
 class WarmupCosine(Schedule):
-    """A linear increase to the run's full rate, then a decrease to 0 along half a cosine.
+    """A schedule with a linear increase to the run's full learning rate, then a decrease to 0 along half a cosine.
 
-    The first step uses the full rate divided by ``warmup_steps``; one step after the last, the rate would be 0.
+    The first step uses the full rate divided by ``warmup_steps``. A step after the last would have the rate 0.
 
     Source: Loshchilov & Hutter (2017), eq. 5, without restarts; warm-up as in Goyal et al. (2017), section 2.2.
     """
@@ -49,9 +49,9 @@ class WarmupCosine(Schedule):
 
 
 class WarmupStableDecay(Schedule):
-    """A linear increase to the run's full rate, a constant rate for most steps, then a linear decrease to 0.
+    """A schedule with a linear increase to the run's full learning rate, a constant part, then a linear decrease to 0.
 
-    The first step uses the full rate divided by ``warmup_steps``; one step after the last, the rate would be 0.
+    The first step uses the full rate divided by ``warmup_steps``. A step after the last would have the rate 0.
 
     Source: Hu et al. (2024), MiniCPM, section 4.
     """
@@ -68,8 +68,8 @@ class WarmupStableDecay(Schedule):
 class CurriculumRates(Schedule):
     """The learning rates of :class:`GeometricCurriculum`, for comparison with models that always use all geometries.
 
-    Training has four phases of equal length. The rate is the full rate in the first phase, and a tenth of the full rate
-    in the second and third. In the fourth phase, it decreases linearly from a tenth to 0.
+    Training has four phases of equal length. The rate is the full rate in the first phase, and a tenth of it in the
+    second and third. In the fourth phase, the rate decreases linearly from this tenth to 0.
     """
 
     PHASES = ((1.0, 1.0), (0.1, 0.1), (0.1, 0.1), (0.1, 0.0))
@@ -89,10 +89,10 @@ class CurriculumRates(Schedule):
 class GeometricCurriculum(CurriculumRates):
     """Training in four equal phases: spherical geometry alone, Euclidean added, hyperbolic added, and then annealing.
 
-    Source: the REWA paper, algorithm 7. The paper does not specify how long the phases are. It lowers the learning rate
-    to a tenth for the second phase. Here the third phase keeps this rate, and the fourth phase, annealing, lowers it to
-    0. The paper's Riemannian optimiser is not needed, since hyperbolic points are images of Euclidean parameters under
-    the exponential map.
+    Source: the REWA paper, algorithm 7. The paper lowers the learning rate to a tenth for the second phase. Here, the
+    third phase keeps this rate, and the fourth phase (annealing) lowers it to 0. The paper gives no lengths of phases.
+    The paper's Riemannian optimiser is not needed: hyperbolic points are computed from Euclidean parameters by the
+    exponential map.
     """
 
     keeps_program = False

@@ -51,9 +51,9 @@ def data_seed(task: Task, length: int, seed: int) -> int:
 def data_block(
     task: Task, length: int, split: Split, seed: int, index: int, *, num_steps: int, batch_size: int
 ) -> Batch:
-    """Draw block ``index`` (from 0) of a data stream: up to ``BLOCK_STEPS`` batches, drawn at once.
+    """Draw one block of a data stream: ``num_steps`` batches, with arrays of shape [num_steps, batch_size, length].
 
-    The arrays have the shape [num_steps, batch_size, length].
+    ``index`` is the block's number in the stream, from 0. All blocks but the last have ``BLOCK_STEPS`` batches.
     """
     root = _data_sequence(task, length, split, seed)
     child = np.random.SeedSequence(root.entropy, spawn_key=(*root.spawn_key, index))  # as root.spawn makes it
@@ -62,7 +62,7 @@ def data_block(
 
 
 class KeptBlocks:
-    """A cache of drawn data in memory, in blocks of many batches; the least recently read blocks are dropped first.
+    """A cache of drawn data in memory, in blocks of many batches; the least recently used blocks are dropped first.
 
     Args:
         most_bytes: Limit on the memory of all kept blocks, in bytes.
@@ -104,9 +104,9 @@ _of_command: dict[str, KeptBlocks] = {}
 
 
 def blocks_of(command: str, device_type: str) -> KeptBlocks:
-    """Return this process's cache of data for one command (a call of synthbench), which ``command`` identifies.
+    """Return this process's cache of drawn data for the command with the id ``command``.
 
-    If the command has no cache yet, a new cache is made and the caches of other commands are dropped.
+    If there is none yet, a new cache is made, and the caches of other commands are dropped.
     """
     blocks = _of_command.get(command)
     if blocks is None:
@@ -130,11 +130,11 @@ def data_blocks(
     batch_size: int,
     kept: KeptBlocks | None = None,
 ) -> Iterator[Batch]:
-    """Draw a stream in blocks of up to ``BLOCK_STEPS`` batches, each with arrays of shape [batches, batch, length].
+    """Yield the batches of a data stream in blocks of up to ``BLOCK_STEPS`` batches.
 
-    Block i depends only on the stream, on i and on the number of batches in the block. So a larger ``num_batches``
-    changes no full block. A block is drawn when the iterator reaches it, unless the cache ``kept`` already has the
-    block.
+    The arrays of a block have the shape [batches, batch, length]. A block is drawn when the iterator reaches it, unless
+    the cache ``kept`` already has it. Block i depends only on the stream, on i and on the number of batches in the
+    block. So with a larger ``num_batches``, all full blocks stay the same.
     """
     draw = data_block if kept is None else kept.block
     for index in range(-(-num_batches // BLOCK_STEPS)):

@@ -71,18 +71,18 @@ def draw(
     batch_size: int | None = None,
     suite: str | None = None,
 ) -> Sequences:
-    """Draw the sequences that a run reads from one of its streams, in the order in which the run reads them.
+    """Draw the training, validation or test sequences of a run, in the order in which the run reads them.
 
-    A stream is drawn in large blocks, so its contents depend on the total number of sequences and the batch size. With
-    ``suite``, the result is the first ``count`` sequences that the runs of the suite read. Without ``suite``, the
-    result is the stream of a run that reads ``count`` sequences in batches of ``batch_size``.
+    With ``suite``, the result is the first ``count`` sequences that runs of the suite read. Without ``suite``, it is
+    all sequences of a run that reads ``count`` sequences in batches of ``batch_size``. Another total number or batch
+    size gives other sequences, since they are drawn in large blocks.
 
     Args:
         task: Name of the task, with options as in ``mqar:level=3`` or ``mqar:num_pairs=8``.
         split: ``train``, ``validation`` or ``test``.
         seed: Root seed of the run, 0 or more.
         count: Number of sequences. Default: all that a run of ``suite`` reads.
-        batch_size: Sequences per batch; must divide ``count``. Default: all in one batch, as in a test. Not allowed
+        batch_size: Sequences per batch, a divisor of ``count``. Default: all in one batch, as in a test. Not allowed
             with ``suite``.
         suite: Name of the suite whose runs read the sequences. The suite sets the batch size and the options that it
             lists for the task.
@@ -186,10 +186,10 @@ def _level_of(suite: Suite, split: Split, task: str, given: Mapping[str, str]) -
 
 
 def write(sequences: Sequences, path: Path, *, is_forced: bool = False) -> None:
-    """Write ``inputs``, ``targets`` and ``metadata`` (JSON text) as a NumPy archive; equal sequences give equal bytes.
+    """Write ``inputs``, ``targets`` and ``metadata`` (JSON text) to a NumPy archive; equal sequences give equal files.
 
     Raises:
-        UsageError: If ``path`` does not end in ``.npz``, or the file exists and ``is_forced`` is False.
+        UsageError: If ``path`` does not end in ``.npz``, or if the file exists and ``is_forced`` is False.
         StoreError: If the file cannot be written; no partial file is left in that case.
     """
     if path.suffix != ".npz":
@@ -201,7 +201,7 @@ def write(sequences: Sequences, path: Path, *, is_forced: bool = False) -> None:
 
 
 def write_archive(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a compressed NumPy archive, completely or not at all; an existing file at ``path`` is replaced.
+    """Write a compressed NumPy archive; an existing file at ``path`` is replaced once the new file is complete.
 
     Raises:
         StoreError: If the file cannot be written.

@@ -30,10 +30,10 @@ less time than the whole batch with ``slay``, and 60 % less with ``yat-spherical
 class DeviceBlock(NamedTuple):
     """Many batches of all runs, moved to the device at once.
 
-    ``inputs`` has the shape [batches, runs, batch, length] and ``targets`` [batches, runs, batch, columns]. ``columns``
-    lists the positions at which any sequence is scored. Inputs after the last of these positions are cut off, since
-    mechanisms are causal and no scored output depends on later inputs. If the model computes all answers from its
-    output at the last position, nothing is cut off.
+    ``inputs`` has the shape [batches, runs, batch, length], and ``targets`` [batches, runs, batch, columns]: only the
+    positions ``columns``, at which any sequence is scored. Inputs after the last scored position are cut off, since
+    mechanisms are causal and no scored output depends on them. If the model computes all answers from its output at the
+    last position, nothing is cut off.
     """
 
     inputs: Tensor
@@ -52,13 +52,13 @@ def device_blocks(
     is_beyond: bool = False,
     kept: KeptBlocks | None = None,
 ) -> Iterator[DeviceBlock]:
-    """Draw the runs' streams block by block and move each block to the device.
+    """Draw the data streams of runs block by block, and move each block to the device.
 
-    On a GPU, the next block is drawn while the device works on the current block. ``factor`` selects the task and
-    length: it is a key of :attr:`Cell.tests` or, with ``is_beyond``, of :attr:`Cell.beyond`. The length must be the
-    same for all runs. A block in the cache ``kept`` is not drawn again. On a ladder (levels of increasing difficulty),
-    the targets of a level before its position ``first_new`` are as easy as the targets of easier levels. These targets
-    are kept in the training split, but left out in the other splits.
+    ``factor`` selects the task and length: it is a key of :attr:`Cell.tests` or, with ``is_beyond``, of
+    :attr:`Cell.beyond`. The length must be the same for all runs. A block in the cache ``kept`` is not drawn again. On
+    a GPU, the next block is drawn while the device works on the current block. On a ladder (levels of increasing
+    difficulty), targets before a level's position ``first_new`` are as easy as on easier levels. They are scored in
+    training, but not in validation and test.
     """
 
     def test_of(cell: Cell) -> tuple[Task, int]:
@@ -98,10 +98,10 @@ def in_pieces(
     targets: Shaped[Tensor, "runs batch columns"],
     tokens_at_once: int | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut a batch into nearly equal pieces, each of up to ``tokens_at_once`` tokens, summed over runs.
+    """Cut a batch into nearly equal pieces, each of at most ``tokens_at_once`` tokens, summed over runs.
 
-    A piece has at least one sequence per run. ``targets`` may be any tensor with the same runs and sequences. If
-    ``tokens_at_once`` is None, the device's ``TOKENS_AT_ONCE`` is used.
+    But a piece always has at least one sequence per run. ``targets`` is cut likewise; it may be any tensor with the
+    same runs and sequences. If ``tokens_at_once`` is None, the device's ``TOKENS_AT_ONCE`` is used.
     """
     most = max(1, (tokens_at_once or TOKENS_AT_ONCE[inputs.device.type]) // (inputs.shape[0] * inputs.shape[-1]))
     num_pieces = math.ceil(inputs.shape[1] / most)

@@ -65,8 +65,8 @@ class RunResult:
     """The result of one run.
 
     ``score`` is the test score or, for a run that only serves to choose the learning rate, the last validation score.
-    ``score`` is None if the run diverged. ``stretched`` holds the scores of tests at a larger length or load
-    (difficulty); the keys are multiples of the trained length or load.
+    It is None if the run diverged. ``stretched`` holds the scores of tests with a larger length or load (difficulty); a
+    key is the factor between this and the trained length or load.
     """
 
     run: Run
@@ -171,9 +171,8 @@ class Trainer:
     def step(self, inputs: torch.Tensor, targets: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
         """Take one gradient step of every run; return the runs' losses [runs], in nats per target.
 
-        The losses of all runs are summed for the backward pass. No gradient passes between runs, so a diverging run
-        harms no other run. A batch passes through the model in pieces, whose gradients are summed to the gradient of
-        the whole batch.
+        No gradient passes between runs, so a diverging run harms no other run. A large batch passes through the model
+        in pieces, whose gradients are added up before the step.
         """
         self.optimiser.advance()
         return (self.captured or self._step)(inputs, targets, columns)
@@ -200,9 +199,9 @@ class Trainer:
         factor: int = 1,
         is_beyond: bool = False,
     ) -> Iterator[DeviceBlock]:
-        """Yield the batches of a split one by one, for all runs unless ``runs`` selects some.
+        """Yield the batches of a split (training, validation or test) one by one, for all runs or only for ``runs``.
 
-        ``factor`` and ``is_beyond`` select the task and length, as in :func:`device_blocks`.
+        ``factor`` and ``is_beyond`` select the task and the length, as in :func:`device_blocks`.
         """
         blocks = device_blocks(
             self.runs if runs is None else runs,
@@ -235,9 +234,9 @@ class Trainer:
             yield next(streams[level])
 
     def validation_batches(self) -> Iterator[DeviceBlock]:
-        """Yield the validation batch of every point of the learning curve.
+        """Yield one validation batch for each point of the learning curve.
 
-        On a ladder (the levels of a task), where learning curves have no validation scores, yield nothing.
+        On a ladder (the levels of a task), learning curves have no validation scores, so nothing is yielded.
         """
         training, evaluation = self.suite.training, self.suite.evaluation
         if evaluation.curve_sequences is None:
@@ -246,7 +245,7 @@ class Trainer:
         yield from self.batches("validation", num_points, evaluation.curve_sequences)
 
     def stretched(self, runs: Sequence[Run], factor: int, shift: int = 0) -> SequenceModel:
-        """Rebuild the trained model of a cell's runs for a test at a larger length or load, or with later positions.
+        """Return a copy of the trained model, only for ``runs`` of one cell, for a larger test or for later positions.
 
         ``factor`` and ``shift`` are as in :meth:`Cell.model`.
         """
@@ -268,16 +267,16 @@ def train_group(
     kept: KeptBlocks | None = None,
     on_trained: Callable[[SequenceModel], None] = lambda _model: None,
 ) -> GroupResult:
-    """Train several runs together and evaluate each; test sequences are read only after training.
+    """Train several runs together, as one model, and evaluate each run; test sequences are read only after training.
 
     Args:
-        runs: Runs whose learning rate is set. Either all are reported, or all are tuning runs, which only serve to
-            choose a learning rate. They belong to one cell (a mechanism on a task), or to cells with equal
+        runs: Runs with known learning rates. Either all of them are reported, or all are tuning runs, which only serve
+            to choose a learning rate. They belong to one cell (a mechanism on a task), or to cells with equal
             :attr:`Cell.program`.
         device: Device to train on.
-        keeps_predictions: True to keep the tokens that reported runs predict in the test.
-        kept: Cache of data blocks, to which newly drawn blocks are added; None to keep none.
-        on_trained: Function that is called after the test of reported runs, with the model of all runs.
+        keeps_predictions: True to keep the tokens that the models predict in the test.
+        kept: Cache of data, to which newly drawn blocks are added; None for no cache.
+        on_trained: Called with the model of all runs after the test, but not for tuning runs.
     """
     trainer = Trainer(runs, device, kept=kept)
     result = GroupResult(

@@ -29,22 +29,22 @@ def make_executor(
 ) -> Executor:
     """Make the executor that a request names.
 
-    ``auto`` chooses the inline executor (jobs run in this process) for one job, for two short jobs, and for one GPU
-    with one process. It chooses the pool (worker processes) in all other cases, and also if the request sets the number
-    of workers, a time limit or the processes per GPU. It never chooses a cluster, even if the environment names one.
+    ``auto`` chooses the inline executor (jobs run in this process) for one job, for two short jobs, or if all jobs
+    share one GPU. Otherwise, and always if the request sets workers, a time limit or processes per GPU, it chooses the
+    pool (worker processes).
 
     Args:
         request: The request, which names the executor and may set the number of workers and a time limit.
         plan: The plan whose jobs the executor will run.
         device: The device that trains the runs.
-        is_foreign: True if a component (such as a mechanism) does not come with synthbench. If so, ``auto`` chooses the
+        is_foreign: True if a component (such as a mechanism) does not come with synthbench. Then ``auto`` chooses the
             pool, unless ``is_in_session`` is True.
         is_in_session: True if a component was defined in a notebook or a script, where other processes cannot find it.
-            If so, ``auto`` chooses the inline executor.
+            Then ``auto`` chooses the inline executor.
 
     Raises:
-        UsageError: If the executor's name or one of its settings is not allowed, its package is not installed, or
-            worker processes could not find a component.
+        UsageError: If the executor's name or a setting is not allowed, its package is not installed, or worker
+            processes cannot find a component.
     """
     _check_choice(request, device)
     slots, name = _slots(request, device), request.executor

@@ -104,7 +104,9 @@ class Executor(ABC):
 
     @classmethod
     def for_request(cls, request: Request, slots: Sequence[Any]) -> "Executor":  # noqa: ARG003 - others need them
-        """Make the executor of a request; ``slots`` are shares of this machine's GPUs, one per worker process.
+        """Make an executor with the settings of a request.
+
+        ``slots`` holds the GPU, or fraction of a GPU, of each worker process.
 
         Raises:
             UsageError: If a field of the request is not allowed.
@@ -115,17 +117,17 @@ class Executor(ABC):
     def run(
         self, jobs: Sequence[Job], context: RunContext, stop: threading.Event, on_begin: OnBegin = lambda _job: None
     ) -> Iterator[JobDone]:
-        """Run the jobs and yield each job when it has ended; begin no further job once ``stop`` is set.
+        """Run the jobs, and yield each job when it has ended; once ``stop`` is set, no further job begins.
 
-        ``on_begin`` is called in this process with every job, before a worker gets it. It may be called again when a
-        job is retried.
+        ``on_begin`` is called in this process with each job before a worker gets it, and perhaps again before another
+        try.
         """
 
 
 class WorkerExecutor(Executor, Generic[Handle]):
     """An executor whose jobs run in parallel, in processes that may die at any time.
 
-    A handle is an object that stands for a job that was handed to a worker or to its queue.
+    A handle is the object that stands for a job handed to a worker or its queue.
     """
 
     first_number: int = 1
@@ -152,30 +154,30 @@ class WorkerExecutor(Executor, Generic[Handle]):
 
     @abstractmethod
     def ended(self, handles: Iterable[Handle]) -> list[Handle]:
-        """Return the handles of jobs that have ended in any way; wait up to ``POLL_S`` seconds for the first one.
+        """Return the handles of all jobs that have ended, by success or failure.
 
-        A handle stands for a job that was handed to a worker or to its queue.
+        If there are none, wait up to ``POLL_S`` seconds for one. A handle stands for a job handed to a worker or its
+        queue.
         """
 
     @abstractmethod
     def result(self, handle: Handle) -> list[RunOutcome]:
-        """Return the outcomes of a job that has ended.
+        """Return the outcomes of a job that has ended, one per run.
 
         Raises:
             TimeoutError: If the job reached its time limit.
             WorkerLost: If the worker of the job died.
-            OutOfMemoryBesideOthers: If the job did not fit into memory beside other jobs.
+            OutOfMemoryBesideOthers: If the job ran out of memory that it shared with other jobs.
             SynthbenchError: If the worker raised an error of this type.
         """
 
     def run(
         self, jobs: Sequence[Job], context: RunContext, stop: threading.Event, on_begin: OnBegin = lambda _job: None
     ) -> Iterator[JobDone]:
-        """Run the jobs, keeping every worker busy and one more job waiting per worker.
+        """Run the jobs; every worker is kept busy, and one more job per worker waits in the queue.
 
-        A plugin can change anything that is computed in its process. Jobs of built-in components therefore run in
-        workers that load no plugin, and the jobs of each plugin run in separate workers. ``on_begin`` is called before
-        every try at a job.
+        Jobs of built-in components run in workers without plugins, and jobs of each plugin in separate workers, since a
+        plugin can change anything in its process. ``on_begin`` is called before every try at a job.
         """
         is_alone = self.num_workers == 1
         for modules, part in by_foreign_code(jobs).items():
@@ -217,7 +219,7 @@ class WorkerExecutor(Executor, Generic[Handle]):
 def by_foreign_code(jobs: Sequence[Job]) -> dict[frozenset[str], list[Job]]:
     """Group jobs by the modules that define their plugin components.
 
-    The key is a set of module names, which is empty if all components of a job are built in.
+    Each key is a set of module names; the set is empty for jobs with only built-in components.
     """
     parts: dict[frozenset[str], list[Job]] = {}
     for job in jobs:
@@ -228,13 +230,13 @@ def by_foreign_code(jobs: Sequence[Job]) -> dict[frozenset[str], list[Job]]:
 
 
 def end_of(attempt: Try, result: Callable[[], list[RunOutcome]], context: RunContext) -> JobDone | Try:
-    """Return the finished job. If this try failed and the job may be tried again, return the next try instead.
+    """Return the finished job; if this try at the job failed and another try is allowed, return the next try instead.
 
-    After the last try, rows that record the failure are written, and the job counts as finished.
+    If the last try fails, rows that record the failure are written first.
 
     Args:
         attempt: The try that has ended.
-        result: Function that returns the outcomes or raises, like :meth:`WorkerExecutor.result`.
+        result: Function that returns the outcomes or raises an exception, like :meth:`WorkerExecutor.result`.
         context: Settings of the command.
 
     Raises:
@@ -277,10 +279,11 @@ def _give_up(attempt: Try, failure: Failure, context: RunContext) -> list[RunOut
 
 
 def log_of_job(job: Job, context: RunContext) -> Path:
-    """Return the path of a job's log file, whose name contains the id of the job's first run without a row.
+    """Return the path of the log file for a job.
 
-    The process of the command passes the path to the worker, which cannot compute the id before it loads the plugins.
-    Two commands may run the same job at once, each with its own log file.
+    The file's name contains the id of the job's first run that has no row yet, and the id of the command. So two
+    commands can run the same job at once. The main process passes the path to the worker, which cannot compute it
+    before it has loaded the plugins.
 
     Raises:
         SynthbenchError: If a component of the job is not loaded in this process.
@@ -289,14 +292,13 @@ def log_of_job(job: Job, context: RunContext) -> Path:
 
 
 def work(attempt: Try, context: RunContext, log: Path) -> list[RunOutcome]:
-    """Run a job in a worker process; its output goes to the file ``log``.
+    """Run a job in this worker process, and return the outcomes; printed output goes to the file ``log``.
 
     Raises:
-        StoreError: If a row cannot be written, or this machine does not see the folder of the results.
-        OutOfMemoryBesideOthers: If the job does not fit into memory beside the other workers.
+        StoreError: If a row cannot be written, or this machine does not see the results folder.
+        OutOfMemoryBesideOthers: If the job runs out of memory that it shares with other workers.
         UsageError: If this machine lacks a plugin.
-        ContractError: If a plugin cannot be loaded, or the code on this machine differs from the code of the command's
-            process.
+        ContractError: If a plugin cannot be loaded, or this machine's code differs from the main process's code.
     """
     try:
         Store.open(context.results, create=False)  # else a folder of that name would be made here
@@ -308,12 +310,12 @@ def work(attempt: Try, context: RunContext, log: Path) -> list[RunOutcome]:
 
 
 def check_code(job: Job, context: RunContext, log: Path) -> None:
-    """Load the plugins, and check that this machine has the same code as the driver (the process of the command).
+    """Load the plugins, and check that this machine has the same code as the driver (the command's main process).
 
     Raises:
         UsageError: If this machine lacks a plugin.
-        ContractError: If a plugin cannot be loaded, if a component's source differs from the driver's, or if
-            :func:`log_of_job` does not return ``log``, the path that the driver computed.
+        ContractError: If a plugin cannot be loaded, if the code of a component differs, or if :func:`log_of_job` does
+            not return ``log``, the driver's path.
     """
     plugins.load(context.plugins)
     if log_of_job(job, context) != log or any(cell.code != cell.code_here() for cell in job.cells):

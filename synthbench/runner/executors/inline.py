@@ -42,8 +42,7 @@ class Inline(Executor):
 def beside_same_data(jobs: Sequence[Job]) -> list[Job]:
     """Reorder jobs so that jobs that begin with the same training data follow each other.
 
-    In this order, the data are drawn only once. All jobs on the same data move to the position of the first of these
-    jobs.
+    The data are then drawn only once. Groups of such jobs stay in the order of their first jobs.
     """
     by_data: dict[tuple[object, ...], list[Job]] = {}
     for job in jobs:

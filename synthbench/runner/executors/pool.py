@@ -46,19 +46,19 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class Pool(WorkerExecutor[Future]):
-    """Runs jobs in worker processes: one per core, or one or more per GPU. A killed process loses only its own job.
+    """Runs jobs in worker processes, usually one per core or one per GPU; if a process is killed, only its job is lost.
 
-    The output of a job goes to ``logs/RUN_ID.DRIVER.log`` in the folder of the results. There, ``RUN_ID`` is the id of
-    the first run of the job whose row is missing, and ``DRIVER`` is the id of the command.
+    The output of a job goes to ``logs/RUN_ID.DRIVER.log`` in the results folder. ``RUN_ID`` is the id of the job's
+    first run that has no row yet, and ``DRIVER`` is the id of the command.
 
     Args:
         num_workers: Number of processes.
         timeout_s: Seconds after which a job is killed; None for no limit.
         first_number: Number of the first try at a job; above 1 if another executor has tried the job before.
-        slots: GPU slots, one per process; a worker sees only the GPU of its slot. Empty on CPUs.
+        slots: The GPU, or fraction of a GPU, of each process, which sees only this GPU. Empty on CPUs.
 
     Raises:
-        UsageError: If the running script is one that worker processes cannot import.
+        UsageError: If the running script has no ``if __name__ == "__main__":`` guard.
     """
 
     name: ClassVar = "pool"
@@ -187,7 +187,9 @@ class Slot(NamedTuple):
 def gpu_slots(
     device: torch.device, per_gpu: int, *, num_gpus: int, visible: str | None = None, num_workers: int | None = None
 ) -> list[Slot]:
-    """List the slots (GPUs or fractions of them) of a command, one per worker process, alternating between the GPUs.
+    """List the slots of a command: a GPU, or a fraction of a GPU, for each worker process.
+
+    The slots alternate between the GPUs:
 
     >>> [slot.gpu for slot in gpu_slots(torch.device("cuda"), 2, num_gpus=2)]
     ['0', '1', '0', '1']
@@ -197,10 +199,10 @@ def gpu_slots(
         per_gpu: Number of processes that share a GPU, with equal parts of its memory.
         num_gpus: Number of GPUs that this process sees.
         visible: Value of ``CUDA_VISIBLE_DEVICES`` in this process; None if it is not set.
-        num_workers: Number of processes to start; None: one per slot.
+        num_workers: Number of processes. Default: ``per_gpu`` for each GPU.
 
     Raises:
-        UsageError: If ``num_workers`` is below 1 or above the number of slots.
+        UsageError: If ``num_workers`` is below 1 or above its default.
     """
     names = [str(index) for index in range(num_gpus)] if visible is None else visible.split(",")[:num_gpus]
     gpus = names if device.index is None else names[device.index : device.index + 1]
@@ -214,12 +216,12 @@ def gpu_slots(
 
 
 def take_slot(slots: Sequence[Slot], folder: Path, *, patience_s: float = 60.0) -> tuple[Slot, FileLock]:
-    """Take a free GPU slot; it stays taken while the returned lock is held, and is freed when this process ends.
+    """Take a free slot (GPU or fraction of a GPU), until the returned lock is released or this process ends.
 
     Args:
         slots: All slots of a pool.
         folder: Folder in which the pool's processes mark taken slots.
-        patience_s: Seconds to wait for a slot, because a killed process may not be gone yet.
+        patience_s: Seconds to wait for a free slot; a killed process may still hold one.
 
     Raises:
         TimeoutError: If no slot becomes free within ``patience_s`` seconds.

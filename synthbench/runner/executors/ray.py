@@ -52,8 +52,8 @@ AGAIN = "the same command runs what is missing"
 class Task:
     """A job that was submitted to Ray.
 
-    Ray delivers two answers from the worker. The first answer says that the worker has begun. The time limit starts
-    with this answer, so that time in the queue does not count. The second answer is the result.
+    The worker sends two answers. It sends the first when it begins the job; only then does the time limit start. The
+    second is the result.
     """
 
     answers: ray.ObjectRefGenerator
@@ -68,9 +68,9 @@ class Ray(WorkerExecutor[Task]):
     """Runs each job as a Ray task, on the cores of a cluster or on parts of its GPUs.
 
     Without an address, a private cluster is started on this machine, even if ``RAY_ADDRESS`` is set. The private
-    cluster is protected by a secret token, and ends with the command's jobs. All machines of a cluster must see the
-    folder of the results under the same path, and have the same version of synthbench. If this process is already
-    connected to Ray, the existing connection is used.
+    cluster is protected by a secret token, and is stopped after the command's jobs. An existing connection of this
+    process to Ray is used whatever the address. All machines of a cluster must see the results folder under the same
+    path, and have the same version of synthbench.
 
     Args:
         num_workers: Number of tasks that run at once; None for as many as the cluster has room for.
@@ -80,7 +80,7 @@ class Ray(WorkerExecutor[Task]):
         gpu_fraction: Fraction of a GPU, and of the GPU's memory, that each job may use.
 
     Raises:
-        UsageError: If the address contains ``://``, as Ray Client addresses do.
+        UsageError: If the address contains ``://``, since Ray Client is not supported.
     """
 
     name: ClassVar = "ray"
@@ -103,17 +103,17 @@ class Ray(WorkerExecutor[Task]):
     def for_request(cls, request: Request, slots: Sequence[Any]) -> "Ray":  # noqa: ARG003 - Ray divides the GPUs
         """Make an executor with the requested number of workers.
 
-        By default, a cluster at a given address runs as many jobs as it has room for, and a private cluster runs one
-        job per core.
+        By default, a cluster at a given address runs as many jobs as it has room for; without an address, a private
+        cluster runs one job per core.
         """
         here = usable_cores() if request.address is None else None
         return cls(request.workers or here, request.timeout_s, request.address, 1 / (request.per_gpu or 1))
 
     @contextmanager
     def workers(self, context: RunContext) -> Iterator[None]:
-        """Connect to a cluster or start a private cluster, and undo this on exit.
+        """Connect to a cluster, or start a private cluster, for the duration of a ``with`` block.
 
-        If this process is already connected to Ray, that connection is used, and stays open on exit.
+        If this process is already connected to Ray, that connection is used, and stays open.
         """
         # A worker sees only the GPU that it was given, as its first.
         self._context = context = replace(context, device=torch.device(context.device).type)
@@ -179,9 +179,9 @@ class Ray(WorkerExecutor[Task]):
             ) from None
 
     def capacity(self) -> int:
-        """Return how many jobs the cluster has room for now: at least 1, and at most the requested number of workers.
+        """Return how many jobs the cluster can run at the same time, limited to the requested number of workers.
 
-        The result may change from call to call, since machines may join or leave the cluster.
+        The result may change, since machines may join or leave the cluster. It is 1 if there is no room now.
 
         Raises:
             ClusterLost: If the cluster has had no room for any job for ``PATIENCE_S`` seconds.

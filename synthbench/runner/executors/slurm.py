@@ -110,18 +110,19 @@ class Element:
 
 
 class Slurm(Executor):
-    """Runs a plan as a SLURM job array; each element runs a part of the jobs on one core or one GPU.
+    """Runs jobs as a SLURM job array; each element of the array runs some of the jobs, on one core or one GPU.
 
-    Partition, account, time and memory are taken from environment variables such as ``SBATCH_PARTITION``. The folder of
-    the results must be on a file system that all machines see under the same path.
+    Partition, account, time and memory are taken from environment variables such as ``SBATCH_PARTITION``. All machines
+    must see the results folder under the same path.
 
     Args:
         num_workers: Number of elements of the array; None for eight.
         timeout_s: Seconds after which a job is killed; None for no limit.
-        cluster: ``slurm``, or ``local`` to try out the executor with processes on this machine.
+        cluster: ``slurm``, or ``local`` to try the executor with processes on this machine.
 
     Raises:
-        UsageError: If ``cluster`` is neither ``slurm`` nor ``local``, or is ``slurm`` on a machine without SLURM.
+        UsageError: If ``cluster`` is neither ``slurm`` nor ``local``, or if it is ``slurm`` and this machine has no
+            SLURM.
     """
 
     name: ClassVar = "slurm"
@@ -143,9 +144,10 @@ class Slurm(Executor):
     def run(
         self, jobs: Sequence[Job], context: RunContext, stop: threading.Event, on_begin: OnBegin = lambda _job: None
     ) -> Iterator[JobDone]:
-        """Submit a job array; if the process of an element dies, submit the element's unfinished jobs as another array.
+        """Submit a job array, and yield each job when it has ended.
 
-        ``on_begin`` is called only once per job, before the first array is submitted.
+        If the process of an array element dies, the element's unfinished jobs are submitted as another array. Before
+        the first array, ``on_begin`` is called once per job.
         """
         if not jobs:
             return
