@@ -95,66 +95,65 @@ def run(
     only: Collection[tuple[str, str]] | None = Request.only,
     plugins: str | Sequence[str] = Request.plugins,
 ) -> RunReport:
-    """Carry out the requested runs that the store of results lacks, and add a row with the results of each run.
+    """Train and test the requested runs that have no row in the results store yet, and add a row for each run.
 
     A run trains one mechanism on one task with one seed and one learning rate. ::
 
         synthbench.run(module=MyLayer, suite="core", tasks="@memory", mechanisms=["softmax", "gla"])
 
     Args:
-        request: A prepared request, which has a field for each argument below except ``module``. Arguments that differ
-            from their defaults override its fields.
-        module: A layer of your own, run in addition to ``mechanisms``: see :func:`mechanism_of`.
+        request: A prepared request, which has a field for each argument below except ``module``. An argument that
+            differs from its default replaces the field of the request.
+        module: A layer of your own, run in addition to any ``mechanisms`` given: see :func:`mechanism_of`.
         suite: A suite's name or file.
         tasks: Task names, categories (``@memory``) or patterns (``s*``), as on the command line.
-        mechanisms: Mechanism names, with options as in ``slay:R=3``, families (``@linear``) or patterns. Default: the
-            mechanisms of the suite, or ``module`` alone.
+        mechanisms: Mechanism names (``slay``, or ``slay:R=3`` to set an option), families (``@linear``) or patterns.
+            Default: ``module`` alone if it is given, otherwise the mechanisms of the suite.
         seeds: Whole numbers, or a range such as ``42-44``. Default: the seeds of the suite.
         rates: Learning rates to use, chosen from the learning rates of the suite. Default: all rates of the suite.
-        block: Name of the block, the parts of a model's layer around the mechanism. Default: the suite's.
+        block: Name of the block (the layers around the mechanism). Default: the suite's.
         positions: Name of the position encoding. Default: the suite's.
-        condition: ``stock`` (layers as their authors build them) or ``bare`` (the recurrence or the scores alone).
-            Default: the suite's.
-        match: ``params`` or ``state``: rescale all mechanisms to the same number of parameters or the same state size.
-            The target is the size of the suite's first mechanism, or a number as in ``state=4096``. None: no rescaling.
+        condition: ``stock`` (layers as their authors build them) or ``bare`` (only the recurrence or the attention
+            scores). Default: the suite's.
+        match: ``params`` or ``state``: rescale all mechanisms to the number of parameters or the state size of the
+            suite's first mechanism, or to a given number, as in ``state=4096``. None: no rescaling.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
-        steps: Number of training steps, to train for fewer steps than the suite sets. Reports omit such shortened runs.
-            None: the suite's number.
-        limit: Number of test sequences, to test on fewer sequences than the suite sets. Reports omit such shortened
-            runs. None: the suite's number.
-        results: Folder of the store of results.
-        executor: Program that distributes the runs: ``auto``, or another value of ``synthbench run --executor``.
-        address: Address of a running Ray cluster, or ``local`` to try out the slurm executor.
-        workers: Number of worker processes; one per core if None. If a layer is defined in this notebook or script,
-            only this process can run it, so ``workers``, ``per_gpu`` and ``timeout_s`` must be None.
-        per_gpu: Number of processes that share a GPU; one if None.
-        timeout_s: Time limit, in seconds, for a job (a group of runs that one worker trains); a job that takes longer
-            is ended. None: no limit.
-        group_size: Largest number of runs to train together, stacked on a leading axis of all tensors. None: a number
-            that suits the device and the number of tokens per step.
-        rerun: Finished runs to repeat: ``none``, ``failed`` or ``all``.
-        predictions: Folder for each trained model's predictions on the test sequences. None: no predictions are
-            written.
-        deterministic: True to use only deterministic algorithms.
-        shard: Part of the requested runs to carry out, as in ``2/3``, the second of three parts. None: all runs.
-        only: Pairs of task and mechanism names to run. None: every task with every mechanism.
+        steps: Number of training steps; None for the suite's number. Reports omit runs with fewer steps.
+        limit: Number of test sequences; None for the suite's number. Reports omit runs with fewer test sequences.
+        results: Folder of the results store.
+        executor: Program that starts the workers: ``auto``, or any other value that ``synthbench run --executor``
+            accepts.
+        address: Address of a running Ray cluster. With the executor ``slurm``, ``local`` runs its jobs on this machine,
+            for a trial.
+        workers: Number of worker processes. None: one per core, or eight with SLURM. If a layer is defined in this
+            notebook or script, only this process can run it; ``workers``, ``per_gpu`` and ``timeout_s`` must then be
+            None.
+        per_gpu: Number of worker processes on each GPU. None: one.
+        timeout_s: Time in seconds after which a job, a group of runs that one worker trains, is ended. None: no limit.
+        group_size: Largest number of runs to train together as one batched program. None: a number that suits the
+            device and the number of tokens per step.
+        rerun: Runs to repeat although they have a row: ``none``, ``failed`` or ``all``.
+        predictions: Folder for the predictions of trained models on the test sequences. None: they are not saved.
+        deterministic: True to use only deterministic algorithms, and to repeat runs whose rows were made without them.
+        shard: Part of the requested runs to train: ``2/3`` is the second of three parts. None: all runs.
+        only: Pairs (task name, mechanism name) to run. None: every task with every mechanism.
         plugins: Plugin files and Python modules that register further components.
 
     Returns:
-        A report. ``rows`` is a data frame with the stored rows of all requested runs. ``failed`` lists the outcomes of
-        this call's runs that have no score. ``ok`` is True if every requested run has a row with a score.
+        A report. ``rows`` is a data frame with the stored rows of all requested runs. ``failed`` lists the runs of this
+        call that ended without a score. ``ok`` is True if every requested run has a row with a score.
 
     Raises:
         UnknownName: If an argument names a component, suite or option that does not exist.
         UsageError: If a value is not allowed.
         StoreError: If the store cannot be written.
-        ContractError: If a plugin cannot be loaded, or ``module`` fails a check. In this case, nothing is run.
+        ContractError: If a plugin cannot be loaded, or if ``module`` fails a check. Nothing is run in either case.
     """
     return runner.run(_request(dict(locals())))
 
 
 def plan(request: Request | None = None, /, **options: Any) -> Plan:
-    """Return the plan of :func:`run` for the same arguments: the runs that have no row yet, grouped into jobs.
+    """Return what :func:`run` would do with the same arguments: the runs without a stored row, grouped into jobs.
 
     Raises:
         UnknownName: If an argument names a component, suite or option that does not exist.
@@ -186,34 +185,36 @@ def quick(
     """Judge a mechanism quickly: train it with one seed on a few tasks of a suite, and compare it with a reference.
 
     Args:
-        mechanism: Name of one mechanism, with options as in ``slay:R=3,P=8``, or a plugin file that registers one.
+        mechanism: Name of one mechanism (options as in ``slay:R=3,P=8``), or a plugin file that registers one
+            mechanism.
         module: A layer of your own, in place of ``mechanism``: see :func:`mechanism_of`.
-        against: Mechanism to use as the reference. Its runs of these tasks must be in ``results`` or come with
-            synthbench. Default: the best of the suite's mechanisms. If ``mechanism`` has a state of fixed size, only
-            mechanisms with a fixed state of at most this size are considered. If there are none, the mechanism with the
-            smallest fixed state is used.
-        suite: Name or file of a suite with a ladder, in which each task is trained on several levels of difficulty.
-        results: Folder of the store of results.
-        ledger: File that records the comparisons. The p value needed for ``keep`` depends on the comparisons that are
-            already in the file. None: ``quick.jsonl`` in ``results``.
-        minutes: Approximate limit on training time, in minutes; fewer tasks are run if all tasks would take longer.
+        against: Name of the reference. Rows of the reference on the same tasks must be in ``results`` or come with
+            synthbench. Default: the best of the suite's mechanisms. If ``mechanism`` has a state of fixed size, the
+            default is the best mechanism whose state is fixed and not larger, or else the mechanism with the smallest
+            fixed state.
+        suite: Name or file of a suite whose tasks have several levels of difficulty.
+        results: Folder of the results store.
+        ledger: File that records every comparison with a reference. The p value that the decision ``keep`` requires
+            depends on the comparisons already in the file. None: ``quick.jsonl`` in ``results``.
+        minutes: Approximate limit on training time, in minutes. If all tasks would take longer, fewer tasks are run.
             None: no limit.
         plugins: Plugin files and Python modules that register further mechanisms.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
-        executor: Program that distributes the runs: ``auto``, or another value of ``synthbench run --executor``.
+        executor: Program that starts the workers: ``auto``, or any other value that ``synthbench run --executor``
+            accepts.
         workers: Number of worker processes; one per core if None. Must be None if ``module`` is defined in this
             notebook or script.
 
     Returns:
-        The verdict. It holds the scores by task and category, the ``combined_score`` and ``rank`` expected over all
-        tasks of the suite, and the ``decision``: ``keep``, ``discard`` or ``undecided``. ``print`` shows the verdict as
-        the command ``synthbench quick`` does.
+        The verdict. It holds the scores by task and by category, and the ``decision``: ``keep``, ``discard`` or
+        ``undecided``. Its ``combined_score`` and ``rank`` are predictions for the full suite. It is printed as by the
+        command ``synthbench quick``.
 
     Raises:
         UnknownName: If the mechanism, the reference or the suite does not exist.
         UsageError: If a value is not allowed.
         StoreError: If a store or the ledger cannot be read or written.
-        ContractError: If a plugin cannot be loaded, or the mechanism or module fails a check.
+        ContractError: If a plugin cannot be loaded, or if the mechanism or module fails a check.
     """
     if (mechanism is None) == (module is None):
         raise UsageError(f"mechanism is {mechanism!r} and module {module!r}; allowed: one of the two")
@@ -240,18 +241,17 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
         suite: Name of the suite. Default: the only suite in the rows.
 
     Returns:
-        One row per mechanism. The first columns are the mean skills by task category, from 0 (floor) to 1 (ceiling).
-        Then come ``skill`` (mean), ``iqm`` (interquartile mean), ``solved`` (fraction of runs that solved their task),
-        ``rank`` and ``num_seeds`` (smallest number of seeds on any task). Columns such as ``skill_low`` and
-        ``skill_high`` hold the ends of 95 % intervals. For ``skill``, ``iqm`` and ``solved``, the interval treats the
-        tasks as fixed and the seeds as random. For ``rank``, the interval treats the tasks as a random sample. A
-        mechanism with one seed gets intervals if another mechanism has several seeds. If all mechanisms have one seed,
-        the ends for ``skill`` and ``iqm`` are NaN.
+        A data frame with one row per mechanism. The first columns hold the mean skill in each task category, from 0
+        (floor) to 1 (ceiling). Then come ``skill`` (mean), ``iqm`` (interquartile mean), ``solved`` (fraction of runs
+        that solved their task), ``rank`` and ``num_seeds`` (number of seeds on the task with the fewest seeds). Columns
+        such as ``skill_low`` and ``skill_high`` hold the ends of 95 % intervals. The intervals of ``skill``, ``iqm``
+        and ``solved`` treat the tasks as fixed and the seeds as random. The interval of ``rank`` treats the tasks as a
+        random sample. If all mechanisms have only one seed, the ends for ``skill`` and ``iqm`` are NaN.
 
     Raises:
         UnknownName: If the rows have no run of the suite.
-        UsageError: If ``suite`` is None and the rows belong to several suites or none, or if the rows lack a column.
-            It is also raised if no run can be shown, for example because all have fewer steps than the suite sets.
+        UsageError: If ``suite`` is None and the rows do not belong to exactly one suite, or if the rows lack a required
+            column. It is also raised if no run can be shown, for example because all runs were shortened.
     """
     board = leaderboard_of(grid(select(*_seen(rows, suite)).without_variants().rows))
     return pd.DataFrame(
@@ -269,7 +269,7 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
 
 
 def tables(rows: pd.DataFrame, suite: str | None = None) -> Tables:
-    """Return the tables of a report as Markdown, by name; a notebook displays them.
+    """Return a dictionary of a report's tables in Markdown, with their names as keys; a notebook displays all of them.
 
     Args:
         rows: Rows of a store with all columns, as :func:`load` returns them.
@@ -277,8 +277,8 @@ def tables(rows: pd.DataFrame, suite: str | None = None) -> Tables:
 
     Raises:
         UnknownName: If the rows have no run of the suite.
-        UsageError: If ``suite`` is None and the rows belong to several suites or none, or if the rows lack a column.
-            It is also raised if no run can be shown, for example because all have fewer steps than the suite sets.
+        UsageError: If ``suite`` is None and the rows do not belong to exactly one suite, or if the rows lack a required
+            column. It is also raised if no run can be shown, for example because all runs were shortened.
     """
     rows, suite = _seen(rows, suite)
     files = build(rows, None, suite, formats=["md", "pages"])
@@ -292,25 +292,25 @@ def tables(rows: pd.DataFrame, suite: str | None = None) -> Tables:
 def check(
     target: str | Module, *, plugins: str | Sequence[str] = (), device: str = "cpu", timeout_s: float | None = None
 ) -> pd.DataFrame:
-    """Check a component (such as a mechanism), a layer of your own, or all components of a plugin.
+    """Run the checks on a component (such as a mechanism), on a layer of your own, or on all components of a plugin.
 
-    The file docs/plugins.md lists the checks.
+    The file docs/plugins.md explains each check.
 
     Args:
-        target: A component's name, with options as in ``slay:R=3``; the file of a plugin; or a layer of your own, as
-            :func:`mechanism_of` accepts it.
+        target: A component's name (options as in ``slay:R=3``), a plugin's file, or a layer of your own that
+            :func:`mechanism_of` accepts.
         plugins: Other plugins to load first.
         device: The device on which mechanisms are checked.
-        timeout_s: Time after which a hanging component is stopped, in seconds; 300 if None.
+        timeout_s: Time in seconds after which a component that does not return is stopped. None: 300.
 
     Returns:
-        One row per check: ``component``, ``check``, ``meaning``, ``state`` (passed, warning, FAILED, not tried) and
-        ``detail``.
+        A data frame with one row per check and the columns ``component``, ``check``, ``meaning``, ``state`` (passed,
+        warning, FAILED, not tried) and ``detail``.
 
     Raises:
         UnknownName: If no component is called ``target``.
-        UsageError: If an argument is not allowed.
-        ContractError: If a plugin cannot be loaded, or a component cannot be built.
+        UsageError: If a value is not allowed.
+        ContractError: If a plugin cannot be loaded, or if a component cannot be built.
     """
     name = target if isinstance(target, str) else mechanism_of(target)
     devices = (str(resolve_device(device)),)
@@ -332,13 +332,12 @@ def mechanism_of(module: Module) -> str:
 
     Args:
         module: Class of a causal ``nn.Module`` that maps [batch, length, width] to the same shape, or a function that
-            builds such a module, such as ``lambda width, num_heads: ...``. Arguments with a usual name for the width,
-            the number of heads or the longest sequence are filled in; docs/plugins.md lists these names.
+            builds such a module, such as ``lambda width, num_heads: ...``. Arguments for the width, the number of heads
+            and the longest sequence are filled in if they have usual names; docs/plugins.md lists these names.
 
     Raises:
-        UsageError: If ``module`` is neither a class nor a function, or requires an argument that cannot be filled in.
-            It is also raised if ``module`` has the name of a mechanism that was not registered by this function, such
-            as a built-in mechanism.
+        UsageError: If ``module`` is neither a class nor a function, or if it requires an argument that cannot be filled
+            in. It is also raised if its name already belongs to another mechanism, such as a built-in mechanism.
     """
     if isinstance(module, nn.Module) or not callable(module):
         kind = f"an instance of {type(module).__name__}" if isinstance(module, nn.Module) else repr(module)

@@ -18,10 +18,10 @@ def bits_of(nats: float) -> float:
 
 
 def choice_in(metrics: Mapping[str, float | None]) -> float | None:
-    """Return the validation score, from 0 to 1, by which learning rates are compared; None if the metrics lack it.
+    """Return a run's validation score, used to choose the best learning rate; None if the metrics do not contain it.
 
-    Higher is better. The score is the accuracy on the validation sequences. For a task scored in bits per token, it is
-    instead the geometric mean of the probabilities that the model gave to the right tokens.
+    The score lies between 0 and 1, and higher is better. It is the accuracy on the validation sequences. For a task
+    scored in bits per token, it is ``2 ** -bits``, the geometric mean of the probabilities given to the right tokens.
 
     >>> choice_in({"validation_accuracy": 0.5}), choice_in({"validation_accuracy": 0.5, "validation_bits": 2.0})
     (0.5, 0.25)

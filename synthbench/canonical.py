@@ -9,7 +9,7 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=F
 
 
 def canonical_json(value: object) -> str:
-    """Write a value as JSON with sorted keys and no spaces between tokens, so that equal values give equal texts.
+    """Convert a value to JSON text with sorted keys and without optional spaces, so that equal values give equal texts.
 
     Raises:
         ValueError: If the value contains NaN or an infinity.
@@ -18,7 +18,7 @@ def canonical_json(value: object) -> str:
 
 
 def json_entries(identity: Mapping[str, Any]) -> dict[str, str]:
-    """Return the canonical JSON text of each entry of a run's identity (all that the run id depends on), by name.
+    """Return each entry of a run's identity (the settings that its run id is computed from) as JSON text, by name.
 
     >>> json_entries({"seed": 0, "task": "copy"})
     {'seed': '"seed":0', 'task': '"task":"copy"'}

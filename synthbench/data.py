@@ -13,12 +13,12 @@ __all__ = ["Sequences", "TaskDataset", "draw"]
 
 
 class TaskDataset(Dataset[tuple[Tensor, Tensor]]):
-    """The sequences that a training run reads from one split, as pairs ``(inputs, targets)`` of int64 tensors [length].
+    """The sequences of one split that a run of a task reads, as pairs ``(inputs, targets)`` of int64 tensors [length].
 
     A model predicts ``targets[t]`` from ``inputs[0..t]``. Targets of -100 are not scored, and
     ``torch.nn.functional.cross_entropy`` ignores them by default. (If ``metadata["readout"]`` is ``bottleneck``, models
-    predict all targets after the last token.) All sequences are drawn when the dataset is created, so they do not
-    depend on the number of ``DataLoader`` workers. The dataset takes 16 bytes per token.
+    predict all targets from the complete sequence instead.) All sequences are drawn when the dataset is created, so
+    they do not depend on the number of ``DataLoader`` workers. The dataset takes 16 bytes of memory per token.
 
     >>> from torch.utils.data import DataLoader
     >>> dataset = TaskDataset("mqar:level=3", split="test", seed=42, count=256)

@@ -19,7 +19,7 @@ def is_overwritten() -> bool:
 
 
 def foreign(installed: Iterable[Distribution] | None = None) -> list[str]:
-    """List names and versions of other installed distributions that contain ``synthbench/__init__.py``.
+    """List the other installed distributions (name and version) that contain ``synthbench/__init__.py``.
 
     Args:
         installed: Distributions to examine; all distributions of this environment if None.

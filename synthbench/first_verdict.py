@@ -80,12 +80,11 @@ Decision = Literal["keep", "discard", "undecided"]
 
 
 def p_better(differences: PerTask, categories: Sequence[str]) -> float:
-    """Return the one-sided p value of a mechanism being better than a reference, with tasks as a random sample.
+    """Return the one-sided p value of a test that a mechanism is better than a reference; small if it is better.
 
-    The test is a t test of the mean difference, in which all categories have equal weight. The variance of a difference
-    is a weighted average of the measured variance and the square of ``NOISE``. ``NOISE`` is the standard deviation of
-    the difference between two runs of one mechanism. Unlike the p value of a sign-flip test on few tasks, this p value
-    can be arbitrarily small.
+    It is a t test of the mean difference of scores, with equal weight for all categories. Tasks are treated as a random
+    sample. The variance of a difference is a weighted average of the measured variance and ``NOISE ** 2``. ``NOISE`` is
+    the standard deviation of the difference between two runs of one mechanism.
 
     Args:
         differences: Score of the mechanism minus score of the reference, one per task; scores are in [0, 1].
@@ -105,18 +104,19 @@ def p_better(differences: PerTask, categories: Sequence[str]) -> float:
 
 
 def level_of(query: int, num_kept: int) -> float:
-    """Return the largest p value at which a comparison (query) accepts its mechanism, by the LOND procedure.
+    """Return the significance level of a query: its mechanism is accepted if the p value is not above this level.
 
-    LOND tests a growing sequence of hypotheses and bounds the false discovery rate by ``SIGNIFICANCE``. This rate is
-    the expected fraction of accepted mechanisms that are no better than their reference. The bound holds for positively
-    dependent p values, such as the p values of comparisons with the same reference.
+    A query is one comparison of a mechanism with a reference. The level comes from LOND, a procedure for a growing
+    sequence of tests. It keeps the false discovery rate at or below ``SIGNIFICANCE``. This rate is the expected
+    fraction of accepted mechanisms that are no better than their reference. P values may be positively dependent, for
+    example because several queries have the same reference.
 
     Args:
-        query: Number of the query in the ledger (the file of all queries), from 1.
-        num_kept: Number of mechanisms accepted before this query, with decision ``keep``.
+        query: Number of the query in the ledger (the file of all queries); 1 is the first.
+        num_kept: Number of earlier queries with the decision ``keep``.
 
-    Source: Javanmard & Montanari (2018) for LOND and for the weights that it gives to queries, which sum to 1; Zrnic et
-    al. (2021) for dependent p values.
+    Source: Javanmard & Montanari (2018) for LOND and for the weights of the queries; Zrnic et al. (2021) for dependent
+        p values.
 
     >>> round(level_of(1, 0), 5), round(level_of(200, 10), 6)
     (0.00268, 0.000113)
@@ -126,15 +126,15 @@ def level_of(query: int, num_kept: int) -> float:
 
 
 def decide(better: float, worse: float, level: float) -> Decision:
-    """Decide on a mechanism, given one-sided p values of it being better and of it being worse than a reference.
+    """Decide whether to keep or discard a mechanism, given two one-sided p values of its comparison with a reference.
 
-    The result is ``keep`` if ``better`` is at most ``level``. This decision must still be confirmed by
-    :meth:`Ledger.confirm`. Otherwise, the result is ``discard`` if ``worse`` is at most ``SIGNIFICANCE - HOPELESS``, or
-    else ``undecided``.
+    ``better`` is small if the mechanism is better than the reference, and ``worse`` is small if it is worse. The result
+    is ``keep`` if ``better`` is at most ``level``; :meth:`Ledger.confirm` must still confirm this decision. Otherwise,
+    the result is ``discard`` if ``worse`` is at most ``SIGNIFICANCE - HOPELESS``, and ``undecided`` if not.
 
-    A mechanism can be discarded after the first tasks or after all tasks. The total probability of a false discard is
-    at most ``SIGNIFICANCE`` for each mechanism. There is no correction for the number of mechanisms, since a false
-    discard loses only one mechanism.
+    An earlier test after the first tasks may already discard a mechanism if its p value is at most ``HOPELESS``. Both
+    tests together discard a mechanism that is as good as the reference with a probability of at most ``SIGNIFICANCE``.
+    This probability is not corrected for the number of mechanisms.
     """
     if better <= level:
         return "keep"
@@ -161,14 +161,14 @@ class Prediction(NamedTuple):
 def predict(
     score: float, quick: Float[np.ndarray, " mechanisms"], full: Float[np.ndarray, " mechanisms"], families: list[str]
 ) -> Prediction:
-    """Predict a mechanism's mean score in the full suite from ``score``, its mean score on some tasks with one seed.
+    """Predict a mechanism's mean score in the full suite from ``score``, its mean score on a few tasks with one seed.
 
-    For known mechanisms, ``quick`` holds the mean scores on these tasks, and ``full`` the mean scores in the full
-    suite. ``families`` names the family of each known mechanism. The average change from ``quick`` to ``full`` is added
-    to ``score``.
+    The prediction is ``score`` plus the average of ``full - quick`` over known mechanisms. For each known mechanism,
+    ``quick`` holds the mean score on the same few tasks, ``full`` the mean score in the full suite, and ``families``
+    the family.
 
-    The ``error`` of the prediction is a root mean square error over the known mechanisms. To compute this error, the
-    change of each mechanism is predicted from the mean change of all mechanisms of other families.
+    The ``error`` of the prediction is the root mean square error of a cross-validation. For each known mechanism,
+    ``full - quick`` is predicted by its average over the mechanisms of other families.
 
     >>> expected = predict(0.5, np.array([0.2, 0.4, 0.6]), np.array([0.22, 0.4, 0.61]), ["a", "b", "c"])
     >>> round(expected.value, 3), round(expected.error, 3), expected.dof
@@ -222,9 +222,9 @@ class Entry(BaseModel):
 
 @dataclass(frozen=True)
 class Ledger:
-    """File that records the queries (comparisons of a mechanism with a reference) of one search, as JSON lines.
+    """File that records, as JSON lines, the queries of one search: comparisons of a mechanism with a reference.
 
-    Several commands may use one file at the same time. If a query has several lines, only its last line is used.
+    Several commands may use one file at the same time. If a query has several lines, only the last one counts.
     """
 
     path: Path
@@ -268,12 +268,12 @@ class Ledger:
         p_values: tuple[float, float],
         is_hopeless: bool,
     ) -> Entry:
-        """Decide on the mechanism of a new query (a comparison), and add the query to the file.
+        """Decide on a new query (a comparison of a mechanism with a reference), and add the query to the file.
 
-        ``p_values`` are two one-sided p values: of the mechanism being better than the reference, and of it being
-        worse. If ``is_hopeless`` is True, the decision is ``discard``. The decision ``keep`` is written as
-        ``undecided`` until it is confirmed on a fresh seed. If the file already has a query with the same hash
-        ``asked``, nothing is added and that query is returned.
+        ``p_values`` are two one-sided p values: the first is small if the mechanism is better than the reference, the
+        second if it is worse. If ``is_hopeless`` is True, the decision is ``discard``. ``keep`` is written as
+        ``undecided`` until it is confirmed on a new seed. ``asked`` is a hash of the compared runs. If the file has a
+        query with this hash, that query is returned and nothing is added.
 
         Raises:
             StoreError: If the file cannot be read or written.
@@ -300,10 +300,11 @@ class Ledger:
         return entry
 
     def confirm(self, entry: Entry, p_fresh: float | None) -> Entry:
-        """Record the confirmation of a query: the decision is ``keep`` if ``p_fresh`` is at most ``SIGNIFICANCE``.
+        """Record the result of repeating a comparison (query) on a new seed; return the query with the final decision.
 
-        Otherwise, the decision stays ``undecided``. ``p_fresh`` is the p value of the mechanism being better than the
-        reference on a fresh seed. None means that no confirmation is needed, so the decision is ``keep``.
+        ``p_fresh`` is the one-sided p value on the new seed, small if the mechanism is better than the reference. The
+        decision is ``keep`` if ``p_fresh`` is at most ``SIGNIFICANCE``, or if it is None (no confirmation is needed).
+        Otherwise, the decision is ``undecided``.
 
         Raises:
             StoreError: If the file cannot be read or written.
@@ -316,7 +317,7 @@ class Ledger:
 
     @contextmanager
     def appending(self) -> Iterator[tuple[list[Entry], Callable[[Entry], None]]]:
-        """Lock the file against other processes; yield its queries and a function that appends one.
+        """Lock the file against other processes; yield the queries in the file, and a function that appends a query.
 
         Raises:
             StoreError: If the file cannot be read or written.
@@ -350,19 +351,20 @@ _COLUMNS = ("run_id", "mech_family", "state_size", "step_ms_median", "wall_s", "
 
 
 def runs_of(request: Request, stores: Sequence[Path]) -> pd.DataFrame:
-    """Read the stored results (rows) of the runs that a request asks for, found by their run ids.
+    """Read the stored results (rows) of all runs that a request asks for; runs without a row are left out.
 
-    Rows that were made for other suites with the same training protocol are found too. Runs on the request's device are
-    listed before runs on a CPU.
+    Rows made for another suite count too if the run is the same. Runs on the request's device come before runs on a
+    CPU.
 
     Args:
-        request: Names the components, seeds, learning rates and the device of the runs.
-        stores: Folders of stores; if several stores have the same run, the row of the first of these stores is used.
+        request: Request with the tasks, mechanisms, seeds, learning rates and the device of the runs.
+        stores: Folders of stores. If several stores have a row of the same run, the row in the first of these stores is
+            used.
 
     Returns:
         One row per run: ``mech``, ``task``, ``seed``, ``rate``, ``device``, ``score`` (0 for a failed run),
-        ``has_fixed_state``, and the columns of the store that this module needs. Column ``choice`` holds the validation
-        score by which learning rates are compared; higher is better.
+        ``has_fixed_state``, and the columns of the store that this module needs. Column ``choice`` is the validation
+        score used to choose among learning rates; higher is better.
     """
     own = device_of(request)
     runs: dict[str, Run] = {}
@@ -423,19 +425,20 @@ class Baselines:
         self._first = first[ranked]
 
     def best_of_class(self, state: int, *, is_fixed: bool) -> str | None:
-        """Return the best ranked mechanism of a new mechanism's class, as a reference for the new mechanism.
+        """Return the default reference for a new mechanism: the best of the mechanisms with a comparable state.
 
-        A mechanism of the suite is ranked if it has runs of all tasks and, on the compared tasks, a run with the first
-        seed. Controls (mechanisms that do not learn to mix tokens) are not ranked. The result is None if no mechanism
-        is ranked.
+        Candidates are the mechanisms of the suite that have runs of all tasks and, on the compared tasks, a run with
+        the first seed. Controls (mechanisms that do not learn to mix tokens) are not candidates. The result is None if
+        there is no candidate.
 
-        If the new mechanism has a state of fixed size, its class consists of the mechanisms with a fixed state of at
-        most that size. If no fixed state is that small, the class consists of the mechanisms with the smallest fixed
-        state. In all other cases, the class is all ranked mechanisms.
+        If the new mechanism has a state of fixed size, only candidates with a fixed state of at most that size are
+        considered. If no fixed state is that small, the candidates with the smallest fixed state are considered. If the
+        state is not fixed, or if no candidate has a fixed state, all candidates are considered.
 
         Args:
-            state: Size of the new mechanism's state: how many numbers a layer keeps for the longest sequence.
-            is_fixed: True if this size is the same at every sequence length.
+            state: Size of the new mechanism's state: the number of values that a layer stores at the end of the longest
+                sequence.
+            is_fixed: True if the size of the state does not depend on the sequence length.
         """
         facts = self.facts.reindex(self.full.index)
         if is_fixed and facts["is_fixed"].any():
@@ -490,9 +493,9 @@ def _pivot(runs: pd.DataFrame, tasks: Sequence[str]) -> pd.DataFrame:
 
 
 def has_fixed_state(cell: Cell) -> bool:
-    """Return whether a mechanism's state has the same size at every sequence length.
+    """Return True if the size of a mechanism's state does not depend on the sequence length.
 
-    With a state of fixed size, computing time grows linearly with sequence length.
+    The computing time of such a mechanism grows linearly with the sequence length.
     """
     model = cell.model(torch.Generator())
     half, whole = (model.size(length).state_elements for length in (cell.longest // 2, cell.longest))
@@ -593,17 +596,17 @@ class FirstVerdict:
 
 
 def request_of(mechanism: str, suite: str, **how: Any) -> Request:
-    """Build the request for a first verdict: the ``quick`` tasks of a suite, with its first seed and learning rate.
+    """Build the request for a first verdict: a suite's ``quick`` tasks, with the suite's first seed and learning rate.
 
     Args:
-        mechanism: Name of a single mechanism, with or without options: ``slay:R=3,P=8``.
-        suite: Name of a suite with a ladder, in which each task is trained on several levels of difficulty. If the
-            suite lists no ``quick`` tasks, the request has all tasks of the suite.
+        mechanism: Name of a single mechanism; options are set as in ``slay:R=3,P=8``.
+        suite: Name of a suite whose tasks have several levels of difficulty. If the suite lists no ``quick`` tasks, the
+            request has all tasks of the suite.
         how: Further fields of the request, such as ``device``.
 
     Raises:
         UnknownName: If there is no such suite.
-        UsageError: If the suite has no ladder, or ``mechanism`` does not name exactly one mechanism.
+        UsageError: If the suite's tasks have no levels, or if ``mechanism`` does not name exactly one mechanism.
     """
     terms = split_terms(mechanism)
     name = parse_term(terms[0])[0] if terms else ""
@@ -635,25 +638,25 @@ def quick(
     """Give a first verdict on a mechanism; :func:`synthbench.quick` explains the arguments.
 
     Args:
-        mechanism: Name with options, or a plugin file that registers one mechanism.
+        mechanism: Name of a mechanism, if necessary with options, or a plugin file that registers one mechanism.
         against: Name of the reference mechanism. None: :meth:`Baselines.best_of_class` chooses the reference.
-        suite: Name of a suite with a ladder, in which each task is trained on several levels of difficulty.
-        results: Folder of the store of results.
-        ledger: File that records the comparisons. None: ``quick.jsonl`` in ``results``.
-        minutes: Approximate limit on training time, in minutes; fewer tasks are run if all tasks would take longer.
+        suite: Name of a suite whose tasks have several levels of difficulty.
+        results: Folder of the results store.
+        ledger: File that records every comparison with a reference. None: ``quick.jsonl`` in ``results``.
+        minutes: Approximate limit on training time, in minutes. If all tasks would take longer, fewer tasks are run.
             None: no limit.
         plugins: Plugin files and Python modules to load.
-        device: Device of the training.
-        executor: Name of the program that distributes the runs, as for ``synthbench run --executor``.
+        device: Device to train on.
+        executor: Program that starts the workers, as for ``synthbench run --executor``.
         workers: Number of worker processes; one per core if None.
-        run: Function that trains the runs of a request that have no row yet, and writes their rows.
-        note: Function that is called with each progress message for the user.
+        run: Function that trains all runs of a request that have no stored row, and stores their rows.
+        note: Function that receives each progress message for the user.
 
     Raises:
         UnknownName: If the mechanism, the reference or the suite does not exist.
         UsageError: If a value is not allowed.
         StoreError: If a store or the ledger cannot be read or written.
-        ContractError: If a plugin cannot be loaded, or the mechanism fails a check.
+        ContractError: If a plugin cannot be loaded, or if the mechanism fails a check.
     """
     began = time.monotonic()
     if minutes is not None and not minutes > 0:
@@ -833,9 +836,9 @@ class _Query:
 
 
 def has_packaged_rows(request: Request) -> bool:
-    """Return whether the results of all runs of a request come with synthbench, so that nothing needs training.
+    """Return True if the results of all runs of a request come with synthbench, so that nothing needs training.
 
-    These packaged runs were made on a CPU. They are used if the requested device is ``cpu`` or ``auto``.
+    Packaged results were made on a CPU, so the answer is False unless the requested device is ``cpu`` or ``auto``.
     """
     term = registered(request.mechanisms[0], MECHANISMS.resolve)
     if request.device not in ("auto", "cpu") or not MECHANISMS.is_built_in(parse_term(term)[0]):
@@ -846,10 +849,10 @@ def has_packaged_rows(request: Request) -> bool:
 
 
 def checked(request: Request) -> Prepared:
-    """Prepare a request, and check its components that do not come with synthbench, such as a plugin's mechanism.
+    """Plan the runs of a request, and check all of its components that do not come with synthbench.
 
     Raises:
-        ContractError: If a plugin cannot be loaded, or a component fails a check.
+        ContractError: If a plugin cannot be loaded, or if a component fails a check.
     """
     prepared = prepare(request)
     if prepared.checks:

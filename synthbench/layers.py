@@ -58,10 +58,9 @@ def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator | N
 def project(
     x: Float[Tensor, "*leading rows inner"], weight: Float[Tensor, "*leading_of_weight inner columns"]
 ) -> Float[Tensor, "*leading rows columns"]:
-    """Multiply by a matrix whose leading axes broadcast against the leading axes of ``x``.
+    """Multiply ``x`` by a matrix, or by a batch of matrices whose leading axes broadcast against those of ``x``.
 
-    Unlike ``x @ weight``, this function does not copy the weight along axes that only ``x`` has; they are treated as
-    rows.
+    The result is that of ``x @ weight``, but the weight is not copied along axes that only ``x`` has.
 
     >>> project(torch.zeros(8, 4, 32, 16), torch.zeros(4, 16, 5)).shape  # one matrix for each of four heads
     torch.Size([8, 4, 32, 5])
@@ -99,9 +98,10 @@ class Mixer(nn.Module, ABC):
         """Compute ``forward`` for one next token ``x`` per sequence, [..., model_dim]; return output and new state."""
 
     def enter_phase(self, phase: int) -> None:
-        """Enter phase 1, 2, 3 or 4 of a curriculum, for a mechanism that attends by distances in several geometries.
+        """Enter phase 1, 2, 3 or 4 of training, for a mechanism that computes attention from several geometries.
 
-        Phase 1 uses one geometry, and later phases add others. By default, this method does nothing.
+        Phase 1 uses one geometry (a way to measure distance), and later phases add others. For other mechanisms, this
+        method does nothing.
         """
 
     @property
@@ -110,10 +110,11 @@ class Mixer(nn.Module, ABC):
         return False
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - for those that have some
-        """Return numbers that describe what the layer has learned, by name, for the run's row of results.
+        """Return statistics of the trained layer by name, such as a learned scale; they are stored in the run's row.
 
-        The numbers may depend on ``x``, a sample of the layer's inputs. The last axis of every value indexes the heads.
-        The caller flattens all axes, except a leading run axis if several runs train together.
+        ``x`` is a sample of the layer's inputs, on which the statistics may depend. The last axis of each value indexes
+        the heads. If several runs train together, the first axis indexes the runs. The caller flattens all axes but the
+        run axis.
         """
         return {}
 
@@ -152,7 +153,7 @@ class Linear(RunLayer):
     """``x W + b`` with PyTorch's default initialisation: W and b are uniform in ±1/√fan_in.
 
     ``weight`` is [in, out]. If several runs train together, it is [runs, in, out], and ``x`` begins with the run axis.
-    ``bias`` has no default, so that every mechanism must pass on the value that the suite sets.
+    ``bias`` has no default, so that no mechanism forgets to pass on the value that the suite sets.
 
     >>> gate = Linear(16, 16, bias=True, generator=torch.Generator().manual_seed(0))
     >>> gate(torch.zeros(8, 32, 16)).shape
@@ -175,9 +176,9 @@ class Linear(RunLayer):
         return _affine(x, self.weight, self.bias)
 
     def by_part(self, *inputs: Float[Tensor, "*leading in_features"]) -> Float[Tensor, "*leading out_features"]:
-        """Apply a separate part of the layer to each input, and join the outputs.
+        """Apply each part of the layer to an input of its own, and join the outputs.
 
-        The layer is split into equal parts along its output axis, one part per input.
+        The parts are equal pieces of the layer along its output axis, one per input.
         """
         weights = self.weight.chunk(len(inputs), dim=-1)
         biases = [None] * len(inputs) if self.bias is None else self.bias.chunk(len(inputs), dim=-1)
@@ -240,9 +241,9 @@ class RmsNorm(RunLayer):
 class ShortConvolution(RunLayer):
     r"""Causal filter per channel: :math:`y_t = b + \sum_{j < n} w_j \odot x_{t - j}`, with zeros before the start.
 
-    ``weight`` is [width, dim], with the newest token first, and ``bias``, if there is one, is [dim]. Both are drawn
-    uniformly in ±1/√width, as in PyTorch's convolutions. If several runs train together, ``weight``, ``bias`` and ``x``
-    have a leading run axis.
+    ``weight`` is [width, dim]; its first row multiplies the newest token. ``bias``, if there is one, is [dim]. Both are
+    drawn uniformly in ±1/√width, as in PyTorch's convolutions. If several runs train together, ``weight``, ``bias`` and
+    ``x`` have a leading run axis.
 
     >>> ShortConvolution(4, 16)(torch.zeros(8, 32, 16)).shape
     torch.Size([8, 32, 16])
@@ -273,8 +274,8 @@ class ShortConvolution(RunLayer):
 class TokenShift(RunLayer):
     r"""Mixes of every token with the previous one: :math:`x_t + m \odot (x_{t-1} - x_t)`, with zeros before the start.
 
-    ``weight``, [mixes, dim], holds one row of coefficients m per mix; each mix is a tensor of the shape of ``x``. If
-    several runs train together, ``weight`` and ``x`` have a leading run axis.
+    ``weight``, [mixes, dim], holds the coefficients m of one mix in each row. The result is a list of mixes, each of
+    the same shape as ``x``. If several runs train together, ``weight`` and ``x`` have a leading run axis.
 
     >>> [mix.shape for mix in TokenShift(torch.rand(2, 16))(torch.zeros(8, 32, 16))]
     [torch.Size([8, 32, 16]), torch.Size([8, 32, 16])]
@@ -299,15 +300,16 @@ class TokenShift(RunLayer):
 class YatProduct(RunLayer):
     r"""The Yat product of the input with every unit: :math:`s (w_i \cdot x + b_i)^2 / (\|w_i - x\|^2 + \epsilon)`.
 
-    It needs no activation function. As x grows along a unit vector u, the product tends to :math:`s (w_i \cdot u)^2`.
-    The scale is :math:`s = (n / \log(1 + n))^\alpha` with n units and a learned :math:`\alpha`, initially 1. Squared
-    distances are computed from inner products, in at least float32, and clamped to at least 0.
+    No activation function is needed after it. As x grows along a unit vector u, the product tends to
+    :math:`s (w_i \cdot u)^2`. The scale is :math:`s = (n / \log(1 + n))^\alpha` with n units and a learned
+    :math:`\alpha`, initially 1. Squared distances are computed from inner products, in at least float32, and clamped to
+    at least 0.
 
     ``weight`` is [in, units], ``bias`` [units] and ``alpha`` [1]. If several runs train together, these parameters and
     ``x`` have a leading run axis.
 
-    Source: Bouhsine (2026), sections 2.1 and 2.3. The paper's sum over units is left to the linear layer that follows.
-    The paper does not give the initial weights; ours are uniform in ±1/√fan_in, as in :class:`Linear`.
+    Source: Bouhsine (2026), sections 2.1 and 2.3. The paper sums over units; here, the linear layer that follows does
+    so. The paper does not give the initial weights; ours are uniform in ±1/√fan_in, as in :class:`Linear`.
 
     >>> units = YatProduct(16, 64, bias=True, generator=torch.Generator().manual_seed(0))
     >>> units(torch.zeros(8, 32, 16)).shape

@@ -13,10 +13,10 @@ HALF = 0.5
 
 
 class LevelScore(NamedTuple):
-    """Result on one level of difficulty: load, accuracy on scored targets, shortcut baseline, and ceiling.
+    """Result of a run on one level of difficulty: load, accuracy on scored targets, shortcut baseline and ceiling.
 
-    The load is the size that makes the level difficult, such as a number of pairs to remember. The shortcut baseline is
-    the highest accuracy of a rule that avoids what the task tests.
+    The load is the quantity that makes the level difficult, such as the number of pairs to remember. The shortcut
+    baseline is the highest accuracy of any known rule that avoids what the task tests.
     """
 
     load: float
@@ -37,9 +37,9 @@ def metrics_of_levels(levels: Sequence[LevelScore]) -> dict[str, float]:
 
 
 def levels_in(metrics: Mapping[str, float | None]) -> list[LevelScore]:
-    """Return the results of all levels in the metrics of a row, easiest level first; empty if the row has no levels.
+    """Return the results on all levels of difficulty in a row's metrics, easiest level first; empty if there are none.
 
-    The stored metrics call a level ``rung``.
+    The stored metrics use the word ``rung`` for a level.
 
     >>> levels_in({"rung1.load": 2.0, "rung1.score": 0.75, "rung1.base": 0.5, "rung1.ceiling": 1.0})[0].skill
     0.5
@@ -60,7 +60,7 @@ def _names_of(number: int) -> tuple[str, ...]:
 
 
 def isotonic(skills: Sequence[float]) -> list[float]:
-    """Fit non-increasing numbers to ``skills`` by least squares; neighbours in the wrong order get their mean.
+    """Fit a non-increasing sequence to ``skills`` by least squares; neighbours in the wrong order both get their mean.
 
     Source: Ayer et al. (1955), pool adjacent violators.
 
@@ -78,15 +78,15 @@ def isotonic(skills: Sequence[float]) -> list[float]:
 
 
 def profile(levels: Sequence[LevelScore]) -> list[float]:
-    """Return the skill on each level, made non-increasing, then clipped to [0, 1].
+    """Return the skill on each level: first made non-increasing by :func:`isotonic`, then clipped to [0, 1].
 
-    Clipping comes last, because noise around 0 would otherwise look like skill.
+    If skills were clipped first, noise around 0 would look like positive skill.
     """
     return [min(1.0, max(0.0, skill)) for skill in isotonic([level.skill for level in levels])]
 
 
 def ladder_score(levels: Sequence[LevelScore]) -> float:
-    """Return the mean of :func:`profile`, which measures the fraction of levels mastered, from 0 to 1.
+    """Return the score on a task with levels: the mean of :func:`profile`, about the fraction of levels mastered.
 
     >>> ladder_score([LevelScore(2, 1, 0.5, 1), LevelScore(3, 0.75, 0.5, 1), LevelScore(4, 0.4, 0.5, 1)])
     0.5
@@ -95,10 +95,10 @@ def ladder_score(levels: Sequence[LevelScore]) -> float:
 
 
 def load_at_half(levels: Sequence[LevelScore]) -> float:
-    """Return the capacity, the load (size of the task) at which the skill falls to one half.
+    """Return the capacity: the load (such as a number of pairs to remember) at which the skill falls to one half.
 
-    Between two levels, the skill is interpolated linearly in the logarithm of the load. The result is ``inf`` if the
-    skill is at least one half on every level, and 0 if it is below one half on the first level.
+    Between two levels, the skill is interpolated linearly over the logarithm of the load. The result is ``inf`` if the
+    skill is at least one half on every level. It is 0 if the skill is below one half on the first level.
     """
     skills = profile(levels)
     below = next((index for index, skill in enumerate(skills) if skill < HALF), None)

@@ -13,9 +13,10 @@ from synthbench.trust.beside import NAMES
 
 
 def load(results: str | Path = "results", columns: str | Sequence[str] | None = None) -> pd.DataFrame:
-    """Load the rows of a store of results, one per run.
+    """Load the rows of a results store into a data frame, with one row per run.
 
-    Scores of tasks with several levels are recomputed with the shortcut baselines of the installed version.
+    Scores of tasks with several levels of difficulty are recomputed with the shortcut baselines of the installed
+    version.
 
     >>> load("packaged", ["task", "mech", "seed", "skill"]).columns.to_list()
     ['task', 'mech', 'seed', 'skill']
@@ -26,8 +27,8 @@ def load(results: str | Path = "results", columns: str | Sequence[str] | None = 
             but required by :func:`synthbench.leaderboard` and :func:`synthbench.tables`.
 
     Raises:
-        UnknownName: If there is no such column.
-        StoreError: If there is no store, or it cannot be read.
+        UnknownName: If a column does not exist.
+        StoreError: If there is no store in the folder, or if it cannot be read.
     """
     store = Store.open(published() if results in NAMES else Path(results), create=False)
     if columns is None:

@@ -63,12 +63,12 @@ def option(
     absent: Value | None = None,
     is_location: bool = False,
 ) -> Any:
-    """Declare an option of a component: a dataclass field with a range (both ends allowed) and a one-line meaning.
+    """Declare an option of a component: a dataclass field with a range (both ends included) and a one-line explanation.
 
-    If an option is added to a component that already has stored rows, set ``absent`` to the value at which results do
-    not change. At this value, the option affects neither run ids nor seeds, so the stored rows stay valid.
-    ``is_addition=True`` sets ``absent`` to the default. ``is_location=True`` marks the path of a file or folder. The
-    component also needs a second option, which holds the hash of the content at this path.
+    To add an option to a component that already has stored rows, set ``absent`` to the value that gives the same
+    results as before. At this value, the option affects neither run ids nor seeds, so the stored rows stay valid.
+    ``is_addition=True`` sets ``absent`` to the default. ``is_location=True`` marks the path of a file or folder. A
+    component with such an option needs a second one, which holds the hash of the content at this path.
     """
     absent = default if is_addition else absent
     # Name, type and choices are those of the field, once there is one.
@@ -100,10 +100,10 @@ def arguments_of(unit: object) -> dict[str, Value]:
 
 
 def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
-    """Return the value of every option of a class by name: the given argument, or else the default.
+    """Return the value of each option of a class by name: the value in ``arguments``, or else the default.
 
-    Options with ``is_location`` (paths of files or folders) are omitted. Options at their ``absent`` value, which
-    changes no result, are omitted too.
+    Two kinds of options are left out: paths of files or folders (``is_location``), and options at their ``absent``
+    value, at which they have no effect.
     """
     values = {name: (arguments.get(name, declared.default), declared) for name, declared in options_of(unit).items()}
     return {
@@ -114,10 +114,10 @@ def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
 
 
 def absent_values(unit: type) -> dict[str, Value]:
-    """Return the ``absent`` values of a class's options by name, as far as they differ from the defaults.
+    """Return the ``absent`` value of each option of a class by name, for options whose default is another value.
 
-    An option at its ``absent`` value is not written to rows. So a stored row without an option was made with this
-    value, not with the default.
+    An option has no effect at its ``absent`` value, and is then not written to rows. So if a stored row lacks the
+    option, the run used the ``absent`` value, not the default.
     """
     return {
         name: declared.absent
@@ -138,10 +138,10 @@ def term_of(unit: type, arguments: dict[str, Value], *, is_complete: bool = Fals
 
 
 def parse_term(term: str) -> tuple[str, dict[str, str]]:
-    """Split a term such as ``slay:R=3,P=8`` into the name and the arguments.
+    """Split a term such as ``slay:R=3,P=8`` into the name ``slay`` and the options ``R=3`` and ``P=8``.
 
     Raises:
-        UsageError: If an argument is not of the form ``name=value``, or appears twice.
+        UsageError: If an option is not of the form ``name=value``, or if it appears twice.
     """
     name, colon, text = term.partition(":")
     arguments: dict[str, str] = {}
@@ -156,18 +156,18 @@ def parse_term(term: str) -> tuple[str, dict[str, str]]:
 
 
 def resolve(kind: str, name: str, labels: Mapping[str, str]) -> str:
-    """Find the registered name for a name or table label in any spelling; return ``name`` unchanged if there is none.
+    """Return the registered name of a component, given its name or table label in any spelling.
 
-    Case, spaces, ``-`` and ``_`` are ignored. If a registered name and another component's label both match, the
-    registered name is used.
+    Case, spaces, ``-`` and ``_`` are ignored. If ``name`` matches one component's registered name and another one's
+    label, the first is returned. If nothing matches, ``name`` is returned unchanged.
 
     Args:
-        kind: The kind of component, for the message: ``mechanism``.
-        name: Name or label, as the user writes it.
-        labels: The label of each component in tables, by registered name.
+        kind: Kind of component for the error message, such as ``mechanism``.
+        name: Name or label as the user wrote it.
+        labels: Table label of each component, by registered name.
 
     Raises:
-        UsageError: If several components match, which cannot happen among built-in components.
+        UsageError: If several components match. Built-in components never do.
 
     >>> resolve("mechanism", "Gated_DeltaNet", {"gated-deltanet": "Gated DeltaNet", "forgetting": "FoX"})
     'gated-deltanet'
@@ -190,11 +190,11 @@ def _folded(name: str) -> str:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Read the seeds of runs from a text: ``42-44,50`` is 42, 43, 44, 50.
+    """Read a list of seeds from text: ``42-44,50`` means 42, 43, 44 and 50.
 
     Raises:
-        UsageError: If the text is malformed or empty, a range runs backwards, a seed appears twice or is larger than
-            ``LARGEST_SEED``, or there are more than ``MAX_SEEDS`` seeds.
+        UsageError: If the text is malformed or empty, or if a range runs backwards. It is also raised for a seed that
+            appears twice or is larger than ``LARGEST_SEED``, and for more than ``MAX_SEEDS`` seeds.
     """
     seeds: list[int] = []
     for piece in text.split(","):
@@ -241,16 +241,16 @@ def parse_rates(text: str) -> tuple[float, ...]:
 
 
 def coerce(kind: str, unit: type, arguments: dict[str, Any]) -> dict[str, Value]:
-    """Check arguments against a component's options and convert each to its type (``1`` to ``1.0`` for a float).
+    """Check the values of a component's options and convert each to the option's type (``1`` to ``1.0`` for a float).
 
     Args:
-        kind: The kind of component, for the message: ``task``, ``mechanism``.
-        unit: The class whose options are set.
-        arguments: Values by option name; a string is read as the option's type.
+        kind: Kind of component for the error message, such as ``task``.
+        unit: The class that declares the options.
+        arguments: Values by option name; a string is parsed as the option's type.
 
     Raises:
         UnknownName: If a name is not an option of the class.
-        UsageError: If a value has the wrong type or lies outside the range.
+        UsageError: If a value has the wrong type, or if it lies outside the option's range.
     """
     name = getattr(unit, "name", unit.__name__)
     options = options_of(unit)
@@ -261,10 +261,10 @@ def coerce(kind: str, unit: type, arguments: dict[str, Any]) -> dict[str, Value]
 
 
 def check(unit: object) -> None:
-    """Check every option of an instance, for use in ``__post_init__``; strings are not converted to numbers.
+    """Check the values of all options of an instance, for use in ``__post_init__``; nothing is converted.
 
     Raises:
-        UsageError: If a value has the wrong type or lies outside its range.
+        UsageError: If a value has the wrong type (such as a string for a number), or if it lies outside its range.
     """
     name = getattr(unit, "name", type(unit).__name__)
     for option_of_unit in options_of(type(unit)).values():
@@ -333,11 +333,11 @@ Selection = dict[str, dict[str, str]]
 
 
 def require_current(suite: str) -> None:
-    """Raise an error if ``suite`` is a former name of a suite.
+    """Raise an error if ``suite`` is a name that is no longer in use.
 
     Raises:
-        UsageError: If the suite has another name now, or its tasks belong to a study; the message names the
-            replacement.
+        UsageError: If the suite was renamed, or if its tasks now belong to a study. The message says what to use
+            instead.
     """
     if suite in STUDIED:
         raise UsageError(
@@ -358,24 +358,24 @@ def select(
     unlisted: Sequence[str] = (),
     labels: Mapping[str, str] = MappingProxyType({}),
 ) -> Selection:
-    """Return the names that a user's expressions select, each with the arguments given to it.
+    """Return the names that a user's expressions select, each with the options that the user sets for it.
 
     Args:
-        kind: The kind of component, for messages: ``task``.
-        expressions: Comma-separated lists, one for each time that the user gave the command-line option. ``!`` before
-            an item excludes names, so ``all,!parity`` selects all but ``parity``. If every item begins with ``!``, all
-            other names are selected. Arguments given with a name override arguments given before with ``all``, a group
-            or a glob.
+        kind: Kind of component for error messages, such as ``task``.
+        expressions: Comma-separated lists of names, globs, ``@group`` and ``all``, with options as in ``slay:R=3``.
+            ``!`` before an item excludes names, so ``all,!parity`` selects all but ``parity``. If every item begins
+            with ``!``, all other names are selected. If two items set the same option of a name, the later item counts.
         names: Names to select from, in the order of the result.
         group_of: Function that returns the group of a name, for ``@group``: a task's category or a mechanism's family.
-        unlisted: Further names, selected only by the exact name, never by a glob, a group or ``all``. They come last in
+        unlisted: Further names, which only the exact name selects, never a glob, a group or ``all``. They come last in
             the result.
-        labels: Table labels that differ from the name, by name; a user may write the label instead of the name. For
-            names and labels, any spelling that :func:`resolve` accepts is allowed.
+        labels: Labels in tables, by name; names that equal their label may be missing. A user may write the label
+            instead of the name, in any spelling that :func:`resolve` accepts.
 
     Raises:
-        UnknownName: If a name or group does not exist, or a glob matches nothing.
-        UsageError: If an expression is malformed, no name is left, or a name is given twice with different arguments.
+        UnknownName: If a name or group does not exist, or if a glob matches nothing.
+        UsageError: If an expression is malformed, if no name is left, or if a name appears twice with different
+            options.
     """
     known = {name: labels.get(name, name) for name in [*names, *unlisted]}
     terms = [

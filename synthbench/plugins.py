@@ -78,10 +78,10 @@ class Offer:
 
 
 def is_enabled() -> bool:
-    """Tell whether plugins of installed packages and of the working folder are used.
+    """Return True if plugins of installed packages and of the working folder are used, which is the default.
 
     Raises:
-        UsageError: If the environment variable ``SYNTHBENCH_PLUGINS`` has an unknown value.
+        UsageError: If the environment variable ``SYNTHBENCH_PLUGINS`` is neither ``on`` nor ``off``.
     """
     value = os.environ.get(SWITCH, "on")
     if value not in ("on", "off"):
@@ -95,9 +95,9 @@ def offers(group: str) -> dict[str, Offer]:
 
 
 def package_of(module: str) -> str | None:
-    """Return the distribution that declares components in a module's top-level package; None if there is none.
+    """Return the name of the installed distribution to which a component's module belongs; None if there is none.
 
-    ``SYNTHBENCH_PLUGINS`` has no effect here, so that a component has the same name however it was imported.
+    Only distributions that declare components as entry points are found, even if plugins are switched off.
     """
     if module.partition(".")[0] == "synthbench":
         return None
@@ -124,10 +124,11 @@ class Interrupted(KeyboardInterrupt):
 
 
 def raise_interrupt(problem: BaseException) -> None:
-    """Raise ``problem`` again if it is a ``KeyboardInterrupt`` by the user; otherwise, do nothing.
+    """Raise ``problem`` again if it is the user's Ctrl-C; otherwise, do nothing.
 
-    A handler of Python or of a host program raises a plain ``KeyboardInterrupt`` for Ctrl-C. Where this package handles
-    or ignores Ctrl-C, only foreign code raises one.
+    While this package handles Ctrl-C, the user's Ctrl-C is an :class:`Interrupted`. A plain ``KeyboardInterrupt`` then
+    comes from foreign code, and is not raised again. With any other handler of Ctrl-C, every ``KeyboardInterrupt`` is
+    raised again.
     """
     handler = signal.getsignal(signal.SIGINT)
     is_ours = handler == signal.SIG_IGN or str(getattr(handler, "__module__", "")).startswith("synthbench.")
@@ -174,11 +175,11 @@ _loaded: dict[str, str] = {}
 
 
 def resolved(plugin: str) -> str:
-    """Return a plugin's name in a form that is valid in any folder: a file's absolute path, or a module's name.
+    """Return a plugin's name in a form that is valid in any working folder: a file's absolute path, or a module's name.
 
     Raises:
-        UsageError: If there is no such file, or ``plugin`` is neither a file that ends in ``.py`` nor a valid module
-            name.
+        UsageError: If the file does not exist, or if ``plugin`` is neither a file that ends in ``.py`` nor a valid
+            module name.
     """
     if plugin.endswith(".py"):
         path = Path(plugin).absolute()
@@ -214,13 +215,13 @@ def settings_in(path: Path) -> dict[str, Any]:
 
 
 def of_folder(folder: Path) -> list[str]:
-    """List the plugins in a folder's ``synthbench.toml``, in the form that :func:`resolved` returns.
+    """List the plugins that a folder's ``synthbench.toml`` names, in the form that :func:`resolved` returns.
 
-    The list is empty if the file is missing or plugins are switched off.
+    The list is empty if the file is missing, or if plugins are switched off.
 
     Raises:
         UnknownName: If the file has an unknown key.
-        UsageError: If the file cannot be read, or names a plugin file that does not exist.
+        UsageError: If the file cannot be read, or if it names a plugin file that does not exist.
     """
     path = folder / SETTINGS
     if not is_enabled() or not path.exists():
@@ -239,16 +240,16 @@ def of_folder(folder: Path) -> list[str]:
 
 
 def named(given: Sequence[str] | None) -> list[str]:
-    """List the plugins of the current folder, then those named on the command line.
+    """List the plugins in the current folder's ``synthbench.toml``, then the ``given`` plugins of the command line.
 
     Raises:
-        UsageError: If a plugin file does not exist, or the folder's ``synthbench.toml`` is malformed.
+        UsageError: If a plugin file does not exist, or if ``synthbench.toml`` is malformed.
     """
     return [*of_folder(Path.cwd()), *map(resolved, given or [])]
 
 
 def file_of(target: str) -> list[str]:
-    """Return a list with the plugin file that ``target`` names; the list is empty if ``target`` names a component.
+    """Return a list with the path of the plugin file ``target``; the list is empty if ``target`` is a component's name.
 
     ``target`` is the argument of ``synthbench check``.
 
@@ -259,18 +260,18 @@ def file_of(target: str) -> list[str]:
 
 
 def load(plugins: Sequence[str]) -> list[str]:
-    """Run plugins, whose decorators register their components; skip unchanged plugins that are already loaded.
+    """Import plugins, which registers their components; a file that is already loaded is run again only if it changed.
 
     Args:
-        plugins: Plugin files, and names of Python modules.
+        plugins: Paths of plugin files, and names of Python modules.
 
     Returns:
-        The plugins' names as returned by :func:`resolved`, without repetitions.
+        The plugins in the form that :func:`resolved` returns, each once.
 
     Raises:
-        UsageError: If there is no such file or module, or the plugin raises a ``UsageError``, for example because two
+        UsageError: If a file or module does not exist, or if a plugin raises a ``UsageError``, for example because two
             components have the same name.
-        ContractError: If loading a plugin raises any other exception, or the plugin registers nothing.
+        ContractError: If a plugin raises any other exception, or if it registers nothing.
     """
     names = list(dict.fromkeys(map(resolved, plugins)))
     for name in names:
@@ -286,10 +287,10 @@ def components_of(module: str) -> list[tuple[str, str]]:
 
 
 def needed_for(modules: Collection[str], plugins: Sequence[str]) -> list[str]:
-    """List the ``plugins`` that must be loaded for the components defined in ``modules``.
+    """List those ``plugins`` that must be loaded before the components defined in ``modules`` can be used.
 
-    Modules of an installed package need no plugin, since they are imported when a component is used. If any other
-    module belongs to none of the plugins, all plugins are listed, since each of them may import it.
+    Modules of installed packages need no plugin, because they are imported when a component is used. If another module
+    belongs to no plugin, all plugins are listed, because any of them may import this module.
     """
     of_module = {
         module: [plugin for plugin in plugins if f"{module}.".startswith(f"{module_of(plugin)}.")]
@@ -389,9 +390,9 @@ OURS = frozenset({"synthbench", "torch", "builtins", "abc"})
 
 
 def place_of(unit: type) -> str:
-    """Return the file and line of a class, as in ``my_idea.py:12``.
+    """Return the file and line where a class is defined, as in ``my_idea.py:12``.
 
-    The result is empty if the class comes from synthbench, PyTorch or Python's builtins, or has no file.
+    The text is empty if the class has no file, or if it comes from synthbench, PyTorch or Python's builtins.
     """
     author_class = written(unit)
     if _is_ours(author_class):

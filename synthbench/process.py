@@ -43,9 +43,9 @@ SILENT_EXIT = 120
 
 
 def exit_with_parent() -> None:
-    """Make the kernel end this process as soon as its driver, the process that started it, has ended.
+    """Make the kernel end this worker process as soon as the process that started it has ended.
 
-    This function does nothing in a process without a driver.
+    This function does nothing in a process that :mod:`multiprocessing` did not start.
     """
     driver = parent_process()
     if driver is None:
@@ -59,11 +59,12 @@ def exit_with_parent() -> None:
 
 
 def begin(location: str, *arguments: Any) -> None:
-    """Call :func:`exit_with_parent`, then import and call a function; serves as the initialiser of a process pool.
+    """Call :func:`exit_with_parent`, then import and call a function; use this as the initialiser of a process pool.
 
     Args:
         location: Module and name of the function, ``package.module:function``.
-        arguments: Arguments of the function, of types that are defined outside synthbench.
+        arguments: Arguments of the function. Their types must not be defined in synthbench, which would be imported too
+            early.
     """
     exit_with_parent()
     module, _, name = location.partition(":")
@@ -95,9 +96,9 @@ def settings_restored() -> Iterator[None]:
 
 
 def become_worker() -> None:
-    """Prepare this worker process for foreign code: it uses one thread, ignores Ctrl-C, and ends when its driver ends.
+    """Prepare this worker process for training: use one thread, ignore Ctrl-C, and end as soon as the driver ends.
 
-    The driver is the process that started this one; it alone reacts to Ctrl-C.
+    The driver is the process that started this worker. Only the driver reacts to Ctrl-C.
     """
     import torch
 
@@ -115,9 +116,9 @@ def become_worker() -> None:
 
 
 def end_children() -> None:
-    """End all processes that the job of this worker process started, even indirectly, and wait until they are gone.
+    """End all processes that this worker's job started, directly or indirectly, and wait until they are gone.
 
-    This function does nothing in a process that is no worker.
+    This function does nothing outside a worker process.
     """
     if os.getpid() not in _workers:
         return
@@ -136,10 +137,10 @@ def end_children() -> None:
 
 @contextlib.contextmanager
 def orphans_ended() -> Iterator[str]:
-    """Run the block, then end and delete what killed worker processes left behind: processes and temporary files.
+    """Run the ``with`` block, then end processes and delete temporary files that killed workers left behind.
 
-    Yields a folder for temporary files of the workers. Its path is in the environment of the workers and of all
-    processes that they start.
+    Yields the path of a folder for the workers' temporary files. An environment variable passes this path to the
+    workers and to all processes that they start.
     """
     with temporary_folder("synthbench-") as folder:
         try:
@@ -234,7 +235,7 @@ def _kill(pids: list[int]) -> None:
 
 
 def require_guarded_main() -> None:
-    """Raise an error if the main script has no guard, without which every worker process would run the script again.
+    """Raise an error if worker processes would run the main script again, because it has no ``__main__`` guard.
 
     Raises:
         UsageError: If the script has neither ``if __name__ == "__main__":`` nor a similar condition.
@@ -276,11 +277,11 @@ def _note_silent_exits() -> None:
 
 @contextlib.contextmanager
 def contained(log: Path) -> Iterator[None]:
-    """Run the block (the job of a worker process) in a temporary folder, and send its output to a file.
+    """Run the ``with`` block (a worker's job) in a temporary working folder, and write its output to a log file.
 
     Args:
-        log: File for the output of Python and of libraries. The log of an earlier try at the same job is replaced. An
-            empty file is removed.
+        log: File for the output of Python and of libraries. An existing file is replaced. If there is no output, the
+            file is removed.
     """
     from synthbench.results.store import mark_in_use
 
@@ -329,12 +330,12 @@ WORKSPACES = (":4096:8", ":16:8")
 
 
 def reserve_workspace(device: "torch.device") -> None:
-    """Set the environment variable ``CUBLAS_WORKSPACE_CONFIG`` so that sums are reproducible; do nothing on a CPU.
+    """Set ``CUBLAS_WORKSPACE_CONFIG`` so that sums on a GPU are reproducible; do nothing if ``device`` is a CPU.
 
-    A value that already makes sums reproducible is left unchanged.
+    If this environment variable already has a value that makes sums reproducible, it is left unchanged.
 
     Raises:
-        UsageError: If CUDA has already started and the variable has no value for reproducible sums.
+        UsageError: If CUDA has already started without such a value, since it is then too late.
     """
     import torch
 
@@ -351,10 +352,11 @@ def reserve_workspace(device: "torch.device") -> None:
 
 @contextlib.contextmanager
 def deterministic_algorithms(device: "torch.device") -> Iterator[None]:
-    """Restrict PyTorch to deterministic algorithms inside the block; an operation that has none raises an error.
+    """Restrict PyTorch to deterministic algorithms in the ``with`` block; an operation without one raises an error.
 
     Raises:
-        UsageError: If CUDA has already started and ``CUBLAS_WORKSPACE_CONFIG`` has no value for reproducible sums.
+        UsageError: If CUDA has already started without a value of ``CUBLAS_WORKSPACE_CONFIG`` that makes sums
+            reproducible.
     """
     import torch
 

@@ -64,9 +64,10 @@ class Registry(Mapping[str, type[T]]):
     """Mapping from the names of one kind of component, such as tasks, to their classes.
 
     Args:
-        kind: The kind in the singular, for messages: ``task``.
-        room: The package whose modules register the built-in components when they are imported. The last part of its
-            name is the entry-point group in which other packages declare their components.
+        kind: Name of the kind for messages, in the singular, such as ``task``.
+        room: Package whose modules register the built-in components when they are imported, such as
+            ``synthbench.tasks``. The last part of its name also names the entry-point group of other packages'
+            components.
     """
 
     def __init__(self, kind: str, room: str) -> None:
@@ -79,10 +80,10 @@ class Registry(Mapping[str, type[T]]):
         REGISTRIES.append(self)
 
     def register(self, unit: type[Any]) -> None:
-        """Bind a class to its ``name``, or to ``distribution/name`` if it comes from an installed plugin package.
+        """Register a class as ``name``, or as ``distribution/name`` if it comes from an installed plugin package.
 
         Raises:
-            UsageError: If the name or version is malformed, or the name belongs to another class.
+            UsageError: If the name or version is malformed, or if the name belongs to another class.
         """
         name = getattr(unit, "name", None)
         package = package_of(unit.__module__)
@@ -132,19 +133,21 @@ class Registry(Mapping[str, type[T]]):
         return name in self._units or name in self._offers()
 
     def resolve(self, name: str) -> str:
-        """Find the registered name for a name or table label in any spelling, without importing other packages.
+        """Return the registered name of a component, given its name or table label in any spelling.
+
+        If nothing matches, ``name`` is returned unchanged. Packages with further components are not imported.
 
         Raises:
-            UsageError: If several components match.
+            UsageError: If several components match ``name``.
         """
         return name if name in self else resolve(self.kind, name, {known: self._label(known) for known in self})
 
     def configured(self, term: str) -> tuple[type[T], dict[str, Value]]:
-        """Return the class and the options that ``name`` or ``name:option=value`` stands for.
+        """Return the class and the option values that a term such as ``slay`` or ``slay:R=3`` stands for.
 
         Raises:
             UnknownName: If the component or an option does not exist.
-            UsageError: If ``term`` is malformed, or a value has the wrong type or is out of range.
+            UsageError: If ``term`` is malformed, or if a value has the wrong type or is out of range.
         """
         name, arguments = parse_term(term)
         unit = self[name]
@@ -232,14 +235,14 @@ def resolve_among(registries: Sequence[Registry[Any]], name: str) -> str:
 
 
 def code_hash(unit: type[Any]) -> str:
-    """Hash a component's source to 12 hex digits, without comments, docstrings and layout.
+    """Hash a component's source code to 12 hex digits; comments, docstrings and layout have no effect.
 
-    For a built-in component, the hash covers the class. For any other component, it covers the modules that register
-    the component or define its class and bases, except synthbench, PyTorch and the standard library. For modules of
-    other installed packages, it covers only the version. Run ids contain :func:`version_of` instead of this hash.
+    For a built-in component, the source of the class is hashed. For any other component, the modules that register it
+    or define its class and base classes are hashed. Modules of synthbench, PyTorch and the standard library are
+    ignored. For a base class in another installed package, the version of this package is hashed instead.
 
     Raises:
-        UsageError: If the source cannot be found.
+        UsageError: If the source code cannot be found.
     """
     if unit not in _HASHES:
         _HASHES[unit] = hash_of(unit)
@@ -344,11 +347,11 @@ def _global_names(source: str) -> set[str]:
 
 
 def version_of(unit: type[Any]) -> str:
-    """Return a component's version, which is part of every run id: the version that it declares, such as ``2``.
+    """Return a component's version, such as ``2``; it is part of the run ids of all runs with the component.
 
-    If a component from outside synthbench declares no version itself, the hash of its source is appended:
-    ``1+3f9a0c11d2e4``. Every edit then changes the version and so the run ids. A version that only a base class
-    declares does not replace the hash.
+    If the class of a component from outside synthbench declares no version, the hash of its source is appended:
+    ``1+3f9a0c11d2e4``. Every edit of the code then changes the version and the run ids. A version in a base class does
+    not prevent this.
     """
     declared = str(getattr(unit, "version", 1))
     return declared if is_built_in(unit) or "version" in vars(unit) else f"{declared}+{code_hash(unit)}"

@@ -32,7 +32,7 @@ def describe(key: str) -> str:
 
 
 def bibtex(keys: Iterable[str]) -> str:
-    """Write the BibTeX entries of some sources, each once, in alphabetical order of their keys.
+    """Return the BibTeX entries of some sources as text, each once, in alphabetical order of their keys.
 
     Raises:
         UnknownName: If a key is not in ``sources.bib``.

@@ -16,10 +16,10 @@ MOST_LINES = 10
 
 
 def lines_of(board: Leaderboard | None) -> Iterator[str]:
-    """Format a ranking as lines: the best mechanisms, the number of further ranked ones, and the unranked mechanisms.
+    """Yield a ranking as lines of text: the best mechanisms, the number of other ranked ones, and the unranked ones.
 
     Args:
-        board: A ranking. None or an empty ranking yields no lines.
+        board: A ranking. If it is None or empty, no line is yielded.
     """
     if board is None or not board.entries:
         return
@@ -46,9 +46,9 @@ def _cell_text(cell: Cell) -> str:
 
 
 def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield the ranking as text: a sentence with the verdict, a line per ranked mechanism, then the others.
+    """Yield a ranking as lines of text: the verdict, the ranked mechanisms, and the mechanisms that are not ranked.
 
-    The other mechanisms are not ranked, for example because they lack rows for some tasks. ``facts`` is the result of
+    A mechanism without rows for some tasks, for example, is not ranked. ``facts`` is the result of
     :func:`synthbench.reports.standings.standings`.
     """
     ranked = [one for one in facts["mechanisms"] if one["rank"] is not None]
@@ -86,9 +86,10 @@ def lines_of_standings(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def csv_of_standings(facts: dict[str, Any]) -> str:
-    """Return the ranking as tidy CSV: for each mechanism, one line with its mean and one line per category.
+    """Return a ranking as CSV: for each mechanism, one line with its overall mean, and one line for each category.
 
-    For a ranking within a single category, lines per task replace the lines per category.
+    If the ranking is on a single category, there is one line for each task instead. ``facts`` is the result of
+    :func:`synthbench.reports.standings.standings`.
     """
     of, kind = _part_of(facts["category"]), "category" if facts["category"] is None else "task"
     keys = ("name", "label", "condition", "positions", "sees_places", "rank", "num_seeds", "num_tasks")

@@ -28,13 +28,13 @@ def check(target: str, isolated: IsolatedProcess, devices: Devices = ("cpu",)) -
     """Check a component, or every component of a plugin, in a separate process.
 
     Args:
-        target: A component's name, with options as in ``slay:R=3``, or the file of a plugin.
+        target: A component's name (options as in ``slay:R=3``), or the file of a plugin.
         isolated: The separate process. If ``target`` is a plugin's file, ``isolated.plugins`` must include this file.
         devices: Devices in order of preference; each mechanism is checked on the first one on which it runs.
 
     Returns:
-        One report per component: its name, version and origin, the results of all ``checks``, whether it ``passed``
-            them, and ``facts`` about it if it passed.
+        One report (a dictionary) per component, with its name, version and origin, the results of all ``checks``, and
+            ``passed``, which is True if no check failed. Only then does the report also have ``facts``.
     """
     isolated.try_plugins()
     plugins.load([*isolated.plugins, *plugins.file_of(target)])
@@ -85,9 +85,10 @@ def _report(component: Component, results: list[CheckResult], isolated: Isolated
 
 
 def facts_of(component: Component, devices: Devices) -> dict[str, str]:
-    """Describe a component that passed its checks; time a mechanism only if ``devices`` contains the CPU.
+    """Describe a component that passed its checks, as a dictionary from headings to texts.
 
-    The keys of the result are headings, such as ``category`` of a task or ``parameters`` of a mechanism.
+    Headings are, for example, ``category`` for a task or ``parameters`` for a mechanism. The time of a mechanism's
+    forward pass is measured only if ``devices`` contains ``cpu``.
     """
     if component.kind == TASKS.kind:
         known = task_facts(component.name, component.arguments)

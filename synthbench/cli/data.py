@@ -27,7 +27,7 @@ def data(
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     plugin: Plugins = None,
 ) -> None:
-    """Write the sequences that a run of a task would read: a NumPy archive of inputs, targets and facts.
+    """Save the sequences that a run of a task would read, as a NumPy archive of inputs, targets and facts about them.
 
     synthbench data mqar:level=3 --count 10000 --seed 0 --split test --out mqar.npz
     """

@@ -28,11 +28,11 @@ def doctor(results: Results = Path("results"), plugin: Plugins = None, as_json: 
 
 
 def examine(results: Path, broken_plugins: Mapping[str, str]) -> list[Finding]:
-    """Run every check and report its state: ``ok``, ``note`` (works, with a remark) or ``broken``.
+    """Check the installation and the results; each check ends as ``ok``, ``note`` (works, with a remark) or ``broken``.
 
     Args:
         results: Folder of the results.
-        broken_plugins: Plugins that cannot be loaded, each name with the reason.
+        broken_plugins: For each plugin that cannot be loaded, by name, the reason.
     """
     from synthbench.runner.environment import usable_cores
 

@@ -18,17 +18,17 @@ _SEED = 0
 
 
 def describe(name: str, version: str, arguments: str) -> Description | None:
-    """Describe a task from its code, and draw an example with the arguments of a row (the stored result of a run).
+    """Describe the task of a row (the stored result of a run) from the task's code, with an example sequence.
 
     Args:
         name: Name of the task in the row.
         version: Version of the task in the row.
-        arguments: Task arguments and length in the row, as JSON. If the arguments list several levels, the example
-            shows the first level.
+        arguments: Options and length of the task in the row, as JSON. If they list several levels of difficulty, the
+            example is from the first level.
 
     Returns:
-        The description; None if this version of the task is not installed or refuses the arguments, or if the example
-            would exceed ``LONGEST`` tokens.
+        The description. None if this version of the task is not installed, if the task refuses the arguments, or if the
+            example would have more than ``LONGEST`` tokens.
     """
     if name not in TASKS or version_of(TASKS[name]) != version:
         return None

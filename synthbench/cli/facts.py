@@ -19,11 +19,12 @@ STATE_LENGTHS = (64, 1024)
 
 
 def task_facts(name: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return category, bounds (floor and ceiling), options, source and version of a task.
+    """Return facts about a task: category, floor, ceiling, options, source, version and others.
 
     Args:
         name: The registered name.
-        arguments: ``level``, ``length`` and options, as in a suite. Default: the task's own length and options.
+        arguments: Level, length and options by name, as a suite file gives them. Default: the task's own length and
+            options.
     """
     return {
         **task_bounds(name, arguments),

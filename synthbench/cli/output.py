@@ -46,19 +46,19 @@ def is_verbose() -> bool:
 
 
 def say(text: object = "", *, nl: bool = True, err: bool = False) -> None:
-    """Print a text, on stderr if ``err``; commands print every line with this function.
+    """Print a text to stdout, or to stderr if ``err`` is True; commands print every line with this function.
 
-    Control characters are replaced by their code points, as in ``U+202E``.
+    A control character is printed as its code point, such as ``U+202E``.
     """
     typer.echo(visible(str(text), keep="\n\t"), file=None if err else _results.get(), nl=nl, err=err)
 
 
 @contextmanager
 def results_only() -> Iterator[None]:
-    """Reserve stdout for results, which :func:`say` prints inside the ``with`` block; other output goes to stderr.
+    """Send all output in the ``with`` block to stderr, except results, which :func:`say` prints to stdout.
 
-    A plugin may still print after the block. If ``sys.stdout`` is the stdout of the process itself, other output
-    therefore goes to stderr until the process ends.
+    If ``sys.stdout`` was not replaced before, output after the block goes to stderr too, since a plugin may still print
+    something.
     """
     results = sys.stdout
     if results is sys.__stdout__ and isinstance(results, io.TextIOWrapper):
@@ -128,7 +128,7 @@ def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 def about(seconds: float) -> str:
-    """Write an estimated time in words, without false precision.
+    """Format an estimated duration in words, without false precision.
 
     >>> about(20.0), about(1860.0), about(8000.0), about(200_000.0)
     ('less than a minute', 'about 31 min', 'about 2 h 10 min', 'about 2.3 days')

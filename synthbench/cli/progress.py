@@ -34,12 +34,12 @@ Latest = partial(deque[float], maxlen=NUM_LATEST)
 
 
 class Eta:
-    """Estimate of the time left: the number of trainings still to be done times their expected duration.
+    """Estimate of the time left: the sum of the expected durations of all trainings that are still to be done.
 
-    Trainings that only choose a learning rate are included. A training is expected to take the median time of finished
-    trainings of the same task and mechanism. If no such training has finished, the estimate in the plan is multiplied
-    by the median ratio of measured to estimated time so far. Ratios are taken from the same mechanism if possible,
-    otherwise from its family, otherwise from all mechanisms.
+    Trainings that only choose a learning rate are included. The expected duration of a training is the median duration
+    of finished trainings of the same task and mechanism. If there are none, it is the plan's estimate, multiplied by
+    the median ratio of measured to estimated time. The ratios come from the same mechanism if possible, or else from
+    its family, or else from all mechanisms.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -69,12 +69,12 @@ class Eta:
         return sum(num_trainings for _, num_trainings in self._left.values())
 
     def record(self, outcome: RunOutcome, *, is_last: bool = False) -> None:
-        """Record that the row of a run was written; a row that was already recorded is not counted again.
+        """Record that a run's row was written; recording the same row twice has no effect.
 
         Args:
             outcome: The outcome of the run, as in its row.
-            is_last: True if the job of this run has ended. If so, the job's missing rows of tuning runs (which only
-                choose a learning rate) are no longer expected.
+            is_last: True if the job of this run has ended. Tuning runs of the job (which only choose a learning rate)
+                that have no row by then are no longer expected.
         """
         if outcome.run_id in self._left:
             cell, _ = self._left.pop(outcome.run_id)
@@ -124,9 +124,9 @@ def _trainings(together: Sequence[Run], missing: Container[Run]) -> dict[str, tu
 
 
 class Watch:
-    """Watcher of a results store, which finds new rows before the executor reports that their job has ended.
+    """Watcher of a results store, which finds new rows while the job that writes them is still running.
 
-    A row is the result of one run; a job is a group of runs that one worker trains. Rows of runs that only choose a
+    A row is the result of one run. A job is a group of runs that one worker trains. Rows of runs that only choose a
     learning rate are found too.
 
     Args:
@@ -149,12 +149,12 @@ class Watch:
 
 
 class Progress:
-    """Display of how many trainings and rows are done, and of the time left as soon as it can be estimated.
+    """Display of the numbers of finished trainings and rows, and of the estimated time left if it is known.
 
     Args:
         results: Folder of the results store that the workers write to.
         is_quiet: True to print nothing.
-        is_verbose: True to add the row's id to each line, and to print one line per row even in a terminal.
+        is_verbose: True to print one line per row, with the row's id, even in a terminal.
     """
 
     def __init__(self, results: Path, *, is_quiet: bool = False, is_verbose: bool = False) -> None:
@@ -275,9 +275,10 @@ def to_do(plan: Plan) -> str:
 
 
 def workers_of(executor: Executor) -> str:
-    """Describe the workers of an executor, such as ``2 workers``.
+    """Describe the workers of an executor in words, such as ``2 workers``.
 
-    If there are no worker processes, or their number is unknown, the text says where the jobs run.
+    The text is ``in this process`` if there are no worker processes, and the executor's name if their number is
+    unknown.
     """
     if executor.name == "inline":
         return "in this process"

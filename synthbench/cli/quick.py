@@ -45,11 +45,11 @@ def quick(
 ) -> None:
     """Check a mechanism, train it with one seed on a few tasks of a suite, and predict its rank in the full suite.
 
-    The tasks of the suite must have levels. The output is the mechanism's mean score per category beside the
-    reference's, the expected rank, and the decision to keep or discard the mechanism. Training stops early
-    if the scores on the first three tasks leave no hope of beating the reference. A mechanism is kept only if it also
-    beats the reference on a fresh seed. The rows (results of runs) are stored, so synthbench run later trains only the
-    missing runs. Mechanisms whose rows come with synthbench are not trained.
+    The tasks of the suite must have levels of difficulty. The output shows the mean scores of the mechanism and of a
+    reference in each category, the expected rank, and the decision to keep or discard the mechanism. Training stops
+    after three tasks if the mechanism is clearly worse than the reference on them. A mechanism is kept only if it also
+    beats the reference on a new seed. The results are stored, so synthbench run later trains only the missing runs.
+    Mechanisms whose results come with synthbench are not trained.
     """
     from synthbench import first_verdict
 

@@ -49,10 +49,10 @@ class Shown:
         return None if self.seeds is None else parse_seeds(self.seeds)
 
     def selection(self, read: "Joined", suite: str, suite_version: str) -> "Selection":
-        """Select the rows of the mechanisms that ``--mech`` names.
+        """Select the rows that the report shows: those of the mechanisms that the user names with ``--mech``.
 
-        Without ``--mech``, select the suite's mechanisms, all mechanisms in the user's own rows, and all mechanisms
-        from plugins. Variants, which ran only some of the tasks, are kept apart.
+        Without ``--mech``, rows of the suite's mechanisms, of the user's own mechanisms and of mechanisms from plugins
+        are selected. Rows of variants (settings that ran only some tasks) are in the field ``variants`` of the result.
         """
         from synthbench.reports.selection import having, select
         from synthbench.suites import load_suite, suite_names
@@ -99,9 +99,10 @@ def report(
 ) -> None:
     """Regenerate the tables and figures of a suite from your rows and the rows that come with synthbench.
 
-    The report shows the suite's mechanisms and all of yours, or the mechanisms that --mech selects; --mech all shows
-    every mechanism with rows. The command prints the verdict, the top of the ranking and the path of the page. To print
-    the ranking alone, use synthbench leaderboard; to print a single table, synthbench export.
+    The report shows the suite's mechanisms and all mechanisms in your rows, or only the mechanisms that --mech selects.
+    With --mech all, it shows every mechanism that has rows (results of runs). The command prints the verdict, the top
+    of the ranking and the path of the report. To print the ranking alone, use synthbench leaderboard; to print a single
+    table, synthbench export.
     """
     from synthbench.cli.board import lines_of, lines_of_table
     from synthbench.cli.example import describe
@@ -144,9 +145,9 @@ def leaderboard(
 ) -> None:
     """Print the ranking of a suite, from your rows and the rows that come with synthbench.
 
-    A row is the result of one run. The ranking shows the suite's mechanisms and all of yours, or the mechanisms that
-    --mech selects. Mechanisms without rows for all tasks are listed below the ranking. To write all tables and figures,
-    use synthbench report.
+    A row is the result of one run. The ranking shows the suite's mechanisms and all mechanisms in your rows, or only
+    the mechanisms that --mech selects. Mechanisms that lack rows for some tasks are listed below the ranking. To write
+    all tables and figures, use synthbench report.
     """
     from synthbench.cli.board import csv_of_standings, lines_of_standings
     from synthbench.reports.render.spreadsheet import json_text
@@ -226,10 +227,10 @@ def export(
         ),
     ] = False,
 ) -> None:
-    """Print one table of any tasks, mechanisms and columns: Markdown, LaTeX, CSV or JSON.
+    """Print a table with the tasks, mechanisms and columns of your choice, as Markdown, LaTeX, CSV or JSON.
 
-    Each number is for one mechanism on one task: the mean over the runs that have a score. --task and --mech select
-    from the rows of results, as in synthbench run. Default: all rows. An example for a table in a paper:
+    Each number is a mean over the runs of one mechanism on one task; runs without a score are left out. --task and
+    --mech select results, with the syntax of synthbench run. Default: all results. Example for a table in a paper:
     synthbench export --task @memory --across tasks --format tex > memory.tex
     """
     from synthbench.reports.export import EXPORTS

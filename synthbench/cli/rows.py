@@ -23,10 +23,11 @@ def read_rows(
     packaged: bool = False,
     curves: bool = False,
 ) -> "Joined":
-    """Read the rows of one or two stores, and the rows that come with synthbench if ``packaged`` is True.
+    """Read the rows of one or two stores and, if ``packaged`` is True, the rows that come with synthbench.
 
-    A row is the result of one run. Rows of other suites with the same protocol (model, training) get the label of
-    ``suite``, since its reports show these rows too. Damaged rows are left out and listed on stderr.
+    A row is the result of one run. Reports of a suite also show rows of other suites with the same protocol (model,
+    training and evaluation), so these rows are labelled as rows of ``suite``. Damaged rows are left out and listed on
+    stderr.
     """
     from synthbench.trust.beside import join
 
@@ -43,7 +44,7 @@ def read_rows(
 
 
 def selected(rows: "pd.DataFrame", kind: str, terms: Sequence[str]) -> "Selection":
-    """Select tasks or mechanisms in the rows by a user's expressions, such as names and globs.
+    """Select tasks or mechanisms that occur in the rows, by the user's expressions (names, globs and so on).
 
     The result maps each selected name to the options that the expressions set. ``kind`` is ``task`` or ``mechanism``.
     """

@@ -150,7 +150,7 @@ def run(
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Run every missing combination of task, mechanism and seed, then print the skills.
+    """Run every combination of task, mechanism and seed that has no stored result, then print the skills.
 
     A skill is a score rescaled to 0 at the floor and 1 at the ceiling. Finished runs are skipped; run the same command
     again to resume.
@@ -187,7 +187,7 @@ def run(
 def status(asked: Selection, as_json: options.AsJson = False) -> None:
     """Count finished, failed and missing runs by category of the task.
 
-    If --results names a folder, a results store must exist there. The default folder may lack a store.
+    If you pass --results, that folder must contain a results store. The default folder need not contain one.
     """
     from synthbench.results import Store
     from synthbench.runner.plan import count_status
@@ -280,9 +280,9 @@ def forecast(prepared: "Prepared") -> str:
 
 
 def expected_s(plan: "Plan", num_workers: int | None) -> float | None:
-    """Estimate the seconds until the last job ends, assuming that each free worker takes the next job.
+    """Estimate the seconds until all jobs (groups of runs) end, if each worker takes a new job as soon as it is free.
 
-    The result is None if the time of a job (a group of runs) is unknown.
+    The result is None if the expected time of any job is unknown.
     """
     free_at = [0.0] * (num_workers or 1)
     for job in plan.jobs:

@@ -35,21 +35,21 @@ load([str(Path(__file__).with_name("{name}.py"))])
 
 
 def write(kind: str, name: str, folder: Path, *, is_package: bool, is_module: bool = False) -> list[Path]:
-    """Write a plugin into a folder and list it in the folder's ``synthbench.toml``, or write a package in a subfolder.
+    """Write the template of a plugin: a file, listed in the folder's ``synthbench.toml``, or a package in a subfolder.
 
     Args:
         kind: ``mech`` or ``task``.
-        name: Name of the component and of its module.
+        name: Name of the component and of its Python module.
         folder: An existing folder.
-        is_package: True to write an installable package, a folder with ``pyproject.toml``, instead of one file.
+        is_package: True to write an installable package (a folder with ``pyproject.toml``) instead of a single file.
         is_module: True to write the mechanism as a plain ``nn.Module``.
 
     Returns:
         The files that were written or changed.
 
     Raises:
-        UsageError: If the kind or the name is not allowed, the name is taken, or a file already exists. Nothing is
-            written then.
+        UsageError: If the kind or the name is not allowed, if the name is taken, or if a file already exists. Nothing
+            is written in these cases.
     """
     if kind not in GROUPS:
         raise UnknownName("kind of plugin", kind, GROUPS)

@@ -33,13 +33,13 @@ class Scored(NamedTuple):
 
 
 def skill_table(results: Path, runs: Runs, width: int | None) -> str:
-    """Tabulate the mean skill of each mechanism on each task, with a line on how to read the table.
+    """Tabulate the mean skill of each mechanism on each task; a line below explains how to read the table.
 
     Args:
         results: Folder of the store.
-        runs: The runs to show, done or not.
-        width: Width of the terminal in characters. A wider table is printed without standard deviations, and if
-            necessary without its last mechanisms. None: no limit.
+        runs: The runs to show, by run id; they need not be finished.
+        width: Width of the terminal in characters. If the table does not fit, standard deviations are left out first,
+            then the last mechanisms. None: no limit.
     """
     mechanisms = list(dict.fromkeys(run.cell.mechanism_name for run in runs.values()))
     cells = _cells(runs, _runs(results))
@@ -62,9 +62,9 @@ def skill_table(results: Path, runs: Runs, width: int | None) -> str:
 
 
 def report_command(results: Path, runs: Runs) -> str | None:
-    """Return the command for a report on the rows of some runs.
+    """Return the command line that makes a report on the results of the given runs.
 
-    The result is None if the runs were shortened, since no report shows rows of shortened runs.
+    The result is None if any of these runs is shortened (fewer steps or test sequences), since reports omit such runs.
     """
     cells = {run.cell.mechanism_name: run.cell for run in runs.values()}
     suite = next(iter(runs.values())).cell.suite.name
@@ -74,14 +74,14 @@ def report_command(results: Path, runs: Runs) -> str | None:
 
 
 def skill_text(scored: Sequence[Scored | None], *, has_spread: bool) -> str:
-    """Format one table cell: ``0.93 ±0.02``, or ``0.93 (2 of 3)`` if runs are missing.
+    """Format the mean skill in a table cell: ``0.93 ±0.02``, or ``0.93 (2 of 3)`` if one of three runs has no score.
 
-    If no run has a score, the text is the most frequent status of the failed runs, such as ``error``. If no run has a
-    row, it is ``--``.
+    If no run has a score, the text is the most frequent status of the failed runs, such as ``error``. If no run has
+    ended yet, the text is ``--``.
 
     Args:
-        scored: Outcomes of one task with one mechanism; None for a run without a row.
-        has_spread: True to print the standard deviation over seeds.
+        scored: Outcomes of the runs of one mechanism on one task; None for a run that has no stored result.
+        has_spread: True to add the standard deviation over seeds.
     """
     failures = Counter(run.status for run in scored if run is not None and run.status != "ok")
     done = [run for run in scored if run is not None and run.status == "ok"]
@@ -100,9 +100,9 @@ def skill_text(scored: Sequence[Scored | None], *, has_spread: bool) -> str:
 
 
 def num_fitting(lines: Sequence[Sequence[str]], width: int | None) -> int:
-    """Count the columns, from the left, that fit into a width in characters (None: no limit).
+    """Return how many of a table's columns, from the left, fit into a width in characters (None: no limit).
 
-    The result is at least 2, since the first column holds only labels.
+    The result is at least 2: the names of tasks and one mechanism.
     """
     widths = [max(map(len, column)) + 2 for column in zip(*lines, strict=True)]
     return max(2, sum(width is None or sum(widths[: num + 1]) - 2 <= width for num in range(len(widths))))

@@ -33,12 +33,12 @@ class Analysed(NamedTuple):
 
 
 def require_decidable(request: Request) -> None:
-    """Refuse a request to which ``--until-decided`` cannot be applied.
+    """Raise an error if option ``--until-decided`` does not work with a request.
 
     Raises:
         UnknownName: If there is no such suite.
-        UsageError: If the tasks of the suite have no levels, its number of seeds is not ``SEEDS[0]``, or the request
-            sets seeds, rates, a shard, steps or a limit.
+        UsageError: If the suite's tasks have no levels, or if the suite does not have ``SEEDS[0]`` seeds. It is also
+            raised if the request sets seeds, rates, a shard, steps or a limit.
     """
     suite = _suite_of(request)
     if suite.ladder is None:
@@ -62,15 +62,15 @@ def require_decidable(request: Request) -> None:
 
 
 def analyse(request: Request, runs: Mapping[str, Run], number: int) -> Analysed:
-    """Analyse the rows (results of runs) of a request, and find the runs that the next interim analysis needs.
+    """Test which pairs of mechanisms differ, given the results so far, and find the runs that the next such test needs.
 
-    The result depends only on rows of the seeds up to this analysis, so an interrupted command can be repeated and
-    gives the same result. Only pairs of the request's mechanisms are compared.
+    Such a test, an interim analysis, is repeated after seeds are added. It reads only the seeds planned for it, so
+    repeating an interrupted command gives the same result.
 
     Args:
-        request: A request that :func:`require_decidable` accepts.
-        runs: The runs that this analysis and earlier ones need, by id; all of them have rows.
-        number: Number of the analysis, from 0.
+        request: A request for which :func:`require_decidable` raises no error.
+        runs: The runs that this analysis and earlier analyses need, by run id; all of them must have stored results.
+        number: Number of the analysis; 0 is the first.
     """
     rows = planned_rows(runs, request.results)
     plans = [seed_plan(grid(select(rows, suite).rows), ANALYSES[: number + 1]) for suite in rows["suite"].unique()]
@@ -87,9 +87,10 @@ def analyse(request: Request, runs: Mapping[str, Run], number: int) -> Analysed:
 
 
 def prepare_analysis(request: Request) -> Prepared:
-    """Plan the missing runs of the first interim analysis that lacks rows of results.
+    """Plan the missing runs of the next interim analysis, the first one that lacks results of some runs.
 
-    If no needed analysis lacks rows, the returned plan has no missing runs.
+    An interim analysis tests pairs of mechanisms before further seeds are added. If no further analysis is needed, the
+    plan has no missing runs.
     """
     prepared = prepare(request)
     runs = dict(prepared.plan.runs)

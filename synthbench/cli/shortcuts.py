@@ -23,10 +23,10 @@ def shortcuts(
     plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
-    """Search the levels of tasks for rules that score above the levels' shortcut baselines.
+    """Search, on each level of a task, for simple rules that score above the level's shortcut baseline.
 
     A shortcut baseline is the score of the best known rule that avoids what the task tests. In the output, `!` marks a
-    rule that gains more than .05 in skill.
+    rule with a skill above .05 (0 is the baseline, 1 the ceiling).
     """
     from synthbench.tasks import TASKS
     from synthbench.tasks._search import levels_of, search_tasks, write_found

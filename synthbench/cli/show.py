@@ -20,14 +20,14 @@ from synthbench.tasks.base import LENGTHS
 
 
 def facts_of(name: str) -> dict[str, Any]:
-    """Return the facts of a task, mechanism, position encoding, block or suite, with its ``kind``.
+    """Return a dictionary of facts about a task, mechanism, position encoding, block or suite, including its ``kind``.
 
     Args:
-        name: A registered name, or any spelling that :func:`synthbench.options.resolve` accepts.
+        name: A registered name, or any other spelling that :func:`synthbench.options.resolve` accepts.
 
     Raises:
         UnknownName: If nothing has this name.
-        UsageError: If ``name`` is the former name of a suite.
+        UsageError: If ``name`` is a former name of a suite.
     """
     require_current(name)
     if name in suite_names() and name not in TASKS:
@@ -71,8 +71,8 @@ def _parts_of_models() -> list[Registry[Any]]:
 def draw(batch: Batch) -> Text:
     """Draw the first sequence of a batch, inputs above targets; ``.`` marks positions that are not scored.
 
-    Targets are green if they equal the input above them, else magenta. Inputs at unscored positions are cyan if the
-    same token is a target elsewhere in the sequence.
+    A target is green if it equals the input above it, and magenta otherwise. An input at an unscored position is cyan
+    if the same token is a target elsewhere in the sequence.
     """
     inputs, targets = batch.inputs[0], batch.targets[0]
     shown = ["." if target == IGNORE else str(target) for target in targets]

@@ -42,7 +42,7 @@ class Choice:
     status: Annotated[str | None, options.selecting(help="Only rows with this status: ok, diverged, oom, ...")] = None
 
     def rows_of(self, store: "Store", columns: "Sequence[str] | None" = None) -> "pa.Table":
-        """Return the selected rows, with at least the given columns (None: all columns).
+        """Return the rows that the options select, with at least the given columns (None: all columns).
 
         Raises:
             UnknownName: If an option such as ``--task`` names a value that no row has.
@@ -100,7 +100,7 @@ def list_store(
 def compact_store(results: options.Results = Path("results")) -> None:
     """Merge the files of all jobs into one file of rows and one file of learning curves.
 
-    Files merged earlier stay as they are. `run` does this automatically after 200 jobs.
+    Files that were merged before are not merged again. `run` merges automatically after 200 jobs.
     """
     say(f"{_existing(results).compact()} files merged", err=True)
 
@@ -113,8 +113,8 @@ def merge_stores(
 ) -> None:
     """Add the rows and learning curves of other stores to this store.
 
-    Exit with code 1 if a run ended differently in another store, or if anything was left out. A run with the same
-    content in both stores is kept once. If the contents differ, this store's row is kept and the other one is listed.
+    If a run has the same row in both stores, one copy is kept. If the rows differ, this store's row is kept and the
+    conflict is listed. Exit with code 1 if there is a conflict, or if anything was left out.
     """
     from synthbench.results import Store
     from synthbench.trust.bundle import opened
@@ -189,9 +189,9 @@ def collect_garbage(
     results: options.Results = Path("results"),
     as_json: options.AsJson = False,
 ) -> None:
-    """Delete leftovers of killed writers, files whose rows were all replaced, and curves without a row.
+    """Delete unfinished files of killed processes, files whose rows were all replaced, and curves without a row.
 
-    Rows that are still valid and files that a writer may still use are never deleted.
+    Valid rows are never deleted, nor are files that a running process may still use.
     """
     from synthbench.results.maintenance import collect
 

@@ -37,10 +37,10 @@ def verify(
     by: Annotated[str | None, typer.Option(help="With --into: the verifier's name.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Check all rows of results, train a sample of the runs again and compare.
+    """Check all rows (results of runs), then train a sample of the runs again and compare the results.
 
-    Exit with code 1 unless all results agree. A hash of the rows decides which runs are drawn. On the same kind of CPU
-    with the same versions, results must be equal bit by bit.
+    Exit with code 1 unless all results agree. A hash of the rows determines the sample. If the kind of CPU and the
+    versions are the same, results must be equal bit by bit.
     """
     from synthbench.trust.submission import receive
     from synthbench.trust.verify import Sampling
@@ -127,12 +127,12 @@ def compare(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Compare mechanisms, stores or commits run by run; each difference of skill is second − first.
+    """Compare mechanisms, stores or commits run by run; a difference is the second's skill minus the first's.
 
-    Intervals and significance tests are given. Mechanisms and commits are looked up in the rows (results of runs) in
-    --results and in the rows that come with synthbench. If stores or commits are compared, --mech selects the
-    mechanisms. If there are more than two mechanisms, the table has a line for every pair. On tasks with levels, the
-    skill is the score, from 0 to 1.
+    The output has intervals and significance tests. Mechanisms and commits are looked up in the results in --results
+    and in the results that come with synthbench. If stores or commits are compared, --mech selects the mechanisms. If
+    there are more than two mechanisms, the table has a line for every pair. On a task with levels of difficulty, skill
+    is the mean skill over the levels, from 0 to 1.
     """
     import pandas as pd
 

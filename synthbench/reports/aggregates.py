@@ -59,9 +59,9 @@ class Rank(NamedTuple):
 
 
 def balanced(categories: Sequence[str]) -> PerTask:
-    """Return one weight per task, given the category of each task.
+    """Return one weight per task, given the category of each task: all categories have equal total weight.
 
-    Every category has the same total weight, shared equally by its tasks. The weights sum to 1.
+    The tasks of a category have equal weights. All weights together sum to 1.
     """
     sizes = {category: categories.count(category) for category in categories}
     return np.array([1 / (len(sizes) * sizes[category]) for category in categories])
@@ -78,14 +78,14 @@ def by_category(categories: Sequence[str]) -> dict[str, Bool[np.ndarray, " tasks
 def t_interval(value: float, error: float, dof: float, *, low: float = 0.0, high: float = 1.0) -> Interval:
     """Return a value with its 95 % interval by Student's t distribution.
 
-    The interval is clipped to [``low``, ``high``]. Its ends are NaN if the value or its standard error is NaN.
+    The interval is clipped to [``low``, ``high``]. Its ends are NaN if ``value`` or ``error`` is NaN.
 
     Args:
         value: The estimate.
         error: Standard error of the estimate.
         dof: Degrees of freedom of the standard error.
-        low: Lowest possible value.
-        high: Highest possible value.
+        low: Lower limit of the interval.
+        high: Upper limit of the interval.
 
     Source: Student (1908).
     """
@@ -102,7 +102,7 @@ def over_runs(
 ) -> Interval:
     """Return the mean of ``values`` (one per run) with its 95 % t interval, clipped to [``low``, ``high``].
 
-    The ends of the interval are NaN for a single value. Without values, the mean is NaN as well.
+    With a single value, the ends of the interval are NaN. Without values, the mean is NaN too.
     """
     if not len(values):
         return UNKNOWN
@@ -111,13 +111,12 @@ def over_runs(
 
 
 def over_seeds(skills: Skills, weights: PerTask, prior: Prior | None = None, *, low: float = 0.0) -> list[Interval]:
-    """Return the weighted mean skill of every mechanism; its 95 % interval treats seeds as random and tasks as fixed.
+    """Return the weighted mean skill of each mechanism, with a 95 % interval for fixed tasks and random seeds.
 
     The squared standard error is the sum over tasks of weight² · variance of one run / number of runs. If a mechanism
-    has a single run of a task, the variance is estimated from mechanisms with several runs of that task. If no
-    mechanism has several runs of the task, the variance of ``prior`` is used. Without ``prior``, the ends of the
-    interval are NaN in this case. ``weights`` has one weight per task, with sum 1, and ``low`` is the lowest possible
-    mean.
+    has a single run of a task, the variance is estimated from mechanisms with several runs of that task. If there are
+    none, the variance of ``prior`` is used; if ``prior`` is None, the ends of the interval are NaN. ``weights`` has one
+    weight per task, with sum 1. ``low`` is the lowest possible mean.
     """
     errors, of_errors = _over_seeds(skills, weights, prior)
     return [
@@ -127,21 +126,19 @@ def over_seeds(skills: Skills, weights: PerTask, prior: Prior | None = None, *, 
 
 
 def possibly_best(skills: Skills, weights: PerTask, prior: Prior | None = None) -> Bool[np.ndarray, " mechanisms"]:
-    """Return one flag per mechanism: False if another mechanism certainly has a higher weighted mean skill.
+    """Return one flag per mechanism: False if another mechanism has a significantly higher weighted mean skill.
 
-    A mechanism is marked False if some other mechanism has a significantly higher mean. With 95 % confidence, the best
-    mechanism is marked True. The test is one-sided, at 5 % divided by the number of other mechanisms. It treats tasks
-    as fixed and seeds as random.
+    The tests are one-sided, each at 5 % divided by the number of other mechanisms, so the truly best mechanism gets
+    True with 95 % confidence. Tasks are treated as fixed and seeds as random.
 
     Args:
         skills: Skills of the mechanisms to compare.
         weights: Weight of each task.
-        prior: Variance of skill over seeds, used for tasks where no mechanism has two runs. If such tasks exist and
-            ``prior`` is None, every mechanism is marked True.
+        prior: Variance of skill over seeds for tasks where no mechanism has two runs. If it is None and there are such
+            tasks, every flag is True.
 
-    Source: Hsu (1981), multiple comparisons with the best. Unlike the paper, we use Bonferroni's bound to correct for
-    several comparisons. The degrees of freedom of a comparison are the smaller of the two mechanisms' degrees of
-    freedom.
+    Source: Hsu (1981), multiple comparisons with the best. Unlike the paper, we correct for several comparisons by
+        Bonferroni's bound. A comparison has the degrees of freedom of the mechanism that has fewer.
     """
     errors, dof = map(np.array, _over_seeds(skills, weights, prior))
     means = np.nanmean(skills, axis=2) @ weights
@@ -154,12 +151,12 @@ def possibly_best(skills: Skills, weights: PerTask, prior: Prior | None = None) 
 
 
 def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask) -> float:
-    """Return the p value of a test whether the weighted mean difference is 0, with fixed tasks and random seeds.
+    """Return the p value of a two-sided t test that two mechanisms have the same weighted mean skill.
 
-    ``differences`` holds the difference of skill between two mechanisms for each task and seed. The two-sided t test
-    matches the interval of :func:`over_seeds`. If no task's difference varies between seeds, a t test would give p = 0.
-    In this case, p is ``2 ** (1 - num_seeds)``, the smallest p value of a sign-flip test over seeds. The result is 1 if
-    the mean difference is 0, and NaN with fewer than two seeds.
+    ``differences`` holds the difference of skill between the two mechanisms for each task and seed. Tasks are treated
+    as fixed and seeds as random, as in :func:`over_seeds`. If the differences on each task are the same for all seeds,
+    a t test would give p = 0. In this case, p is ``2 ** (1 - num_seeds)``, the smallest p value of a sign-flip test
+    over seeds. The result is 1 if the mean difference is 0, and NaN with fewer than two seeds.
     """
     num_seeds = differences.shape[1]
     if num_seeds < 2:
@@ -172,24 +169,24 @@ def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask
 
 
 def over_tasks(values: PerTask, categories: Sequence[str]) -> Interval:
-    """Return the mean of ``values`` (one per task), with an interval that treats tasks as a random sample.
+    """Return the mean of ``values`` (one per task), with a 95 % interval that treats tasks as a random sample.
 
-    All categories have equal weight, and are treated as fixed. The variance between the tasks of a category is assumed
-    to be the same in all categories, so even a category of one task has a standard error.
+    Categories are treated as fixed and have equal weight. The variance between tasks is assumed to be the same in all
+    categories, so there is a standard error even if a category has a single task.
 
-    The ends of the interval are NaN unless there are at least two more tasks than categories.
+    The ends of the interval are NaN unless the number of tasks exceeds the number of categories by at least two.
     """
     error, dof = _error_over_tasks(values[None], categories)
     return t_interval(float(balanced(categories) @ values), float(error[0]), dof)
 
 
 def interquartile_means(skills: Skills, weights: PerTask, prior: Prior | None = None) -> list[Interval]:
-    """Return the weighted interquartile mean of every mechanism's runs, with a 95 % interval over seeds.
+    """Return the weighted interquartile mean of each mechanism's skills, with a 95 % interval over seeds.
 
-    The interval treats tasks as fixed. The interquartile mean averages only the middle half of the runs. To estimate
-    its standard error, skills are clipped to the quartiles, and the standard error of their mean over all runs is
-    doubled. If a mechanism has a single run of a task, the variance is estimated from other mechanisms' runs of the
-    task. If every mechanism has a single run of the task, the variance of ``prior`` is used.
+    The interquartile mean is the mean over the middle half of the runs. Its interval treats tasks as fixed. The
+    standard error is twice the standard error of the mean over all runs, after skills are clipped to the quartiles. If
+    a mechanism has a single run of a task, the variance is estimated from other mechanisms' runs of the task. If every
+    mechanism has a single run of the task, the variance of ``prior`` is used.
 
     Source: Agarwal et al. (2021), section 4.3; Tukey & McLaughlin (1963) for the error of a trimmed mean.
     """
@@ -222,16 +219,15 @@ def reached(
 
 
 def solved_rates(is_solved: Skills, weights: PerTask) -> list[Interval]:
-    """Return each mechanism's weighted share of runs that solved their task, with an interval over seeds.
+    """Return each mechanism's weighted share of runs that solved their task, with a 95 % interval over seeds.
 
-    The interval is computed by :func:`over_seeds`. If the variance over seeds is unreliable, the interval is widened to
-    include Wilson's interval of a proportion. The variance is unreliable if fewer than five runs solved their task, or
-    if fewer than five runs did not solve their task. It is also unreliable if all runs of each task had the same
-    outcome.
+    :func:`over_seeds` computes the interval from the variance over seeds. If this variance is unreliable, the interval
+    is widened to include Wilson's interval of a proportion. This is the case if fewer than five runs solved their task,
+    if fewer than five runs did not, or if each task's runs all had the same outcome.
 
     Args:
-        is_solved: 1 for a run that solved its task, 0 for any other run, and NaN for a missing run, as returned by
-            :func:`reached`.
+        is_solved: Result of :func:`reached`: 1 for a run that solved its task, 0 for any other run, and NaN for a
+            missing run.
         weights: Weight of each task.
     """
     num_runs = _num_runs(is_solved)
@@ -264,12 +260,12 @@ def _reaching_wilsons(interval: Interval, num_worth: float) -> Interval:
 
 
 def ranks(skills: Skills, categories: Sequence[str]) -> list[Rank]:
-    """Rank every mechanism by mean skill, with simultaneous 95 % intervals that treat tasks as a random sample.
+    """Rank all mechanisms by mean skill, with 95 % intervals of the ranks that treat tasks as a random sample.
 
-    All categories have equal weight. The best rank in a mechanism's interval is 1 + the number of mechanisms that are
-    certainly better. The worst rank is the number of all mechanisms − the number that are certainly worse. A mechanism
-    is certainly better than another if the 95 % interval of their difference lies above 0. These intervals hold for all
-    pairs of mechanisms at once. With too few tasks for an interval, no difference is certain.
+    All categories have equal weight. One mechanism is certainly better than another if the 95 % interval of their
+    difference lies above 0. A mechanism's best possible rank is 1 + the number of mechanisms that are certainly better.
+    Its worst possible rank is the number of mechanisms − the number that are certainly worse. The confidence of 95 %
+    holds for all pairs together. With too few tasks for an interval, no mechanism is certainly better.
 
     Source: Mogstad et al. (2024) for ranks from simultaneous intervals. The intervals of differences follow Tukey, with
     one standard error per pair of mechanisms, estimated from the pair's differences on the tasks.
@@ -298,11 +294,11 @@ def probability_of_improvement(
     categories: Sequence[str],
     ties: PerTask | float = TIE,
 ) -> Interval:
-    """Return the chance that a run of the first mechanism beats a run of the second on a random task.
+    """Return the probability that a run of the first mechanism beats a run of the second one on a random task.
 
-    The 95 % interval treats tasks as a random sample. All categories have equal weight. If either mechanism seldom
-    wins, the interval is widened to include Wilson's interval. Runs whose skills differ by less than ``ties`` (one
-    number, or one per task) are tied, and a tie counts as half a win.
+    The 95 % interval treats tasks as a random sample. All categories have equal weight. If one of the two mechanisms
+    seldom wins, the interval is widened to include Wilson's interval of a proportion. Two runs whose skills differ by
+    less than ``ties`` (one number, or one per task) are tied. A tie counts as half a win.
 
     Source: Agarwal et al. (2021), section 4.3, where only equal scores are ties.
     """
@@ -321,7 +317,7 @@ def probability_of_improvement(
 def profile(
     skills: Float[np.ndarray, "tasks seeds"], weights: PerTask, thresholds: Float[np.ndarray, " thresholds"]
 ) -> Float[np.ndarray, " thresholds"]:
-    """Return a mechanism's performance profile: the weighted share of its runs that reach each threshold of skill.
+    """Return a mechanism's performance profile: for each threshold, the weighted share of runs whose skill reaches it.
 
     Source: Agarwal et al. (2021), section 4.2, the run-score distribution.
     """

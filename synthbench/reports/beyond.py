@@ -17,10 +17,10 @@ CAPTION = (
 
 
 def beyond_table(cells: Cells) -> Table | None:
-    """Tabulate the mean skill of each mechanism on its longest trained level, and on longer sequences.
+    """Make a table of each mechanism's mean skill on the longest level in training, and on even longer sequences.
 
     A level is one difficulty of a task. Mechanisms that were not tested on longer sequences are left out. The result is
-    None if tasks have no levels, or if no mechanism remains.
+    None if tasks have no levels, or if no mechanism was tested on longer sequences.
     """
     skills = {mechanism: _skills(cells, mechanism) for mechanism in cells.mechanisms}
     shown = [mechanism for mechanism in cells.mechanisms if skills[mechanism]]

@@ -40,9 +40,9 @@ CAPTION = (
 
 
 def bits_tables(cells: Cells) -> tuple[Table, ...]:
-    """Make one table per task: first a row per mechanism, by increasing bits per token, then a row per reference.
+    """Make one table of bits per token for each task: the mechanisms, lowest first, then the references.
 
-    A reference is a simple predictor without a mechanism, such as a bigram model.
+    A reference is a simple predictor, such as a bigram model.
     """
     return tuple(
         _table(cells.among([task]), task, f"bits-{number}") for number, task in enumerate(cells.tasks, start=1)
@@ -50,9 +50,9 @@ def bits_tables(cells: Cells) -> tuple[Table, ...]:
 
 
 def bits_verdict(cells: Cells) -> str:
-    """Name the mechanism with the fewest bits per token on each task, in one sentence per task.
+    """Return one sentence per task that names the mechanism with the fewest bits per token.
 
-    With several seeds, each sentence also names the mechanisms that do not need significantly more bits.
+    With several seeds, the sentence also names the mechanisms that do not need significantly more bits.
     """
     return " ".join(_verdict(cells.among([task]), task) for task in cells.tasks)
 
@@ -116,9 +116,10 @@ def _table(cells: Cells, task: TaskFacts, name: str) -> Table:
 
 
 def of_kind(cells: Cells, kind: str) -> Cells:
-    """Return a copy of ``cells`` whose scores are the negative bits per token on tokens of one kind.
+    """Return a copy of ``cells`` with other scores: the negative bits per token, measured on one kind of tokens.
 
-    A run that did not record bits for this kind of tokens has no score in the copy.
+    ``kind`` is a kind of tokens for which runs record the bits separately. A run without such a record has no score in
+    the copy.
     """
     estimates = {}
     for key, estimate in cells.estimates.items():

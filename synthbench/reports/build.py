@@ -28,26 +28,26 @@ def build(
     formats: Collection[str] | None = None,
     describe: Describe | None = None,
 ) -> dict[str, str | bytes]:
-    """Make all files of a report on the newest version of a suite.
+    """Return the contents of all files of a report on the newest version of a suite.
 
-    The texts depend only on the rows (one per run), not on their order, the time, the time zone, the locale or the
-    machine. The pictures depend on the version of matplotlib as well.
+    The same rows (one per run), in any order, give the same texts at any time and on any machine. Pictures also depend
+    on the version of matplotlib.
 
     Args:
-        rows: Rows of a store of results; rows of other suites are ignored.
+        rows: Rows of a results store; rows of other suites are ignored.
         curves: Learning curves; curves of runs outside the report are ignored. None: the report shows no curves.
         suite: Name of the suite.
         formats: Names from ``FORMATS``. Default: all.
-        describe: Function that describes a task from its code, for the HTML page. None: the page has no descriptions.
+        describe: Function that returns the description of a task for the HTML page. None: the page has no descriptions.
 
     Returns:
-        File contents by file name: text, or the bytes of a picture.
+        Content of each file by file name: bytes for a picture, text for any other file.
     """
     return files_of(Report(select(rows, suite).without_variants(), curves, describe=describe), formats)
 
 
 def files_of(report: Report, formats: Collection[str] | None = None) -> dict[str, str | bytes]:
-    """Return the contents of a report's files by file name: bytes for pictures, text for all other files.
+    """Return the content of each file of a report by file name: bytes for a picture, text for any other file.
 
     Raises:
         UnknownName: If a name in ``formats`` is not in ``FORMATS``.

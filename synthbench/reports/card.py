@@ -18,16 +18,16 @@ from synthbench.reports.verdicts import MARGIN
 def card(report: Report, name: str) -> str:
     """Summarise the scores of a mechanism in half a page of Markdown.
 
-    The table has a column for each setting of the mechanism in the report. Settings can differ, for example, in the
-    condition of the layer: stock (as published) or bare (recurrence or attention scores alone).
+    The text has a table with one column for each setting of the mechanism in the report. Settings may differ in
+    options, or in the layer: stock (as published) or bare (only recurrence or attention scores).
 
     Args:
-        report: Report on the suite.
+        report: The report to summarise.
         name: Name or label of the mechanism.
 
     Raises:
-        UnknownName: If the suite has no run of the mechanism.
-        UsageError: If the suite has no ranking (all its tasks are scored in bits).
+        UnknownName: If the report has no run of the mechanism.
+        UsageError: If the report has no ranking, because all tasks are scored in bits.
     """
     board = ranked_board(report)
     names = {one.name: one.label.removesuffix(" (bare)") for one in report.cells.mechanisms}
@@ -77,13 +77,14 @@ def _facts(section: Any, num_ranked: int) -> list[str]:
 
 
 def compact(report: Report) -> str:
-    """Write a LaTeX table that fits in one column of a two-column paper, with the user's mechanisms last.
+    """Return a LaTeX table that fits in one column of a two-column paper, with the user's mechanisms last.
 
-    The upper lines have scores by category. If tasks have levels, lower lines have capacities (loads at half skill).
+    The upper part has mean scores by category. If tasks have levels, the lower part has capacities (loads at half
+    skill).
 
     Raises:
-        UsageError: If the suite has no ranking (all its tasks are scored in bits), or no mechanism ran all ranked tasks
-            of any category.
+        UsageError: If the report has no ranking, because all tasks are scored in bits. It is also raised if, in every
+            category, every mechanism lacks a run of some task.
     """
     board = ranked_board(report)
     parts = {name: part for name, part in board.parts.items() if part.tasks}

@@ -59,10 +59,10 @@ class TaskFacts(NamedTuple):
 
 
 class MechanismFacts(NamedTuple):
-    """A mechanism with its setting, block and position encoding, as recorded in the rows of its runs.
+    """A mechanism with its setting, block and position encoding, read from the rows of its runs.
 
-    The setting is the arguments of the mechanism or, if the mechanism was rescaled to a given size, that size. The
-    block is the layers around the mechanism.
+    The setting is the values of the mechanism's options. For a mechanism that was rescaled to a given size, the setting
+    is this size. The block is the part of the model around the mechanism.
     """
 
     key: Key
@@ -136,19 +136,19 @@ class CellStats:
 
     @cached_property
     def loads_at_half(self) -> list[float]:
-        """Loads at which skill falls to one half, one per successful run; a load is, for example, a number of pairs.
+        """Capacity of each successful run: the load (such as a number of pairs) at which skill falls to one half.
 
-        A load is ``inf`` if the skill is at least one half on all levels, and 0 if it is below one half on the first
-        level.
+        The capacity is ``inf`` if the skill is at least one half on all levels, and 0 if it is below one half on the
+        first level.
         """
         return list(map(load_at_half, self.levels))
 
     @property
     def load_at_half(self) -> float:
-        """The capacity: the load at which skill falls to one half, as the median over seeds.
+        """The median capacity over seeds; a run's capacity is the load at which skill falls to one half.
 
-        For an even number of seeds, the median is the lower of the two middle loads, since the mean of both could be
-        infinite. The capacity is NaN if no run has results on levels.
+        For an even number of seeds, the lower of the two middle values is taken, since their mean could be infinite.
+        The result is NaN if no run has results on levels.
         """
         return median_low(self.loads_at_half) if self.levels else math.nan
 
@@ -225,7 +225,7 @@ class Cells:
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """Names of the categories of tasks.
+        """Names of the task categories.
 
         The categories in Table 8 of the SLAY paper come first, in the order of that table. All others follow
         alphabetically.
@@ -275,10 +275,10 @@ class Cells:
         return pd.DataFrame(lines, columns=names)
 
     def interval(self, task: TaskFacts, mechanism: MechanismFacts) -> tuple[float, float]:
-        """Return the ends of the 95 % interval over seeds of a mechanism's mean score on a task; NaN if unknown.
+        """Return the ends of the 95 % interval of a mechanism's mean score on a task over seeds; NaN if unknown.
 
-        The variance over seeds is estimated by :func:`synthbench.reports.statistics.spread`, from the runs of all
-        mechanisms on the task.
+        :func:`synthbench.reports.statistics.spread` estimates the variance over seeds from the runs of all mechanisms
+        on the task.
         """
         return self._intervals[task.key, mechanism.key][1:]
 
@@ -291,9 +291,9 @@ class Cells:
         return low, high
 
     def skill_on(self, task: TaskFacts, mechanism: MechanismFacts) -> Interval:
-        """Return the mean skill of a mechanism on a task, with its 95 % interval over seeds; a failed run has skill 0.
+        """Return the mean skill of a mechanism on a task, with its 95 % interval over seeds.
 
-        The ends of the interval are NaN if a run failed, because intervals are computed only from runs with a score.
+        A failed run counts as skill 0 in the mean. If a run failed, the ends of the interval are NaN.
         """
         cell = self.cell(task, mechanism)
         ends = (math.nan, math.nan) if cell.num_failed else self.skill_interval(task, mechanism)
@@ -338,15 +338,16 @@ class Cells:
 
 
 def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells:
-    """Make the cells (task × mechanism) of a report from rows (one per run).
+    """Group the rows (one per run) of a report into cells, one for each mechanism on each task.
 
-    The tasks and mechanisms in Table 8 of the SLAY paper come first, in the order of that table. All others follow
+    Tasks and mechanisms that are in Table 8 of the SLAY paper come first, in the order of that table. All others follow
     alphabetically.
 
     Args:
         rows: Rows of one suite version with one version of every task and mechanism, in any order, as
             :func:`synthbench.reports.selection.select` returns them.
-        oldest_first: The same rows, converted by :func:`records`. Default: ``rows`` are converted here.
+        oldest_first: The same rows as dictionaries, as :func:`records` returns them. Default: ``rows`` are converted
+            here.
     """
     _refuse_mixtures(rows)
     if oldest_first is None:
@@ -389,10 +390,10 @@ def task_key(row: Row) -> Key:
 
 
 def mechanism_key(row: Row) -> Key:
-    """Return the key that identifies the mechanism of a row: its name, block, position encoding and setting.
+    """Return the key that identifies a row's mechanism in tables: name, block, position encoding and setting.
 
-    The setting is the arguments of the mechanism or, if the mechanism was rescaled to a given size, that size. Tables
-    have a separate row or column for each key.
+    The setting is the values of the mechanism's options. For a mechanism that was rescaled to a given size, the setting
+    is this size. Tables have one row or column per key.
     """
     setting = next(row[column] for column in SETTING if is_known(row[column]))
     return (*(row[column] for column in AROUND), setting)

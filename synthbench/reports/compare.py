@@ -54,11 +54,11 @@ Kind = Literal["mechanism", "store", "commit"]
 
 @dataclass(frozen=True)
 class PairedTask:
-    """The comparison of two sides (mechanisms, stores or commits) on one task.
+    """The comparison of two sides on one task; a side is a mechanism, a store or a commit.
 
-    Both sides have the same block (the layers around the mechanism). They also have the same position encoding, except
-    when all layers are stock or bare, which fixes each layer's encoding. If stores or commits are compared, both sides
-    also have the same mechanism.
+    Both sides have the same block (the layers around the mechanism) and, in general, the same position encoding. Stock
+    and bare layers are the exception: each has the encoding that belongs to it. If the sides are stores or commits,
+    both also have the same mechanism.
     """
 
     task: str
@@ -103,9 +103,9 @@ class PairedTask:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The comparison of two sides: mechanisms, stores of results or commits.
+    """The comparison of two sides on all their common tasks; a side is a mechanism, a results store or a commit.
 
-    Skills are 0 at the floor (chance level) and 1 at the ceiling (the best possible score).
+    Skill is 0 at the floor (chance level) and 1 at the ceiling (the best possible score).
     """
 
     first: str
@@ -138,13 +138,13 @@ class Comparison:
     more."""
 
     def is_below(self, limit: float) -> bool:
-        """Return whether the whole interval of the mean difference lies below a limit.
+        """Return True if the 95 % interval of the mean difference, second minus first, lies completely below a limit.
 
-        With a limit of -0.02, for example, True means that the second side is significantly more than 0.02 worse than
-        the first side.
+        With the limit -0.02, for example, True means that the second side is significantly worse than the first, by
+        more than 0.02.
 
         Raises:
-            UsageError: If there is no interval (fewer than two seeds are common to all tasks).
+            UsageError: If there is no interval, because fewer than two seeds are common to all tasks.
         """
         if self.mean_difference is None:
             raise UsageError(f"no interval: {self.num_seeds} seeds are common to all tasks; needed: 2 and more")
@@ -226,19 +226,18 @@ class Side(NamedTuple):
 
 
 def sides(names: Sequence[str], known: Callable[[], pd.DataFrame], read: Callable[[Path], pd.DataFrame]) -> list[Side]:
-    """Identify each name as a store of results, a mechanism or the prefix of a commit hash, tried in this order.
+    """Find out whether each name is a results store, a mechanism or the prefix of a commit hash, and collect its rows.
 
     Args:
-        names: Two or more names of one kind: folders of stores, mechanisms, or prefixes of commit hashes. A mechanism
-            with several settings is named with arguments: ``slay:P=8``.
-        known: Function that reads the rows (one per run) in which mechanisms and commits are looked up.
-        read: Function that reads the rows of the store in a folder.
+        names: Two or more names: all folders of stores, all mechanisms, or all prefixes of commit hashes. Add options
+            to a mechanism's name, as in ``slay:P=8``, if its rows have several settings of the options.
+        known: Function that returns the rows (one per run) of all known mechanisms and commits.
+        read: Function that reads the rows of the store in a given folder.
 
     Raises:
-        UnknownName: If a name is neither a store, nor a mechanism or commit that has rows.
-        UsageError: If there are fewer than two names, two names are equal or of different kinds, or more than two
-            stores or commits are named. It is also raised if no row has the arguments in a name, or a prefix fits
-            several commits.
+        UnknownName: If a name is not a store, and no row has a mechanism or commit of this name.
+        UsageError: If there are fewer than two names, if a name is repeated, or if names are of different kinds. It is
+            also raised for three or more stores or commits, for options that no row has, and for an ambiguous prefix.
         StoreError: If a store cannot be read.
     """
     if len(names) < 2:
@@ -263,14 +262,13 @@ def sides(names: Sequence[str], known: Callable[[], pd.DataFrame], read: Callabl
 
 
 def common_suite(named: Sequence[Side], own: Collection[str]) -> str:
-    """Choose the suite in which to compare mechanisms, stores or commits if the user names none.
+    """Choose the suite in which mechanisms, stores or commits are compared if the user does not name a suite.
 
-    Only suites of which all sides have rows are considered. :func:`~synthbench.reports.selection.default_suite` chooses
-    among these suites.
+    Of the suites for which all sides have rows, :func:`~synthbench.reports.selection.default_suite` chooses one.
 
     Args:
-        named: The mechanisms, stores or commits to compare.
-        own: Ids of the user's own runs.
+        named: The sides to compare: mechanisms, stores or commits.
+        own: Run ids of the user's own rows.
     """
     common = set.intersection(*(set(side.rows["suite"]) for side in named))
     rows = pd.concat([side.rows[side.rows["suite"].isin(common)] for side in named], ignore_index=True)
@@ -285,17 +283,16 @@ def compare(
     *,
     mechanisms: Terms | None = None,
 ) -> Comparison:
-    """Pair the runs of two sides (mechanisms, stores or commits) and compare their skills.
+    """Compare the skills of two sides (mechanisms, stores or commits), with runs of the same task and seed as pairs.
 
-    The default ``suite_version`` is the newest version of which the first side has rows. If ``mechanisms`` is given,
+    The default ``suite_version`` is the newest version for which the first side has rows. If ``mechanisms`` is given,
     only rows of these mechanisms are used.
 
     Raises:
-        UnknownName: If a side has no row of the suite, or has full (unshortened) runs only of other versions of the
-            suite.
-        UsageError: If a side has rows of the suite, but none of them is of a full run, or a selected mechanism has no
-            row. It is also raised if a side is a mechanism with several settings, no run has a partner, or floor and
-            ceiling are too close on every common task.
+        UnknownName: If a side has no row of the suite, or if all its full runs are of other versions of the suite.
+        UsageError: If all of a side's runs were shortened, if a selected mechanism has no row, or if a mechanism's rows
+            have several settings. It is also raised if no two runs form a pair, or if floor and ceiling are too close
+            on every common task.
     """
     if mechanisms is not None:
         first, second = (side._replace(rows=having(side.rows, "mech", mechanisms)) for side in (first, second))
@@ -377,10 +374,10 @@ def compare(
 def pairwise(
     mechanisms: Sequence[Side], suite: str, suite_version: str | None = None
 ) -> tuple[list[Comparison], list[Pair]]:
-    """Compare every pair of mechanisms by :func:`compare`, in the given order.
+    """Compare every pair of mechanisms by :func:`compare`; within a pair, the mechanisms keep the given order.
 
     Returns:
-        The comparisons, and one :class:`Pair` per comparison, whose p value is adjusted for all pairs (Holm).
+        The comparisons, and a :class:`Pair` for each of them, with a p value adjusted for the number of pairs (Holm).
     """
     comparisons = [compare(first, second, suite, suite_version) for first, second in combinations(mechanisms, 2)]
     adjusted = holm(np.array([comparison.p for comparison in comparisons]))

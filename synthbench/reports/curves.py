@@ -6,20 +6,20 @@ from synthbench.reports.cells import Cells
 
 
 def mean_curves(cells: Cells, curves: pd.DataFrame) -> pd.DataFrame:
-    """Average learning curves over seeds.
+    """Average the learning curves of each mechanism on each task over seeds.
 
-    If a run stopped early, its last value is repeated up to the last step of any run of the same mechanism on the same
-    task. Otherwise the mean would fall whenever a run stops because it has learned the task.
+    If a run stopped early, its curve is continued with its last value, up to the last step of the longest run.
+    Otherwise, the mean would fall whenever a run stops because it has learned the task.
 
     Args:
-        cells: The cells of a report.
+        cells: The cells of a report (mechanism × task), which name the runs.
         curves: Learning curves, one row per point, with columns run_id, step, split, metric and value. Runs outside the
             report are ignored.
 
     Returns:
-        One row per task, mechanism, split, metric and step, in the order of the report. Columns mean and std (the
-        sample standard deviation) are in the metric's own unit; n counts the seeds that have a value at this step or an
-        earlier one.
+        One row per task, mechanism, split, metric and step, in the order of the report. Columns mean and std (sample
+        standard deviation) have the unit of the metric. Column n counts the seeds with a value at this step or an
+        earlier step.
     """
     owners = pd.DataFrame(
         [

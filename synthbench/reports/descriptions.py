@@ -27,9 +27,9 @@ class Example:
 
 
 class Description(NamedTuple):
-    """A description of a task, made from the code of the task.
+    """A description of a task for reports, made from the task's code.
 
-    A description is available only if the installed version of the task is the version in the rows (results of runs).
+    It is made only if the installed version of the task is the version in the rows (results of runs).
     """
 
     summary: str

@@ -60,10 +60,10 @@ def cell_data(report: Report, content: str) -> Data:
 
 
 def row_data(store: Store) -> dict[str, Data]:
-    """Return the rows (one per run) and the learning curves of a store as the tables ``runs`` and ``curves``.
+    """Return the files of a store as two tables: ``runs`` (one row per run) and ``curves`` (learning curves).
 
-    Each table lists only the columns that all of its files have, since old files have fewer columns. A table without
-    files is left out.
+    Each table has the contents of its files, and a description of every column that all of these files contain. A table
+    without files is left out.
     """
     tables = {}
     for name, columns in (("runs", RUN_COLUMNS), ("curves", CURVE_COLUMNS)):
@@ -78,14 +78,16 @@ def row_data(store: Store) -> dict[str, Data]:
 def croissant(
     name: str, description: str, report: Report, tables: Mapping[str, Data], *, url: str | None = None
 ) -> dict[str, Any]:
-    """Return a Croissant description of a dataset (tables and their files), as a dictionary for JSON-LD.
+    """Describe a dataset (tables and their files) in the Croissant format; return a dictionary for JSON-LD.
 
     Args:
         name: Name of the dataset.
         description: Description of the dataset, in one sentence.
-        report: Report on the suite to cite; the time of its newest run becomes the date of the dataset.
+        report: Report on the suite that the description cites. The date of its newest run becomes the date of the
+            dataset.
         tables: Tables of the dataset, by name.
-        url: Address of the folder to which file paths are relative. Default: the folder that holds the description.
+        url: Address of the folder that contains the files. Default: file paths are relative to the description's own
+            folder.
 
     Source: Croissant format specification 1.1, MLCommons (2025).
     """
@@ -150,14 +152,14 @@ def _record_set(name: str, data: Data) -> dict[str, Any]:
 
 
 def every_eval_ever(report: Report, created: float) -> list[dict[str, Any]]:
-    """Make one record per mechanism, with its skill on each task, in the format of Every Eval Ever.
+    """Return one record per mechanism, with the skill on each task, in the format of Every Eval Ever.
 
     Args:
         report: The report to export.
-        created: Time of the records, in seconds since 1970.
+        created: Time to write into the records, in seconds since 1970.
 
     Raises:
-        UsageError: If the suite has no ranking (all its tasks are scored in bits).
+        UsageError: If the report has no ranking, because all tasks are scored in bits.
 
     Source: Every Eval Ever, schema 0.3.0.
     """

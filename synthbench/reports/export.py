@@ -115,7 +115,7 @@ class Export:
         return latex.document([self.table], self.report.selection.suite)
 
     def csv(self) -> str:
-        """Write one CSV line per task and mechanism, with the selected columns and the ids of the runs.
+        """Return CSV text with one line per task and mechanism: the selected columns, and the ids of the runs.
 
         Means and standard deviations have six significant digits.
         """
@@ -237,26 +237,25 @@ def export(
     across: str = "columns",
     has_variants: bool = False,
 ) -> Export:
-    """Select results of one suite version (by task and mechanism), and select the columns to show.
+    """Build a table to export: selected tasks, mechanisms and columns of one suite version.
 
     Args:
-        rows: Rows (one per run) of a store of results, of any suites.
+        rows: Rows (one per run) of a results store; other suites may be among them.
         suite: Name of the suite.
         suite_version: Version of the suite. Default: the newest.
-        tasks: Names of tasks, each with the arguments that its rows must have. Default: all.
-        mechanisms: Names of mechanisms, each with the arguments that its rows must have. Default: all.
+        tasks: Names of tasks to show, each with option values that its rows must have. Default: all.
+        mechanisms: Names of mechanisms to show, each with option values that its rows must have. Default: all.
         seeds: Seeds of the runs. Default: all.
-        columns: Names of columns of the store, or of metrics, such as ``x2.skill``.
-        across: ``columns`` for one table column per selected column. If a single column is selected, ``tasks`` gives
-            one table column per task, and ``mechanisms`` one per mechanism.
-        has_variants: True to include variants. A variant is a setting (arguments or matched size) that was run on only
-            some of the tasks of another setting of its mechanism.
+        columns: Names of columns of the store, or of metrics such as ``x2.skill``.
+        across: Content of the table's columns. ``columns``: one for each entry of the argument ``columns``. ``tasks``
+            or ``mechanisms``: one for each task or mechanism, if ``columns`` has a single entry.
+        has_variants: True to include variants. A variant is a setting of a mechanism (its options or size) that was run
+            on fewer tasks than the mechanism's main setting.
 
     Raises:
-        UnknownName: If the rows lack the suite, its version or a column, or ``across`` has a value that is not listed
-            above.
-        UsageError: If no row is selected, no column is named, or several columns are named and ``across`` is not
-            ``columns``.
+        UnknownName: If the rows lack the suite, its version or a column, or if ``across`` has another value.
+        UsageError: If no row is selected, or if no column is named. It is also raised if several columns are named and
+            ``across`` is not ``columns``.
     """
     if across not in ACROSS:
         raise UnknownName("thing to stand across", across, ACROSS)

@@ -14,15 +14,15 @@ Files = Mapping[str, str | bytes]
 
 
 def write(files: Files, folder: Path) -> list[str]:
-    """Bring a folder up to date: write changed files, and remove files of an earlier report that this report lacks.
+    """Bring a report's folder up to date: write changed files, and remove files that only an earlier report had.
 
-    Files that no report wrote are left alone. The folder is created if it does not exist.
+    Files that no report wrote are not touched. The folder is created if it does not exist.
 
     Returns:
         Names of the files that were written or removed, in alphabetical order.
 
     Raises:
-        StoreError: If the folder is a file, or something in it cannot be written.
+        StoreError: If the folder is a file, or if something in it cannot be written.
     """
     wanted = _with_index(files)
     changed = _differing(wanted, folder, lambda _name, content, present: content == present)
@@ -43,10 +43,10 @@ def write(files: Files, folder: Path) -> list[str]:
 
 
 def stale(files: Files, folder: Path) -> list[str]:
-    """List files that are out of date: missing in the folder, different from ``files``, or left by an earlier report.
+    """List files that are out of date: missing in the folder, different from ``files``, or left from an earlier report.
 
-    Pictures count as equal if they were drawn from the same numbers and words, since their bytes depend on the version
-    of matplotlib. All other files are compared byte by byte.
+    Files are compared byte by byte. Pictures are compared by the numbers and words in them instead, because their bytes
+    depend on the version of matplotlib.
     """
 
     def is_as_good(name: str, content: bytes, present: bytes | None) -> bool:

@@ -74,10 +74,11 @@ class Findings(NamedTuple):
 
 
 def analyses_for(num_seeds: int) -> tuple[InterimAnalysis, ...]:
-    """Return the interim analyses (tests repeated as seeds are added) that have begun, given the number of seeds.
+    """Return the interim analyses that have begun, given the number of seeds so far.
 
-    ``num_seeds`` is the largest number of seeds of any mechanism. Other mechanisms may still lack seeds of the last
-    analysis. With up to three seeds, there is one analysis, which may spend the whole error rate.
+    In an interim analysis, mechanisms are tested before all seeds have run. ``num_seeds`` is the number of seeds of the
+    mechanism with the most seeds. With up to three seeds, the result is a single analysis, which may use the whole
+    error rate.
 
     >>> [analysis.num_seeds for analysis in analyses_for(4)], analyses_for(3) == ONCE
     ([3, 5], True)
@@ -98,23 +99,22 @@ def examine(
     analyses: Sequence[InterimAnalysis],
     has_run: Bool[np.ndarray, "tasks cells seeds"],
 ) -> Findings:
-    """Test on each task whether mechanisms differ, and which pairs differ, at each interim analysis.
+    """Test on each task whether mechanisms differ and which pairs differ, in each interim analysis so far.
 
-    An interim analysis tests the runs so far; seeds may be added after it. A cell is one mechanism on one task. A pair
-    of cells is *apart* if three conditions hold: its task shows differences, its means differ by at least the margin,
-    and its t test is significant. The t test is moderated (variances are shrunk towards the variance of the task), with
-    Holm's correction over the task's pairs. A pair is *within* the margin if both one-sided t tests against the margin
-    are significant, without a correction for the number of pairs. Later analyses do not change these decisions. After
+    In an interim analysis, the runs so far are tested before more seeds are added. A cell is one mechanism on one task.
+    A pair of cells is *apart* if three conditions hold: its task shows differences, its means differ by at least the
+    margin, and its t test is significant. The t test is moderated (variances are shrunk towards the variance of the
+    task), with Holm's correction over the task's pairs. A pair is *within* the margin if both one-sided t tests against
+    the margin are significant, without a correction for the number of pairs. Decisions of earlier analyses stay. After
     the first analysis, a pair is tested only if both cells have all seeds of the analysis.
 
     If there are only two mechanisms, the p value of a task comes from the t test, with Holm's correction over the
-    tasks, as in :mod:`synthbench.reports.compare`. A permutation test would be too coarse: the runs of two mechanisms
-    with three runs each can be shuffled in only twenty ways.
+    tasks, as in :mod:`synthbench.reports.compare`. A permutation test would be too coarse.
 
     Args:
         scores: Scores of all runs; NaN where a run is missing or failed.
         margins: Smallest relevant difference of two means, for each task.
-        analyses: The interim analyses so far: the first few of ``ANALYSES``, or ``ONCE`` for a single analysis.
+        analyses: The interim analyses so far: the first entries of ``ANALYSES``, or ``ONCE`` for a single analysis.
         has_run: True where there is a run, even a failed one.
 
     Source: Maurer & Bretz (2013) for Holm's procedure over several analyses; Schuirmann (1987) for two one-sided tests.
@@ -168,12 +168,11 @@ def examine(
 
 
 def task_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: bool, share: float = 1.0) -> Permutation:
-    """Test by permutation whether the mechanisms of one task differ, and divide the p values by ``share``.
+    """Test by permutation whether mechanisms differ on one task; the p values are divided by ``share``.
 
-    ``share`` is the fraction of the total error rate (5 %) that this test may spend. If some mechanisms have a single
-    run, a second test uses only the mechanisms with several runs, since many single runs can hide differences. Twice
-    the smaller p value of the two tests is returned (Bonferroni). All p values are NaN if fewer than two mechanisms
-    have a run, or if no mechanism has two runs.
+    ``share`` is the fraction of the total error rate (5 %) that this test may use. If some mechanisms have a single
+    run, a second test is made without them. The result is then twice the smaller p value of the two tests (Bonferroni).
+    All p values are NaN if fewer than two mechanisms have a run, or if no mechanism has two runs.
     """
     num_runs = (~np.isnan(scores)).sum(axis=1)
     scored, several = np.flatnonzero(num_runs), np.flatnonzero(num_runs > 1)

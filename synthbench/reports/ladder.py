@@ -41,9 +41,9 @@ class Ladder(NamedTuple):
 
     @property
     def ticks(self) -> tuple[float, ...]:
-        """The loads to mark on an axis: at most ``MOST_TICKS`` powers of two.
+        """The loads to mark on an axis: powers of two, at most ``MOST_TICKS`` of them.
 
-        If no power of two is in range, the first and the last load are marked.
+        If no power of two is in the range of loads, the first and the last load are marked.
 
         >>> Ladder("pairs", (3.0, 4.0, 6.0, 8.0, 12.0)).ticks
         (4.0, 8.0)
@@ -53,7 +53,7 @@ class Ladder(NamedTuple):
         return tuple(2.0**exponent for exponent in exponents[::step]) or (self.loads[0], self.loads[-1])
 
     def load_text(self, load: float) -> str:
-        """Format a capacity (load at half skill): ``23``, or ``≥ 64`` above the last level, or ``< 2`` below the first.
+        """Format a capacity (load at half skill): ``23``, ``≥ 64`` (above all levels) or ``< 2`` (below all levels).
 
         >>> [Ladder("pairs", (2.0, 64.0)).load_text(load) for load in (23.4, 5.26, math.inf, 0.0, math.nan)]
         ['23', '5.3', '≥ 64', '< 2', '--']
@@ -70,7 +70,7 @@ class Ladder(NamedTuple):
 
 
 def ladder_in(arguments: Mapping[str, Any]) -> Ladder | None:
-    """Read the levels (the ladder) from the arguments of a task; None if the arguments define no valid levels.
+    """Read a task's ladder (its levels) from the task's arguments; None if the arguments contain no valid levels.
 
     >>> ladder_in({"load": "pairs", "rungs": [{"load": 2, "length": 8}, {"load": 3, "length": 12}]})
     Ladder(unit='pairs', loads=(2.0, 3.0))
@@ -84,18 +84,18 @@ def ladder_in(arguments: Mapping[str, Any]) -> Ladder | None:
 
 
 def scored_levels(metrics: Mapping[str, float | None]) -> list[LevelScore]:
-    """Read the results on all levels from a run's metrics.
+    """Read a run's results on all levels of difficulty from its metrics.
 
-    The list is empty if any level lacks a score, or if the ceiling of any level is not above its shortcut baseline.
+    The list is empty if a level has no score, or if the ceiling of a level is not above its shortcut baseline.
     """
     levels = levels_in(metrics)
     return levels if all(level.base < level.ceiling and not math.isnan(level.score) for level in levels) else []
 
 
 class Profile(NamedTuple):
-    """Mean, lowest and highest skill of a mechanism's runs on each level, the easiest level first.
+    """Mean, lowest and highest skill of a mechanism's runs on each level of difficulty, easiest level first.
 
-    Skills are in [0, 1], and never increase from one level to the next.
+    Skills are in [0, 1] and never increase from a level to the next harder one.
     """
 
     mean: tuple[float, ...]
@@ -106,10 +106,10 @@ class Profile(NamedTuple):
 
 
 def mean_profile(ladder: Ladder, runs: Iterable[Sequence[LevelScore]]) -> Profile | None:
-    """Average the skills of runs on each level (difficulty).
+    """Average the skills of several runs on each level of difficulty.
 
-    Runs that lack a level are left out. The mean over the levels is the mean score of the other runs. The result is
-    None if no run has all levels.
+    Runs without a result on some level are left out. The result is None if this leaves no run. The mean of the result
+    over all levels equals the mean score of these runs.
     """
     skills = [profile(levels) for levels in runs if len(levels) == ladder.num_levels]
     if not skills:
@@ -119,10 +119,10 @@ def mean_profile(ladder: Ladder, runs: Iterable[Sequence[LevelScore]]) -> Profil
 
 
 def num_learned(scores: Collection[float]) -> int | None:
-    """Count the runs that learned, that is, scored above the midpoint between the lowest and the highest score.
+    """Count the runs that learned the task: their score is above the midpoint between the lowest and the highest score.
 
-    Scores are in levels: a score from 0 to 1, times the number of levels. The result is None unless the lowest and the
-    highest score are more than ``SPLIT`` levels apart.
+    Here, a score is the usual score (0 to 1) times the number of levels. If the lowest and the highest score differ by
+    at most ``SPLIT`` levels, runs cannot be told apart, and the result is None.
 
     >>> num_learned([2.4, 10.8, 11.0]), num_learned([4.3, 4.5, 4.3])
     (2, None)

@@ -86,9 +86,9 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """The label of the mechanism, with remarks in brackets: ``PaTH (1 seed)``.
+        """The label of the mechanism, if necessary with a remark in brackets, as in ``PaTH (1 seed)``.
 
-        Remarks mark controls (references that do not learn to mix tokens) and small numbers of seeds.
+        Remarks name a small number of seeds, or a control (a reference that does not learn to mix tokens).
         """
         remarks = ", ".join(filter(None, ["control" * (self.mechanism.family == CONTROL), self.few_seeds]))
         return f"{self.mechanism.label} ({remarks})" if remarks else self.mechanism.label
@@ -154,10 +154,10 @@ class Leaderboard:
 
     @cached_property
     def improvement(self) -> list[list[Interval | None]]:
-        """Matrix of probabilities of improvement; rows and columns are the ranked mechanisms, best first.
+        """Matrix of probabilities of improvement; its rows and columns are the ranked mechanisms, best first.
 
-        An entry is the chance that a run of the row's mechanism beats a run of the column's mechanism on a random task.
-        It has a 95 % interval that treats tasks as a random sample. The diagonal is None.
+        An entry is the probability that a run of the row's mechanism beats a run of the column's mechanism on a random
+        task. Each entry has a 95 % interval that treats tasks as a random sample. The diagonal is None.
         """
         chances: list[list[Interval | None]] = [[None] * len(self.entries) for _ in self.entries]
         categories = [task.category for task in self.tasks]
@@ -172,19 +172,20 @@ class Leaderboard:
 
     @property
     def mechanisms(self) -> tuple[Entry, ...]:
-        """The mechanisms that the verdict compares, best first.
+        """The mechanisms that compete for the best rank, best first.
 
-        Controls (references that do not learn to mix tokens) are left out. Bare layers (recurrence or attention scores
-        only) are left out too, unless no other mechanism would remain.
+        Controls (references that do not learn to mix tokens) are left out. Bare layers (only recurrence or attention
+        scores) are left out too, unless all mechanisms are bare layers.
         """
         found = tuple(entry for entry in self.entries if entry.mechanism.family != CONTROL)
         return tuple(entry for entry in found if entry.mechanism.condition != "bare") or found
 
     @property
     def candidates(self) -> tuple[Entry, ...]:
-        """The compared mechanisms that could rank first on similar tasks.
+        """The mechanisms that could rank first on a new set of similar tasks.
 
-        A mechanism is a candidate if no other mechanism's interval of ranks begins at a better rank.
+        A mechanism could rank first if the 95 % interval of its rank begins at a rank as good as that of any other
+        mechanism.
         """
         first = min((entry.rank.low for entry in self.mechanisms), default=1)
         return tuple(entry for entry in self.mechanisms if entry.rank.low == first)
@@ -194,19 +195,19 @@ class Leaderboard:
         return next((entry.skill for entry in self.entries if entry.mechanism == mechanism), UNKNOWN)
 
     def verdict(self) -> str:
-        """Return the verdict on the best mechanisms as several lines of text.
+        """Return the verdict on which mechanisms are best, as several lines of text.
 
-        There is a line per category and, if there are several categories, a line on all of them. A last line explains
-        these lines, and names the mechanisms that could rank first on fresh, similar tasks.
+        There is one line per category and, if there are several categories, one line on all of them. The last line
+        explains the other lines, and names the mechanisms that could rank first on new, similar tasks.
         """
         orders = [f"{in_title(name)}: {order}" for name, order in self.orders.items()]
         return "\n".join(filter(None, [*orders, f"{self.certainty} {self.outlook}".strip()]))
 
     @cached_property
     def orders(self) -> dict[str, str]:
-        """Texts that name the best mechanisms with their mean skills: one per category, and one on all categories.
+        """One text per category that names the best mechanisms with their mean skills, and one text on all categories.
 
-        The keys are the names of the categories, and ``OVERALL``.
+        The keys are the names of the categories and ``OVERALL``.
         """
         parts = {name: part.order for name, part in (self.parts or {"": self}).items()}
         if len(parts) == 1:
@@ -284,10 +285,10 @@ class Leaderboard:
 
     @property
     def is_below(self) -> list[bool]:
-        """One flag for each mechanism in ``mechanisms``, in the same order.
+        """One flag for each mechanism in ``mechanisms``: True if the mechanism is clearly below the best one.
 
-        A flag is True if the mechanism is certainly not the best (95 % confidence), and its skill is at least
-        ``MARGIN`` below the skill of the first mechanism.
+        Two conditions must hold: with 95 % confidence, it is not the best; and its skill is at least ``MARGIN`` below
+        that of the first mechanism.
         """
         entries = self.mechanisms
         skills = np.array([entry.skills for entry in entries])
@@ -337,12 +338,12 @@ def leaderboard(cells: Cells) -> Leaderboard:
     """Rank the mechanisms that have a run of every ranked task.
 
     A task is ranked if its floor and ceiling are far enough apart. A run without a score has skill 0 (chance level). On
-    tasks with levels, only the first three seeds of a mechanism count. If every mechanism has at least n > 3 seeds on
-    every task, the first n seeds count instead.
+    tasks with levels, only the first three seeds count, or the first n seeds if every mechanism has at least n > 3
+    seeds on every task.
 
     If a mechanism has a single run of a task, the variance over seeds is estimated from the other mechanisms' runs of
-    the task. If every mechanism has a single run of the task, the variance is estimated from other tasks. Without any
-    estimate, there are no intervals over seeds.
+    the task. If every mechanism has a single run of the task, the variance is estimated from other tasks. If no task
+    allows an estimate, there are no intervals over seeds.
     """
     gaps = np.array([[[task.gap if is_ranked(task) else math.nan]] for task in cells.tasks]).reshape(-1, 1, 1)
     is_mechanism = [mechanism.family != CONTROL for mechanism in cells.mechanisms]
@@ -396,12 +397,12 @@ def _ranked(cells: Cells, prior: Prior | None, parts: dict[str, Leaderboard]) ->
 
 
 def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Table]:
-    """Make the tables of a leaderboard.
+    """Return the tables of a leaderboard.
 
-    There are tables of capacities (loads at half skill), of scores by category, of means and ranks, and of
-    probabilities of improvement.
+    The tables show capacities (loads at half skill), scores by category, means and ranks, and probabilities of
+    improvement.
 
-    The user's mechanisms, whose keys are in ``own``, come first, except in the last table.
+    ``own`` holds the keys of the user's mechanisms, which come first in each table but the last.
     """
     left_out = ", ".join(task.label for task in board.left_out)
     has_few = any(entry.few_seeds for entry in board.entries)

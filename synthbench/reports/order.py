@@ -16,9 +16,9 @@ _ORDER = {
 
 
 def place_of(kind: Literal["category", "task", "mechanism", "capacity"], name: str) -> int:
-    """Return the index, from 0, of a name in the order in which tables print names of this kind.
+    """Return the index (from 0) of a name in the fixed order in which tables show names of one kind.
 
-    All other names get the index after the last name of this order.
+    The order lists only some names. All other names get the index after the last listed name.
     """
     names = _ORDER[kind]
     return names.index(name) if name in names else len(names)

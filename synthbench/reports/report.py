@@ -123,9 +123,9 @@ class Report:
 
     @cached_property
     def own(self) -> frozenset[Key]:
-        """Keys of the mechanisms with rows from the user's stores.
+        """Keys of the user's mechanisms, which tables list first: those with rows that do not come with synthbench.
 
-        The set is empty if the report shows no packaged rows, since all mechanisms are then the user's.
+        The set is empty if the report shows no rows that come with synthbench.
         """
         if self.origins is None or PACKAGED not in self.stores:
             return frozenset()
@@ -152,9 +152,9 @@ class Report:
 
     @cached_property
     def variants(self) -> list[Variant]:
-        """Variants, each with the main setting of its mechanism.
+        """Variants of mechanisms, each together with the main setting of the same mechanism.
 
-        A variant is a setting, such as other arguments, that was run on only some of the tasks of the main setting.
+        A variant is another setting (such as other options) that was run on only some of the main setting's tasks.
         """
         rows = self.selection.variants
         return variants_of(self.cells, grid(rows)) if len(rows) else []
@@ -169,10 +169,10 @@ class Report:
 
     @cached_property
     def changes(self) -> list[Change]:
-        """Changes of setting, such as a smaller state, that several mechanisms share.
+        """Changes of a setting, such as a smaller state, that were tried on several mechanisms.
 
-        They include the change from the stock layer (as published) to the bare layer (without convolutions and most
-        gates), for mechanisms whose two layers differ in a single respect.
+        The change from stock layers (as published) to bare layers (without convolutions and most gates) is included
+        too, but only for mechanisms whose two layers differ in a single respect.
         """
         # Most stock layers lose several parts, or a convolution and its state: no single factor.
         single = (pair for pair in self.conditions if len(pair.differences) == 1 and not pair.is_of_another_size)
@@ -180,10 +180,10 @@ class Report:
 
     @cached_property
     def between_conditions(self) -> list[Table]:
-        """A list with one table that compares the stock layers and the bare layers of mechanisms.
+        """A list with one table that compares the stock layer of each mechanism with its bare layer.
 
-        A stock layer is as published. A bare layer lacks convolutions and most gates. The list is empty if no mechanism
-        has both kinds of layer.
+        A stock layer is built as published. A bare layer lacks convolutions and most gates. The list is empty if no
+        mechanism was run with both layers.
         """
         pairs = self.conditions
         return [conditions_table(pairs, self.board.prior)] if pairs and self.board else []

@@ -45,9 +45,10 @@ SETTING = ["match", "mech_args"]
 
 
 def settings(rows: pd.DataFrame) -> "pd.Series[str]":
-    """Return the setting of the mechanism in each row, as text.
+    """Return the setting of each row's mechanism as text.
 
-    The setting is the column ``match`` if the mechanism was rescaled to a given size, else the mechanism's arguments.
+    The setting is the value of column ``match`` if the mechanism was rescaled to a given size, and the mechanism's
+    options otherwise.
     """
     return rows["match"].fillna(rows["mech_args"])
 
@@ -78,11 +79,11 @@ class Selection:
     """The rows of variants, which :meth:`without_variants` moves here."""
 
     def without_variants(self) -> "Selection":
-        """Return a copy in which the rows of variants are moved from ``rows`` to ``variants``.
+        """Return a copy in which rows of variants are in ``variants`` instead of ``rows``.
 
         A variant is a setting of a mechanism that was run on only some of the tasks of another setting, the main
-        setting. Rows that :mod:`synthbench.trust.view` marks as variants are moved too. Tables of all tasks do not show
-        variants. :mod:`synthbench.reports.variants` compares each variant with its main setting.
+        setting. Rows that :mod:`synthbench.trust.view` marks as variants are moved too. Tables of all tasks leave
+        variants out; :mod:`synthbench.reports.variants` compares each variant with its main setting.
         """
         # Tasks in bits do not make variants: their suites choose settings per task, and no mean is over all of them.
         # In a suite with conditions, each condition of a mechanism has a main setting of its own. In other suites, two
@@ -109,12 +110,12 @@ class Selection:
 
 
 def partial(tasks_of: Mapping[K, set[Any]], is_rival: Callable[[K, K], bool] = lambda *_: True) -> list[K]:
-    """Return the settings whose tasks are a proper subset of another setting's tasks.
+    """Return the settings that were run on only some of the tasks of another setting, and on no other tasks.
 
     Args:
         tasks_of: The tasks of each setting.
-        is_rival: Function that takes two settings, and returns True if they are to be compared. Default: all settings
-            are compared.
+        is_rival: Function that returns True for two settings that may be compared. Default: each setting is compared
+            with all others.
     """
     return [
         one
@@ -131,24 +132,22 @@ def select(
     mechanisms: Collection[str] | None = None,
     seeds: Collection[int] | None = None,
 ) -> Selection:
-    """Select the rows (results of runs) of a report: one row for each seed of each cell (task × mechanism).
+    """Select the rows (results of runs) that a report shows: one row for each task, mechanism and seed.
 
-    Only full runs are selected. A full run was neither shortened nor made only to choose a learning rate. All rows are
-    of one version of the suite, and of one version of each task and mechanism.
+    Only full runs are selected: runs that were not shortened, and that were not made only to choose a learning rate.
+    All rows are of one version of the suite, and of one version of each task and mechanism.
 
-    If one seed of a cell has several rows, the newest successful row is used, or the newest failed one if none
-    succeeded. Successful rows take precedence because a seed may be run on several devices, and a failure on one of
-    them says nothing about the mechanism.
+    If there are several rows for a seed, for example from several devices, the newest successful row is used, or the
+    newest row if all failed.
 
-    ``rows`` may be of any suites and in any order. By default, the newest version of the suite is selected, with all
-    mechanisms and seeds.
+    ``rows`` may contain other suites, and may be in any order. By default, the newest version of the suite is selected,
+    with all mechanisms and seeds.
 
     Raises:
-        UnknownName: If the suite has no row, or the given version of the suite has no full run; the message lists the
-            suites or versions with full runs.
-        UsageError: If the suite has rows, but none of a full run with these mechanisms and seeds. It is also raised if
-            all rows of such runs are of a withdrawn version of a task, or of a mechanism that did not pass the check of
-            causality.
+        UnknownName: If the suite has no row, or if the given version has no full run. The message lists the suites or
+            versions with full runs.
+        UsageError: If the suite has rows, but no full run with these mechanisms and seeds. It is also raised if all of
+            these runs are of withdrawn task versions, or of mechanisms that failed the check of causality.
     """
     suite_version = version_shown(rows, suite, suite_version)
     full = full_runs(rows)
@@ -211,12 +210,12 @@ def full_runs(rows: pd.DataFrame) -> pd.DataFrame:
 def version_shown(rows: pd.DataFrame, suite: str, suite_version: str | None = None) -> str:
     """Return the version of a suite that a report shows: the given version or, by default, the newest.
 
-    Only full runs count. A full run was neither shortened nor made only to choose a learning rate.
+    Only full runs count: runs that were not shortened, and that were not made only to choose a learning rate.
 
     Raises:
-        UnknownName: If the suite has no row, or the given version of the suite has no full run; the message lists the
-            suites or versions with full runs.
-        UsageError: If the suite has rows, but none of a full run.
+        UnknownName: If the suite has no row, or if the given version has no full run. The message lists the suites or
+            versions with full runs.
+        UsageError: If the suite has rows, but no full run.
     """
     full = full_runs(rows)
     of_suite = full[full["suite"] == suite]
@@ -238,11 +237,11 @@ def version_shown(rows: pd.DataFrame, suite: str, suite_version: str | None = No
 
 
 def suites_in(rows: pd.DataFrame) -> list[str]:
-    """List the suites of some rows, beginning with the suite of the newest row.
+    """List the names of the suites in some rows, beginning with the suite of the newest row.
 
-    Rows of shortened runs are ignored, unless all runs were shortened. Names with the suffix ``EXTRA``, for tasks
-    outside a suite, are listed only if there are no other names. Suites in ``STUDIED``, whose tasks now belong to a
-    study, are never listed.
+    Rows of shortened runs are ignored, unless all runs were shortened. A name with the suffix ``EXTRA`` stands for
+    tasks that a suite does not list; such names are returned only if there are no others. Suites in ``STUDIED``, whose
+    tasks now belong to a study, are never listed.
     """
     full = rows[rows["is_full"].astype(bool)]
     newest = (full if len(full) else rows).sort_values(["finished_at", "run_id"], ascending=False)
@@ -251,11 +250,11 @@ def suites_in(rows: pd.DataFrame) -> list[str]:
 
 
 def default_suite(rows: pd.DataFrame, is_own: "pd.Series[bool]") -> str:
-    """Choose the suite to show if the user names none.
+    """Choose the suite that a report shows if the user does not name one.
 
-    It is the suite of the user's newest row. If the user has no rows, it is the main suite or, if the main suite has no
-    rows, the suite of the newest row. If this suite was renamed, its new name is returned. ``is_own`` is True for rows
-    of the user.
+    It is the suite of the user's newest row; ``is_own`` is True for the user's rows. If the user has no rows, it is the
+    main suite or, if there are no rows of the main suite, the suite of the newest row. If the suite was renamed, the
+    new name is returned.
     """
     own, present = ([_now(name) for name in suites_in(some)] for some in (rows[is_own], rows))
     return (own or [MAIN_SUITE] * (MAIN_SUITE in present or not present) or present)[0]
@@ -267,11 +266,11 @@ def _now(suite: str) -> str:
 
 
 def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> pd.DataFrame:
-    """Keep the rows of the named tasks or mechanisms that have the given arguments.
+    """Return the rows of the tasks or mechanisms in ``terms`` that were run with the option values given there.
 
     Raises:
-        UsageError: If no row of a named task or mechanism has the given arguments; the message lists the arguments that
-            its rows have.
+        UsageError: If no row of a task or mechanism has the given option values. The message lists the values in its
+            rows.
     """
     kept = []
     for name, arguments in terms.items():
@@ -304,9 +303,9 @@ def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]
 
 
 def protocol_of(config: str) -> str:
-    """Return, as text, the training protocol of a run: the parts of its ``config_json`` that the suite decides.
+    """Return a run's protocol as text: the settings in its ``config_json`` that the suite fixes, such as steps.
 
-    The width of the model is left out, since rescaling a mechanism to a given size may change the width.
+    The width of the model is left out, since it may change if a mechanism is rescaled to a given size.
     """
     try:
         given = json.loads(config)

@@ -56,9 +56,9 @@ def summary(verdicts: Verdicts) -> str:
 
 
 def separation_table(cells: Cells, verdicts: Verdicts) -> Table:
-    """Tabulate the tests of whether mechanisms differ, with a row per task.
+    """Make a table of the tests of differences between mechanisms, with one row per task.
 
-    A row has the range of mean scores or skills, the p value, the number of pairs of mechanisms that differ, and the
+    A row shows the range of mean scores or skills, the p value, the number of pairs of mechanisms that differ, and the
     verdict.
     """
     columns: dict[Column | str, Callable[[Verdict], Cell | str]] = {}

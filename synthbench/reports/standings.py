@@ -16,12 +16,12 @@ SCHEMA = 1
 
 
 def standings(made: Report, category: str | None = None) -> dict[str, Any]:
-    """Return the ranking of a report as data for other programs; docs/usage.md explains every key.
+    """Return the ranking of a report as a dictionary for other programs; docs/usage.md explains every key.
 
     Args:
         made: A report on the rows of a suite, or of one of its categories.
-        category: Name of the category if the report is on a single category, or None for a whole suite. With a name,
-            means by category are left out.
+        category: Name of the category if the report is on a single category; means by category are then left out. None
+            if the report is on a whole suite.
     """
     cells, board = made.cells, made.board
     tasks = board.tasks if board else cells.tasks

@@ -80,13 +80,12 @@ class Prior(NamedTuple):
 
 
 def prior_of(scores: Scores) -> Prior | None:
-    """Estimate the variance over seeds for tasks where every mechanism has at most one run.
+    """Estimate a variance over seeds, for use on tasks where every mechanism has at most one run.
 
-    The estimate comes from the tasks where at least one mechanism has two or more runs. The more the variances of these
-    tasks differ, the fewer degrees of freedom the estimate has. The result is None if there are fewer than two of these
-    tasks.
+    The estimate comes from tasks where some mechanism has two or more runs. The more the variances of these tasks
+    differ, the fewer degrees of freedom the estimate has. With fewer than two such tasks, the result is None.
 
-    Source: Smyth (2004), whose variances are of genes instead of tasks.
+    Source: Smyth (2004), which estimates variances of genes instead of tasks.
     """
     variance, dof = own_variance(scores)
     of_task = dof.sum(axis=1)
@@ -101,15 +100,15 @@ def prior_of(scores: Scores) -> Prior | None:
 
 
 def spread(scores: Scores, most_dof: Float[np.ndarray, " tasks"] | None = None) -> Spread:
-    """Moderate variances: shrink the variance of each cell (task × mechanism) towards the variance of its task.
+    """Estimate the variance of each cell (mechanism on a task) by shrinking it towards the variance of its task.
 
-    Three runs say little about their variance, but the cells of a task tend to have similar variances. So the moderated
-    variance is the mean of the cell's and the task's variance, weighted by degrees of freedom. The task's variance has
-    the same degrees of freedom on all tasks, estimated from how much the variances of a task's cells differ.
+    The estimate, called a moderated variance, is a mean of the cell's and the task's variance, weighted by degrees of
+    freedom. The task's variance has the same degrees of freedom on all tasks, estimated from how much the variances of
+    a task's cells differ.
 
-    The method departs from its source in three ways, since runs of neural networks often all learn or all fail. The
-    task's variance always has some weight, a moderated variance is never below the cell's own, and a cell with almost
-    no variance takes the task's variance.
+    The runs of a cell often all learn or all fail, so we deviate from the source in three ways. The task's variance
+    always has some weight. A moderated variance is never below the cell's own variance. A cell with almost no variance
+    takes the variance of its task.
 
     Args:
         scores: Scores of all runs; NaN for missing runs.
@@ -171,7 +170,7 @@ def _prior_dof(cell_variance: PerCell, dof: PerCell, pooled: Float[np.ndarray, "
 
 
 class PairTests(NamedTuple):
-    """Test results of all pairs of cells on each task.
+    """Results of t tests between all pairs of cells on each task.
 
     A cell is one mechanism on one task. Arrays have a row per task and a column per pair. Pairs are in the order of
     ``numpy.triu_indices(n, 1)``, where n is the number of cells of a task.
@@ -187,9 +186,9 @@ class PairTests(NamedTuple):
 
 
 def pair_tests(scores: Scores, *, is_paired: bool) -> PairTests:
-    """Test all pairs of cells (mechanisms) of each task by t tests with moderated variances (:func:`spread`).
+    """Compare all pairs of mechanisms on each task by t tests with moderated variances (see :func:`spread`).
 
-    With ``is_paired``, runs are compared seed by seed, on the seeds that both cells have.
+    If ``is_paired`` is True, runs are compared seed by seed, on the seeds that both mechanisms have.
 
     Source: Smyth (2004); Welch (1947) for the degrees of freedom of two variances.
     """
@@ -223,15 +222,15 @@ def pair_tests(scores: Scores, *, is_paired: bool) -> PairTests:
 def p_of_pairs(
     tests: PairTests, num_runs: Sequence[tuple[int, int]], *, is_paired: bool
 ) -> Float[np.ndarray, " tasks"]:
-    """Return the p value of the t test between the two cells (mechanisms) of each task.
+    """Return the p value of the t test between two mechanisms on each task.
 
-    If runs do not vary within cells, a t test gives p = 0 for any difference. In this case, p is raised to
-    :func:`least_p`, the smallest p value of a permutation test.
+    If the runs of neither mechanism vary, a t test gives p = 0 for any difference. In this case, the result is
+    :func:`least_p`, the smallest p value that a permutation test can give.
 
     Args:
-        tests: Results of :func:`pair_tests` on tasks with two cells each.
-        num_runs: Number of runs of the first and of the second cell, for each task.
-        is_paired: True if the tests are paired by seed.
+        tests: Results of :func:`pair_tests` for two mechanisms.
+        num_runs: Numbers of runs of the first and the second mechanism, for each task.
+        is_paired: True if runs are paired by seed in ``tests``.
     """
     floors = [least_p(counts, is_paired=is_paired) if min(counts) else math.nan for counts in num_runs]
     p = tests.p[:, 0]
@@ -240,19 +239,19 @@ def p_of_pairs(
 
 
 def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: bool) -> Permutation:
-    """Test by permutation whether the cells (mechanisms) of a task differ, and whether the farthest cell is an outlier.
+    """Test by permutation whether the cells (mechanisms) of a task differ, and whether one cell is an outlier.
 
-    The runs of the task are shuffled among its cells. The p value is the share of shuffles in which the farthest two
-    means are at least as far apart as observed. The distance of two means is divided by its standard error, estimated
-    from the spread of runs within all cells. So cells may have different numbers of runs, even a single run.
+    The runs of the task are shuffled among its cells. The p value is the share of shuffles in which the two most
+    distant means are at least as far apart as in the data. A distance is divided by its standard error, so cells may
+    have different numbers of runs, even a single run.
 
-    The rate of false positives is exact if the runs of all cells have the same distribution. It is not exact if
-    distributions have equal means but different spreads; ``studies/error_rates`` has the numbers.
+    The rate of false positives is exact if all cells have the same distribution of runs. It is not exact if only the
+    means are equal and the spreads differ; ``studies/error_rates`` shows by how much.
 
     Args:
         scores: Scores of two or more cells, each with at least one run; NaN for missing runs.
-        is_paired: True to exchange only runs with the same seed, for the seeds that all cells have. With fewer than two
-            such seeds, runs are shuffled freely.
+        is_paired: True to shuffle runs only among runs with the same seed, for the seeds that all cells have. With
+            fewer than two such seeds, all runs are shuffled.
 
     Source: Fisher (1935), Pitman (1937); Tukey (1953) and Kramer (1956) for the distance; Phipson & Smyth (2010) for
     including the observed runs among the shuffles.
@@ -283,10 +282,10 @@ def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: boo
 
 
 def least_p(num_runs: Sequence[int], *, is_paired: bool) -> float:
-    """Return the smallest p value that a permutation test can give for cells (mechanisms) with these numbers of runs.
+    """Return the smallest p value that a permutation test can give for mechanisms with these numbers of runs.
 
-    The smallest p value is reached if runs are equal within each cell and differ between cells. In this case, only
-    shuffles that exchange whole cells with the same number of runs are as extreme as the observed runs.
+    This p value is reached if all runs of a mechanism are equal and mechanisms differ. Only shuffles that exchange all
+    runs of two mechanisms are then as extreme as the data.
     """
     exchanges = math.prod(map(math.factorial, Counter(num_runs).values()))
     if is_paired:
@@ -335,20 +334,20 @@ def _shuffles(num_places: int, *shape: int) -> Int[np.ndarray, "shuffles *shape 
 
 
 def shares_seeds(scores: Scores) -> bool:
-    """Return whether runs that share a seed are correlated enough to be compared seed by seed.
+    """Return True if runs of different mechanisms with the same seed are correlated enough to be compared in pairs.
 
-    The correlation must exceed ``PAIRING`` by two standard errors, since pairing uncorrelated runs would only waste
-    half of a test's degrees of freedom.
+    The correlation must exceed ``PAIRING`` by two standard errors. Pairing uncorrelated runs would only halve a test's
+    degrees of freedom.
     """
     correlation, error = seed_correlation(scores)
     return correlation - 2 * error > PAIRING
 
 
 def seed_correlation(scores: Scores) -> tuple[float, float]:
-    """Return the mean correlation of runs that share a seed, and the standard error of this mean.
+    """Return the mean correlation, over seeds, between two mechanisms on a task, and the standard error of this mean.
 
-    The mean is over tasks and pairs of cells. A cell (task × mechanism) is ignored if it lacks a seed or its runs do
-    not vary. If no pair is left, the correlation is 0, and its error is infinite.
+    The mean is over all tasks and pairs of mechanisms. A mechanism is ignored on a task if it lacks a seed there, or if
+    its runs are all equal. If no pair is left, the correlation is 0 and its error is infinite.
     """
     centred = scores - scores.mean(axis=2, keepdims=True)
     size = np.sqrt((centred**2).sum(axis=2, keepdims=True))
@@ -370,7 +369,7 @@ def pooled_std(scores: Float[np.ndarray, "cells seeds"]) -> float:
 
 
 def holm(p: PValues) -> PValues:
-    """Adjust p values by Holm's procedure, which controls the family-wise error rate. NaN stays NaN.
+    """Adjust p values for several tests by Holm's procedure (family-wise error rate); NaN stays NaN.
 
     If every hypothesis with an adjusted p below α is rejected, the probability of any false rejection is at most α.
     This holds for dependent tests too.
@@ -381,9 +380,9 @@ def holm(p: PValues) -> PValues:
 
 
 def benjamini_hochberg(p: PValues) -> PValues:
-    """Adjust p values by the Benjamini-Hochberg procedure, which controls the false discovery rate. NaN stays NaN.
+    """Adjust p values for several tests by the Benjamini-Hochberg procedure (false discovery rate); NaN stays NaN.
 
-    If every hypothesis with an adjusted p below α is rejected, the expected share of wrong rejections among all
+    If every hypothesis with an adjusted p below α is rejected, the expected share of false rejections among all
     rejections is at most α.
 
     Source: Benjamini & Hochberg (1995).
@@ -401,10 +400,11 @@ def _adjusted(p: PValues, adjust: Callable[[PValues], PValues]) -> PValues:
 
 
 def omega_squared(scores: Float[np.ndarray, "cells seeds"]) -> float:
-    """Estimate ω², the share of the variance that lies between cells, corrected for chance; 0 if all runs are equal.
+    """Estimate ω², the share of a task's variance that lies between mechanisms, corrected for chance.
 
-    The cells of a task are its mechanisms. If the mechanisms do not truly differ, ω² is about 0 on average for any
-    number of cells and runs. The result is NaN for fewer than two cells, or if no cell has two runs.
+    Cells are mechanisms. If they do not truly differ, ω² is about 0 on average, whatever the numbers of mechanisms and
+    runs. The result is 0 if all runs are equal. It is NaN for fewer than two mechanisms, or if no mechanism has two
+    runs.
 
     Source: Hays (1963).
     """

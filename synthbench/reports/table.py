@@ -98,9 +98,9 @@ class Table:
     """True if lines are tasks and columns are mechanisms; renderers transpose such a table if it is wide."""
 
     def shown(self, most_columns: int) -> "Table":
-        """Return the table as it is printed: transposed (with lines as columns) if it is wide.
+        """Return the table in the form in which it is printed: a wide table is transposed, so lines become columns.
 
-        A table is transposed if its lines are tasks and it has more than ``most_columns`` columns.
+        It is transposed if its lines are tasks and it has more than ``most_columns`` columns.
         """
         return self.transposed() if self.is_of_tasks and len(self.columns) > most_columns else self
 
@@ -198,16 +198,16 @@ def pivot(
     rows: Literal["tasks", "mechanisms"],
     facts: Facts | None = None,
 ) -> Table:
-    """Tabulate one measure of cells: a row per task and a column per mechanism, or the reverse.
+    """Make a table of one measure: a row for each task and a column for each mechanism, or the reverse.
 
     Args:
-        cells: The tasks and mechanisms to print, in this order.
-        measure: Function that formats the cell of a mechanism and a task.
+        cells: Results with the tasks and mechanisms to print, which keep their order.
+        measure: Function that returns the table cell of a mechanism and a task.
         name: Name of the table, unique within a report.
         title: Title of the table.
         caption: Caption of the table.
-        rows: Kind of the rows, ``tasks`` or ``mechanisms``.
-        facts: Facts about tasks, printed as columns before the mechanisms or, if rows are mechanisms, as rows below
+        rows: ``tasks`` or ``mechanisms``.
+        facts: Facts about the tasks, printed as columns before the mechanisms or, if rows are mechanisms, as rows below
             them.
     """
     of_tasks: Pairs[TaskFacts] = list((facts or {}).items())
@@ -228,11 +228,11 @@ def pivot(
 
 
 def score_table(cells: Cells, verdicts: Verdicts, category: str | None = None) -> Table:
-    """Tabulate the scores on all tasks, or on the tasks of one category, as in Table 8 of the SLAY paper.
+    """Make the table of scores on all tasks, or on the tasks of one category, as in Table 8 of the SLAY paper.
 
-    The table of all tasks has a row per task, and columns for bounds (floor and ceiling, or the number of levels) and
-    mechanisms. The table of one category has a row per mechanism and a column per task, then rows for the bounds. Marks
-    and intervals in the table of a category depend on the tasks of other categories too.
+    The bounds of a task are its floor and ceiling, or the number of its levels. The table of all tasks has a row per
+    task; its columns are the bounds and the mechanisms. The table of one category has a column per task; its rows are
+    the mechanisms, then the bounds. Its marks and intervals depend on tasks of other categories too.
     """
     tasks = cells.tasks_of(category)
     common_n = common_n_of(cells, tasks)
@@ -253,11 +253,11 @@ def score_table(cells: Cells, verdicts: Verdicts, category: str | None = None) -
 
 
 def category_averages(cells: Cells) -> Table:
-    """Tabulate mean accuracies over the tasks of each category: a row per category and a column per mechanism.
+    """Make a table of mean accuracies over each category's tasks: a row per category and a column per mechanism.
 
-    The layout is that of Table 3 of the SLAY paper. The best mean is not marked, since the tasks of a category have
-    different floors. If a mechanism lacks a score on some tasks of a category, the cell shows the mean over the tasks
-    with a score, and the number of these tasks.
+    The layout is that of Table 3 of the SLAY paper. The best mean is not marked, because accuracies on tasks with
+    different floors are not comparable. If a mechanism lacks a score on some tasks, the cell shows the mean over the
+    other tasks, and their number.
     """
 
     def bound(name: Literal["floor", "ceiling"], relation: str, category: str) -> Cell:
@@ -292,12 +292,12 @@ def category_averages(cells: Cells) -> Table:
 
 
 def steps_table(cells: Cells) -> Table | None:
-    """Tabulate the number of training steps until the validation skill reached the suite's threshold.
+    """Make a table of the number of training steps until the validation skill reached the suite's threshold.
 
-    Each cell has the median over seeds, and the number of seeds that reached the threshold. A seed that never reached
-    the threshold counts as slower than all seeds that reached it. If at least half of the seeds never reached the
-    threshold, the median is only known to exceed the planned steps. Tasks on which no seed reached the threshold are
-    left out; if no task remains, the result is None.
+    Each cell shows the median over seeds, and the number of seeds that reached the threshold. A seed that never reached
+    it counts as slower than all others. If at least half of the seeds never reached it, the cell shows that the median
+    exceeds the planned steps. Tasks on which no seed reached the threshold are left out; if this leaves no task, the
+    result is None.
     """
     tasks = tuple(
         task
@@ -342,10 +342,9 @@ def load_table(cells: Cells, category: str | None = None) -> Table:
 
 
 def bounds_of(cells: Cells) -> Facts:
-    """Return columns with each task's floor and ceiling in per cent or, for tasks with levels, the number of levels.
+    """Return table columns with each task's floor and ceiling in per cent, or its number of levels if it has any.
 
-    A floor that is only a lower limit is printed with ``≥``. A ceiling that is only an upper limit is printed with
-    ``≤``.
+    ``≥`` marks a floor that is only a lower limit, and ``≤`` a ceiling that is only an upper limit.
     """
     if cells.has_ladder:
         return {"Levels": lambda task: str(task.ladder.num_levels) if task.ladder else NOTHING}
@@ -439,10 +438,10 @@ def marked(
     printed: Sequence[Cell],
     means: Sequence[float],
 ) -> list[Cell]:
-    """Mark the results on a task that are best, second best, or not shown to differ from the best.
+    """Mark the results on a task that are best, second best, or not significantly different from the best.
 
-    Nothing is marked if ``mechanisms`` lacks the best mechanism. ``printed`` and ``means`` have one entry per
-    mechanism.
+    ``printed`` holds the table cell of each entry in ``mechanisms``, and ``means`` its mean score. If the best
+    mechanism is not in ``mechanisms``, nothing is marked.
     """
     if verdict.best not in mechanisms:
         return list(printed)
@@ -495,10 +494,10 @@ def _caption(cells: Cells, common_n: int | None) -> str:
 
 
 def on_added_seeds(cells: Cells) -> str:
-    """Return a remark that seeds may have been added to decide pairs of mechanisms.
+    """Return a remark for captions that seeds may have been added until a test showed whether mechanisms differ.
 
-    The remark begins with a space. It is empty if tasks have no levels, or if the runs have no more seeds than the
-    first interim analysis tests.
+    The remark begins with a space. It is empty if no seeds can have been added: tasks have no levels, or the runs have
+    only the usual seeds.
     """
     return ADDED if cells.has_ladder and len(cells.seeds) > (ANALYSES[0].num_seeds or 0) else ""
 

@@ -46,9 +46,9 @@ class Variant(NamedTuple):
 
     @property
     def factor(self) -> tuple[str, str]:
-        """The difference of settings, in words that several mechanisms can share, such as ``smaller state``.
+        """The difference of the two settings, in words that fit several mechanisms, such as ``smaller state``.
 
-        The first text is for the main setting, the second one for the variant.
+        The first text describes the main setting, and the second text the variant.
         """
         if not self.is_of_another_size:
             return self.words
@@ -120,14 +120,14 @@ class Change(NamedTuple):
 
 
 def variants_of(main: Cells, others: Cells) -> list[Variant]:
-    """List the variants in printed order, each with the main setting from which it differs in the fewest ways.
+    """Pair each variant of a mechanism with the main setting from which it differs in the fewest ways.
 
-    A variant is left out if it and its main setting share no ranked task. It is also left out if no seed was run with
-    both settings on all of the shared tasks.
+    A variant is a setting that was run on only some tasks. It is left out if it has no ranked task in common with its
+    main setting, or if no seed was run with both settings on all common tasks.
 
     Args:
-        main: Results of the main settings.
-        others: Results of the variants.
+        main: Results with the main settings.
+        others: Results with the variants.
     """
     found = []
     for variant in others.mechanisms:
@@ -149,9 +149,9 @@ def variants_of(main: Cells, others: Cells) -> list[Variant]:
 
 
 def of_sizes(variants: Sequence[Variant]) -> list[Variant]:
-    """Keep the variants (settings run on only some tasks) whose state size differs from their main setting's.
+    """Keep the variants (settings run on only some tasks) whose state size differs from that of the main setting.
 
-    Only the variants with the most frequent combination of tasks and seeds are kept.
+    They must have the same tasks and seeds, so only those with the most frequent combination are kept.
     """
     sized = [variant for variant in variants if variant.is_of_another_size]
     common = Counter((variant.tasks, variant.seeds) for variant in sized).most_common(1)
@@ -159,9 +159,9 @@ def of_sizes(variants: Sequence[Variant]) -> list[Variant]:
 
 
 def changes_of(variants: Sequence[Variant]) -> list[Change]:
-    """List the changes of setting that several mechanisms share on the same tasks and seeds.
+    """List the changes of setting that were tried on several mechanisms, with the same tasks and seeds.
 
-    Each change is listed once per category, if there are several categories, and then once over all tasks.
+    If there are several categories, a change is listed once for each category, and then once for all tasks.
     """
     alike: dict[tuple[object, ...], dict[Key, Variant]] = {}
     # Of several smaller or larger states, the one farthest from the main setting is kept.
@@ -197,10 +197,9 @@ def _by_category(group: Sequence[Variant]) -> Iterator[Change]:
 
 
 def variant_tables(variants: Sequence[Variant], changes: Sequence[Change]) -> list[Table]:
-    """Make tables of the changes of setting that several mechanisms share, and of each variant's means.
+    """Make tables of the changes of setting that were tried on several mechanisms, and of the mean skills of variants.
 
-    A variant is a setting that was run on only some tasks. The tables show the means of a variant by category and by
-    task.
+    A variant is a setting of a mechanism that was run on only some tasks. Means are shown by category and by task.
     """
     rows = _rows(variants)
     tasks = list(dict.fromkeys(task for variant in variants for task in variant.tasks))
@@ -247,9 +246,10 @@ def variant_tables(variants: Sequence[Variant], changes: Sequence[Change]) -> li
 
 
 def conditions_of(cells: Cells) -> list[Variant]:
-    """Pair the stock layer with the bare layer of each mechanism that has both layers.
+    """Pair the stock layer of each mechanism with its bare layer; mechanisms without both are left out.
 
-    A stock layer is as published. A bare layer lacks convolutions and most gates, and is the variant of the pair.
+    A stock layer is built as published. A bare layer lacks convolutions and most gates. In a pair, the bare layer takes
+    the place of the variant.
     """
     stock, bare = (
         replace(cells, mechanisms=tuple(one for one in cells.mechanisms if one.condition == condition))
@@ -259,14 +259,14 @@ def conditions_of(cells: Cells) -> list[Variant]:
 
 
 def conditions_table(pairs: Sequence[Variant], prior: Prior | None) -> Table:
-    """Tabulate the mean skills by category of stock layers and of bare layers.
+    """Make a table of the mean skills of stock layers and of bare layers, by category.
 
-    A stock layer is as published. A bare layer lacks convolutions and most gates. A sentence above the table states
-    Kendall's τ between the ranking of the stock layers and the ranking of the bare layers.
+    A stock layer is built as published. A bare layer lacks convolutions and most gates. The text above the table states
+    how much the two rankings agree (Kendall's τ).
 
     Args:
         pairs: Pairs of stock and bare layers, from :func:`conditions_of`.
-        prior: Variance of a run over seeds on tasks where no mechanism has two runs; None if unknown.
+        prior: Variance of skill over seeds, for tasks where no mechanism has two runs; None if unknown.
     """
     # A difference has the variance of two runs.
     of_both = prior and Prior(2 * prior.variance, prior.dof)

@@ -67,9 +67,9 @@ class Verdict:
     from the best."""
 
     def is_apart(self, first: MechanismFacts, second: MechanismFacts) -> bool:
-        """Return whether two mechanisms are shown to differ.
+        """Return True if this pair of mechanisms was shown to differ.
 
-        An outlier, which differs from all others together, is not shown to differ from any single mechanism.
+        If a mechanism was only shown to differ from all others together (an outlier), the result is False.
         """
         return frozenset((first.key, second.key)) in self.named
 
@@ -88,25 +88,24 @@ Verdicts = Mapping[Key, Verdict]
 
 
 def judge(cells: Cells) -> Verdicts:
-    """Judge for every task whether mechanisms differ significantly, and which pairs of mechanisms differ.
+    """Decide for each task whether mechanisms differ, and which pairs of mechanisms differ.
 
-    Mechanisms differ on a task if their means differ significantly and by a relevant amount. The test of significance
-    shuffles the task's runs among its mechanisms (5 % after Benjamini & Hochberg's (1995) correction over the tasks).
-    With only two mechanisms, the test is the t test that is used for pairs (5 % after Holm's correction over the
-    tasks). A difference is relevant if it is at least ``MARGIN`` of the gap between floor and ceiling or, for a task
-    with levels, half a level.
+    Mechanisms differ on a task if their means differ significantly and by a relevant amount. Significance is tested by
+    permutation (5 % after Benjamini & Hochberg's (1995) correction over the tasks). With only two mechanisms, it is
+    tested by a t test (5 % after Holm's correction over the tasks). A difference is relevant if it is at least
+    ``MARGIN`` of the gap between floor and ceiling or, on a task with levels, half a level.
 
-    If mechanisms differ, each pair is tested too. A pair is named as different if its difference is relevant, and
-    significant in a t test with moderated variances (5 % after Holm's correction over the task's pairs). If no pair is
-    named, a mechanism that stands out from all others is named instead.
+    If mechanisms differ, each pair is tested too. A pair differs if its difference is relevant, and significant in a t
+    test with moderated variances (5 % after Holm's correction over the task's pairs). If no pair differs, the verdict
+    names the mechanism that stands out from all others instead.
 
     Runs are paired by seed only if runs with the same seed are correlated over the suite. If tasks have levels, seeds
     may be added after a first test, and p values are adjusted for such interim analyses
-    (:mod:`synthbench.reports.interim`). Mechanisms with a single run take part in all tests, with a variance estimated
-    from the other runs of the task.
+    (:mod:`synthbench.reports.interim`). Mechanisms with a single run take part in all tests; their variance is
+    estimated from the other runs of the task.
 
     Returns:
-        The verdict on each task by its key, in printed order.
+        The verdict on each task by the task's key, in the order in which tasks are printed.
     """
     ranked, cells = with_all_tasks(cells), _only(cells, compared(cells))
     findings = _examine(cells, analyses_for(len(cells.seeds)) if cells.has_ladder else ONCE)
@@ -153,10 +152,10 @@ def _near(
 
 
 class SeedPlan(NamedTuple):
-    """Numbers of pairs of mechanisms that are decided and undecided so far, over all tasks with levels.
+    """Numbers of pairs of mechanisms that are decided and undecided so far, summed over all tasks with levels.
 
-    A pair is decided if its scores are shown to differ, or are shown to lie within half a level of each other.
-    Controls, which are references without learned mixing of tokens, are left out.
+    A pair is decided if tests show that its scores differ, or that they lie within half a level of each other. Pairs
+    with controls (references that do not learn to mix tokens) are left out.
     """
 
     num_apart: int
@@ -167,11 +166,12 @@ class SeedPlan(NamedTuple):
 
 
 def seed_plan(cells: Cells, analyses: Sequence[InterimAnalysis]) -> SeedPlan:
-    """Count the pairs of mechanisms that differ, that lie within half a level, and that need more seeds.
+    """Count the pairs of mechanisms that differ, the pairs within half a level, and the pairs that need more seeds.
 
     Args:
-        cells: Results with one setting of each mechanism, on tasks with levels.
-        analyses: The interim analyses so far: the first few of :data:`synthbench.reports.interim.ANALYSES`.
+        cells: Results on tasks with levels, with a single setting of each mechanism.
+        analyses: The interim analyses so far (tests before all seeds have run): the first entries of
+            :data:`synthbench.reports.interim.ANALYSES`.
     """
     cells = _only(cells, [mechanism for mechanism in cells.mechanisms if mechanism.family != CONTROL])
     findings = _examine(cells, analyses)
@@ -191,9 +191,9 @@ def seed_plan(cells: Cells, analyses: Sequence[InterimAnalysis]) -> SeedPlan:
 
 
 def with_all_tasks(cells: Cells) -> tuple[MechanismFacts, ...]:
-    """Return the mechanisms with a run of every ranked task; a leaderboard ranks these.
+    """Return the mechanisms that have a run of every ranked task, which are those that a leaderboard ranks.
 
-    The mechanisms may include controls, which are references without learned mixing of tokens.
+    Controls (references that do not learn to mix tokens) are included.
     """
     tasks = ranked_tasks(cells)
     return tuple(mechanism for mechanism in cells.mechanisms if all(cells.cell(task, mechanism).runs for task in tasks))
@@ -205,11 +205,11 @@ def ranked_tasks(cells: Cells) -> tuple[TaskFacts, ...]:
 
 
 def compared(cells: Cells) -> tuple[MechanismFacts, ...]:
-    """Return the mechanisms that tests compare: all that have a run of every ranked task, except controls.
+    """Return the mechanisms that tests compare: those with a run of every ranked task, except controls.
 
-    Controls are references without learned mixing of tokens. They are left out since they differ from any mechanism on
-    most tasks. If fewer than two mechanisms other than controls have a run of every ranked task, all mechanisms except
-    controls are compared, and none is called the best.
+    Controls are references that do not learn to mix tokens. They are left out because they differ from all mechanisms
+    on most tasks. If fewer than two other mechanisms have runs of all ranked tasks, all mechanisms except controls are
+    compared, and none is called the best.
     """
     complete = [mechanism for mechanism in with_all_tasks(cells) if mechanism.family != CONTROL]
     every = [mechanism for mechanism in cells.mechanisms if mechanism.family != CONTROL]

@@ -40,11 +40,11 @@ COUNTED = tuple(column for group in _GROUPS for column in group)
 
 
 def contents(store: Store, rows: pa.Table) -> dict[str, Any]:
-    """Count the given rows and all files of a store, for the command ``synthbench store ls``.
+    """Count rows and files of a store, for the output of the command ``synthbench store ls``.
 
     Args:
-        store: The store that the rows were read from.
-        rows: The rows to count.
+        store: The store; all of its files are counted.
+        rows: Rows of this store; only these rows are counted.
     """
     groups, places = [], []
     for of in _GROUPS:
@@ -76,12 +76,12 @@ class Broken:
 
 
 def examine(store: Store, *, is_repairing: bool) -> list[Broken]:
-    """Read every file of a store, check every row, and list what is damaged.
+    """Read all files of a store, check all rows, and list the damaged files and rows.
 
     Args:
-        store: The store; open for writing if it is to be repaired.
-        is_repairing: Whether to move damaged files and rows to ``quarantine/``. Repeating the ``run`` command then
-            trains the affected runs again. A row whose learning curve is lost is moved too.
+        store: The store; for a repair, it must be open for writing.
+        is_repairing: True to move damaged files and rows to ``quarantine/``, and also rows whose learning curve is
+            lost. Repeating the ``run`` command then trains these runs again.
     """
     rows = newest(collected(parts_of(store, _INDEX)), _INDEX)
     _, lost = curves_of(store, rows)
@@ -108,14 +108,14 @@ class Leftover:
 
 
 def collect(store: Store, *, is_dry: bool) -> list[Leftover]:
-    """Delete files that are not needed, and list them: remnants of killed processes, replaced rows, unused curves.
+    """Delete unneeded files and list them: leftovers of killed processes, files of replaced rows, and unused curves.
 
-    Compact files (merged from the files of many jobs) are never deleted. A loose (not yet merged) file of rows is
-    deleted only if each of its rows is also in another file or was replaced by a newer row. A file of
-    curves without rows is deleted only if it is over an hour old, since curves are written before their rows.
+    Files that are merged from many jobs are never deleted. Any other file of rows is deleted only if each of its rows
+    is also in another file, or was replaced by a newer row. A file of curves without rows is deleted only if it is over
+    an hour old, because curves are written before their rows.
 
     Args:
-        store: The store; open for writing unless ``is_dry`` is set.
+        store: The store; it must be open for writing unless ``is_dry`` is True.
         is_dry: True to list the files without deleting them.
     """
     with contextlib.nullcontext() if is_dry else store.alone():

@@ -32,10 +32,10 @@ def is_older(table: pa.Table) -> bool:
 
 
 def migrated(table: pa.Table) -> pa.Table:
-    """Migrate a table to the run ids of schema 5, which do not depend on the suite.
+    """Convert a table's rows to schema 5, whose run ids do not depend on the suite; newer rows stay as they are.
 
     Args:
-        table: Rows with the columns of ``RUNS`` and correct checksums.
+        table: Rows with the columns of ``RUNS``; their checksums must be correct.
     """
     if not is_older(table):
         return table
@@ -46,10 +46,10 @@ def migrated(table: pa.Table) -> pa.Table:
 
 
 def former(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Reconstruct a row as it was before migration to the present run ids.
+    """Reconstruct a migrated row as it was under its old run id; None if it was not migrated or does not match.
 
-    Anyone who can write a row can forge the column ``migrated_from``. So the id and checksum of the original row are
-    recomputed and compared with the values in this column. The result is None if they differ or the column is null.
+    The column ``migrated_from`` states the original run id and checksum, but it could be forged. So both are recomputed
+    and compared with the column. The result is None if they differ, or if the column is null.
     """
     stated = _FORMER.fullmatch(row["migrated_from"] or "")
     if stated is None:

@@ -264,9 +264,9 @@ VERIFICATION_COLUMNS = (
 
 
 def join_match(asked: str, term: str) -> str:
-    """Write a requested size, and the mechanism that is scaled to this size, as one text: ``state=4096 of slay:P=8``.
+    """Join a requested size and the mechanism that is rescaled to it into one text: ``state=4096 of slay:P=8``.
 
-    The result is stored in column ``match``.
+    The column ``match`` of a row holds this text.
     """
     return f"{asked} of {term}"
 
@@ -287,10 +287,11 @@ VERIFICATIONS: pa.Schema = _schema(VERIFICATION_COLUMNS)
 
 
 def run_id(identity: dict[str, Any]) -> str:
-    """Compute the id of a run: 16 hex digits, the hash of everything that determines the run's result.
+    """Compute a run's id: 16 hex digits of a hash of everything that determines the run's result.
 
     Args:
-        identity: The configuration of the run, as JSON values. Validate it first, since 64 and 64.0 hash differently.
+        identity: Configuration of the run, as JSON values. Validate the types first, since 64 and 64.0 give different
+            ids.
     """
     return run_id_of(json_entries(identity))
 
@@ -303,31 +304,31 @@ def skill(score: float | None, floor: float, ceiling: float) -> float | None:
 
 
 def row_sha256(row: Mapping[str, Any]) -> str:
-    """Hash all columns of a row except ``row_sha256`` itself.
+    """Compute a row's checksum, the hash of all its columns except ``row_sha256`` itself.
 
-    Nulls are left out, so a row keeps its hash when later versions add nullable columns. Since 1 and 1.0 hash
-    differently, pass the row through :func:`table_of` first, which gives each number the type of its column.
+    Null values are left out, so a row keeps its checksum when later versions add nullable columns. Since 1 and 1.0 have
+    different hashes, convert the row with :func:`table_of` first, which gives each number the type of its column.
     """
     stated = {name: value for name, value in row.items() if value is not None and name != "row_sha256"}
     return sha256(json.dumps(stated, sort_keys=True, separators=(",", ":"), default=utc_text))
 
 
 def curve_sha256(curve: Mapping[str, Sequence[Any]]) -> str:
-    """Hash the points of one run's learning curve in the given order, without their column ``run_id``.
+    """Compute the checksum of one run's learning curve, from all columns of its points except ``run_id``.
 
     Args:
-        curve: One list of values, one per point, for each column.
+        curve: For each column, the list of its values, with one value per point.
     """
     points = list(zip(*(curve[column.name] for column in CURVE_COLUMNS if column.name != "run_id"), strict=True))
     return sha256(json.dumps(points, separators=(",", ":")))
 
 
 def table_of(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Convert rows to an Arrow table with exactly the given columns.
+    """Convert rows to an Arrow table that has exactly the given columns.
 
     Raises:
-        UnknownName: If a row has a key that is no column.
-        UsageError: If a row lacks a column, or a value has the wrong type.
+        UnknownName: If a row has a key that is not a column.
+        UsageError: If a row lacks a column, or if a value has the wrong type.
     """
     names = {column.name for column in columns}
     for row in rows:
@@ -341,7 +342,7 @@ def table_of(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> pa
 
 
 def check_values(columns: Iterable[Column], row: Mapping[str, Any]) -> None:
-    """Check what Arrow types do not check in a row: nulls, allowed values, names, strict JSON, and lengths of strings.
+    """Check the values in a row beyond their types: nulls, allowed values, names, valid JSON and lengths of strings.
 
     Raises:
         UsageError: If a value is not allowed; the message names its column.
@@ -364,9 +365,9 @@ def check_values(columns: Iterable[Column], row: Mapping[str, Any]) -> None:
 
 
 def to_frame(table: pa.Table) -> "pd.DataFrame":
-    """Convert a table of the store to a pandas frame; null and NaN both become missing values.
+    """Convert an Arrow table to a pandas data frame; null and NaN both become missing values.
 
-    Nullable integer and boolean columns get the pandas types ``Int64`` and ``boolean``.
+    Integer and boolean columns that allow nulls get the pandas types ``Int64`` and ``boolean``.
     """
     # Without this option, integers in a column with nulls would pass through float64.
     frame: pd.DataFrame = table.to_pandas(integer_object_nulls=True)

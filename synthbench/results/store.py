@@ -139,18 +139,18 @@ class Store:
 
     @classmethod
     def open(cls, root: Path, *, create: bool, limits: Limits = LIMITS) -> "Store":
-        """Open a store for reading. With ``create``, open it for writing too, and make it if it is missing.
+        """Open a store for reading. If ``create`` is True, open it for writing too, and create it if it does not exist.
 
-        Without ``create``, neither opening nor reading the store changes anything on the disk.
+        If ``create`` is False, neither opening nor reading the store changes anything on the disk.
 
         Args:
-            root: The folder of the store. It may be a link to a folder, but the folders inside it may not be links.
-            create: Whether to open the store for writing.
-            limits: Limits on the amount read or written at once.
+            root: Folder of the store. It may be a symbolic link, but the folders inside it may not.
+            create: True to open the store for writing.
+            limits: Limits on the amount of data that is read or written at once.
 
         Raises:
-            StoreError: If the store is missing and ``create`` is False, or it is not writable and ``create`` is True.
-                It is also raised if one of the store's folders is a link, or a newer synthbench made the store.
+            StoreError: If the store does not exist and ``create`` is False, or if it is not writable and ``create`` is
+                True. It is also raised if one of its folders is a link, or if a newer synthbench made the store.
         """
         store = cls(root, is_writable=create, limits=limits)
         if not create and not root.is_dir():
@@ -172,16 +172,16 @@ class Store:
     # Reading
 
     def table(self, *, is_checked: bool = False, columns: Sequence[str] = RUNS.names) -> pa.Table:
-        """Read one row per run, in an order that does not depend on the order of files; null and NaN stay distinct.
+        """Read the rows, one per run, in an order that does not depend on the files; null and NaN stay distinct.
 
-        The column ``verified_by`` comes from the store's own table of verifications (records of rows confirmed by
-        running them again), never from a file of rows.
+        The column ``verified_by`` is filled from the store's own records of verification (rows confirmed by running
+        them again), never from a file of rows.
 
         Args:
-            is_checked: Whether to compute the checksum of every row. By default, rows in hash-named files (whose names
-                contain the hash of their bytes) are not checked in this way, which is enough for the user's own store.
-            columns: Columns to return. The values of all other columns are checked too, except that checks may be
-                skipped in the store that comes with synthbench.
+            is_checked: True to compare every row with its checksum. By default, this is skipped for files whose names
+                contain the hash of their bytes, which is enough for the user's own store.
+            columns: Columns to return. The values of all other columns are checked too; this may be skipped in the
+                store that comes with synthbench.
 
         Raises:
             StoreError: If a newer synthbench wrote one of the rows.
@@ -191,10 +191,10 @@ class Store:
         return self._read(is_checked=is_checked).select(list(columns))
 
     def columns(self, names: Sequence[str]) -> pa.Table:
-        """Read some columns of one row per run, in the order of :meth:`table`.
+        """Read some columns of the rows, one row per run, in the same order as :meth:`table`.
 
-        In files that are named by the hash of their bytes, only the needed columns are decoded. This saves time, but
-        the other columns are not checked.
+        This is faster than :meth:`table`: in files that are named by the hash of their bytes, only the needed columns
+        are decoded. The other columns of these files are not checked.
 
         Raises:
             StoreError: If a newer synthbench wrote one of the rows.
@@ -231,9 +231,9 @@ class Store:
         return to_frame(self.table(is_checked=is_checked))
 
     def curves(self, run_ids: Iterable[str] | None = None) -> "pd.DataFrame":
-        """Read the learning curves of the given runs, or of all runs by default, in the order of :meth:`runs`.
+        """Read the learning curves of the given runs (default: of all runs), in the same order as :meth:`runs`.
 
-        A curve is returned only if its checksum equals the checksum stated in its row.
+        A curve whose checksum differs from the one in its row is left out.
         """
         rows = rows_of(self, RUNS.names, self._skipped)
         return to_frame(curves_of(self, rows if run_ids is None else only(rows, run_ids))[0])
@@ -270,15 +270,15 @@ class Store:
     # Writing
 
     def write_all(self, runs: Iterable[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]]) -> None:
-        """Append finished runs to the store in one file: either all runs or none, even if the process is killed.
+        """Append finished runs to the store in one file; if the process is killed, either all runs are stored or none.
 
         Args:
-            runs: Row and curve of each run. The row has every column of ``RUNS`` except ``schema_version``,
-                ``curve_sha256`` and ``row_sha256``, which the store sets. The curve is a list of points, possibly
-                empty, with every column of ``CURVES``; ``run_id`` may be left out.
+            runs: Row and learning curve of each run. A row has all columns of ``RUNS`` except ``schema_version``,
+                ``curve_sha256`` and ``row_sha256``, which the store adds. A curve is a list of points, possibly empty.
+                A point has all columns of ``CURVES``; ``run_id`` may be left out.
 
         Raises:
-            UsageError: If a key or a value does not fit the schema; nothing is written then.
+            UsageError: If a key or a value does not fit the schema. Nothing is written in this case.
             StoreError: If the disk is full or the store cannot be written.
         """
         made = [_filled(row, curve) for row, curve in runs]
@@ -293,11 +293,11 @@ class Store:
         self.commit(content, self.root / "runs" / name)
 
     def verify(self, verifications: Sequence[Mapping[str, Any]]) -> None:
-        """Record that rows were confirmed by running them again.
+        """Record that rows were confirmed by running their runs again.
 
         Args:
-            verifications: One entry per row, with every column of ``VERIFICATIONS``. An entry for a row that is not in
-                the store has no effect.
+            verifications: One entry per confirmed row, with all columns of ``VERIFICATIONS``. An entry for a row that
+                is not in the store has no effect.
 
         Raises:
             UsageError: If a key or a value does not fit the schema.
@@ -315,16 +315,16 @@ class Store:
     ) -> int:
         """Copy rows of another store into this one, unchanged and with their curves; return the number of rows copied.
 
-        If a run is already in this store, its row here is kept. A row whose curve is lost is not copied; the other
-        store reports it. Verifications are not copied, since they are only claims of the other store.
+        If this store already has a row of the same run, it keeps its own row. A row whose curve is lost is not copied,
+        and is reported in ``other.quarantined``. Records of verification are not copied.
 
         Args:
             other: The store to copy from.
-            run_ids: Runs whose rows are copied; None for all runs.
-            checksums: Checksums of the rows that are copied; None for all rows.
+            run_ids: Ids of the runs whose rows are copied; None for all runs.
+            checksums: Checksums of the rows to copy; None for all rows of these runs.
 
         Raises:
-            StoreError: If this store cannot be written, or another process is compacting it.
+            StoreError: If this store cannot be written, or if another process is merging its files.
         """
         with self.alone():
             rows = rows_of(other) if run_ids is None else only(rows_of(other), run_ids)
@@ -340,11 +340,11 @@ class Store:
         return int(rows.num_rows)
 
     def add(self, rows: pa.Table, curves: pa.Table | None = None) -> None:
-        """Write valid rows and their curves into compact (large) files; read each file back to check it.
+        """Write rows, which must be valid, and their curves into large files, and read each file back to check it.
 
         Raises:
-            StoreError: If a file cannot be written, or reading it back gives different rows. Files already written
-                stay.
+            StoreError: If a file cannot be written, or if reading it back gives other rows. Files that are already
+                complete stay.
         """
         for start in range(0, rows.num_rows, self.limits.written_rows):
             piece = rows.slice(start, self.limits.written_rows)
@@ -362,13 +362,13 @@ class Store:
     # Compaction: the committed store is append-only, so compact files stay as they are unless they are repaired
 
     def compact(self) -> int:
-        """Merge the loose files (one per job) into new compact files; return how many loose files were deleted.
+        """Merge the files that single jobs have written into few large files; return how many files were deleted.
 
-        The count includes files of rows and files of curves. Existing compact files stay as they are. A loose file is
-        deleted only after the compact file with its rows was read back and found correct.
+        Files of rows and files of curves both count. Large files from earlier calls stay as they are. A job's file is
+        deleted only after the large file was read back and found correct.
 
         Raises:
-            StoreError: If the store cannot be written or another process is compacting it.
+            StoreError: If the store cannot be written, or if another process is merging its files.
         """
         with self.alone():
             for path in self.stale_partials():
@@ -376,10 +376,10 @@ class Store:
             return self._rewrite(self.loose())
 
     def tidy(self, most_loose: int = 200) -> int:
-        """Compact the store if it has more than ``most_loose`` loose files of rows (one per job).
+        """Call :meth:`compact` if there are more than ``most_loose`` files of rows that single jobs have written.
 
-        Return how many loose files were deleted, as :meth:`compact` does. A failure is ignored: the rows stay where
-        they are, and a later command tries again.
+        Return how many files were deleted. If merging fails, the error is ignored: the rows stay where they are, and a
+        later command tries again.
         """
         if len(self.loose()) > most_loose:
             with self.writing(), contextlib.suppress(StoreError):
@@ -387,14 +387,14 @@ class Store:
         return 0
 
     def take_out(self, damaged: Collection[Path], checksums: Collection[str]) -> None:
-        """Move damaged files and the given rows to ``quarantine/``; keep all other valid rows of the files concerned.
+        """Move damaged files and the given rows to ``quarantine/``; other valid rows of these files stay.
 
         Args:
-            damaged: Damaged files of rows; their valid rows stay in the store.
-            checksums: Checksums of further rows to move.
+            damaged: Damaged files of rows.
+            checksums: Checksums of the rows to move, which may be in undamaged files.
 
         Raises:
-            StoreError: If the store cannot be written or another process is compacting it.
+            StoreError: If the store cannot be written, or if another process is merging its files.
         """
         with self.alone():
             self._rewrite(sorted({*damaged, *self._holding("row_sha256", checksums)}), checksums)
@@ -432,10 +432,10 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Convert operating-system errors in the ``with`` block into a StoreError that states the free disk space.
+        """Turn errors of the operating system in the ``with`` block into a StoreError that states the free disk space.
 
         Raises:
-            StoreError: If writing fails, or the store was opened for reading.
+            StoreError: If writing fails, or if the store was opened only for reading.
         """
         if not self.is_writable:
             raise StoreError(f"the results store {self.root} was opened for reading")
@@ -454,10 +454,10 @@ class Store:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Lock the store during the ``with`` block, so that no other process writes or deletes compact files.
+        """Lock the store during the ``with`` block, so that no other process merges or deletes files.
 
         Raises:
-            StoreError: If the store cannot be written, or another process holds the lock.
+            StoreError: If the store cannot be written, or if another process holds the lock.
         """
         with self.writing():
             try:
@@ -507,7 +507,7 @@ class Store:
     # Files that come and go
 
     def commit(self, content: bytes, target: Path) -> None:
-        """Write ``content`` to the file ``target``, all of it or nothing; on return, it is safely on the disk.
+        """Write ``content`` to the file ``target``, completely or not at all; after the call, it is safely on the disk.
 
         Raises:
             StoreError: If the disk is full or the store cannot be written.
@@ -585,10 +585,10 @@ class Store:
         return paths
 
     def files_of(self, kind: str) -> Iterator[Path]:
-        """Yield all files of a kind (``runs``, ``curves`` or ``verified``): loose files, compact files, then new files.
+        """Yield all files of a kind (``runs``, ``curves`` or ``verified``): files of single jobs, then merged files.
 
-        New files are those that appeared since the call began. In this order, no row is missed if another process
-        merges loose files meanwhile, because that process writes the compact file before it deletes the loose files.
+        Files that appear meanwhile are yielded at the end. So no row is missed if another process merges files at the
+        same time: it writes a merged file before it deletes the files of single jobs.
         """
         seen = set[Path]()
         while new := [path for path in (*self._paths(kind), *self._paths("compact", kind)) if path not in seen]:
@@ -668,16 +668,16 @@ def rows_of(store: Store, names: Sequence[str] = RUNS.names, skipped: Skipped = 
 def parts_of(
     store: Store, names: Sequence[str] = RUNS.names, skipped: Skipped = "nothing", paths: Iterable[Path] | None = None
 ) -> Iterator[pa.Table]:
-    """Yield the valid rows of each file, with run ids migrated to the present schema; report damaged files and rows.
+    """Yield one table per file with its valid rows, migrated to the present schema; report damaged files and rows.
 
     Args:
         store: The store to read.
-        names: Columns to read. The columns in ``KEYS`` and the columns by which reports sort are always added. Three
-            more columns are added: ``is_migrated`` (the run id was replaced by migration), ``is_result`` (the status is
+        names: Columns to read. Other columns are always added: those in ``KEYS``, those by which reports sort, and
+            three new ones. These are ``is_migrated`` (migration replaced the run id), ``is_result`` (the status is
             ``ok``, or the row is not migrated) and ``file`` (path in the store). Most text columns are
             dictionary-encoded.
-        skipped: Checks that are skipped for hash-named files (whose names contain the hash of their bytes). If it is
-            ``values``, only the needed columns of these files are decoded.
+        skipped: Checks to skip in files whose names contain the hash of their bytes. With ``values``, only the needed
+            columns of these files are decoded.
         paths: Files to read; None for all files of rows.
     """
     held = list(dict.fromkeys((*names, *KEYS, *_ORDER)))
@@ -711,9 +711,9 @@ def parts_of(
 
 
 def collected(parts: Iterator[pa.Table], most_rows: int | None = None) -> pa.Table:
-    """Join tables from an iterator into one table, until it has at least ``most_rows`` rows.
+    """Take tables from an iterator and join them into one table, until it has at least ``most_rows`` rows.
 
-    Later tables stay in the iterator. If ``most_rows`` is None, all tables are joined.
+    The remaining tables stay in the iterator. If ``most_rows`` is None, all tables are taken.
     """
     tables, num_rows = list[pa.Table](), 0
     for part in parts:
@@ -754,10 +754,10 @@ def newest(table: pa.Table, names: Sequence[str] = RUNS.names) -> pa.Table:
 
 
 def newest_numbers(table: pa.Table) -> pa.Array:
-    """Choose, for each run, the row that finished last; return the row numbers (from 0), sorted as in reports.
+    """Choose, for each run, the row that finished last; return the numbers (from 0) of these rows in report order.
 
-    If two rows finished at the same time, the row with the larger checksum is chosen. Migration (to run ids that do not
-    depend on the suite) can give rows of different runs the same id. So a migrated row of a failed run is never
+    If two rows finished at the same time, the row with the larger checksum is chosen. After migration to another
+    schema, rows of formerly different runs may have the same run id. So a migrated row of a failed run is never
     preferred to a row with status ``ok``.
     """
     by_age = _sorted(table, ("run_id", "is_result", "finished_at", "row_sha256"))
@@ -768,10 +768,10 @@ def newest_numbers(table: pa.Table) -> pa.Array:
 
 
 def only_there(rows: pa.Table, numbers: pa.Array) -> pa.Table:
-    """Select the migrated rows that are not in use, since another row of the same run is used instead.
+    """Select the migrated rows that are not in use, because another row of the same run is used instead.
 
-    A migrated row got a new run id. A row also counts as in use if a copy of it in another file is used. ``numbers``
-    are the row numbers (from 0) of the rows in use, one per run id.
+    A migrated row is one whose run id was replaced for a newer schema. If a copy of a row in another file is in use,
+    the row counts as in use too. ``numbers`` are the numbers (from 0) of the rows in use, one per run id.
     """
     counting = rows["row_sha256"].take(numbers).combine_chunks()
     return rows.filter(pc.and_(rows["is_migrated"], pc.invert(pc.is_in(rows["row_sha256"], counting))))
@@ -813,12 +813,13 @@ def verifications_of(store: Store) -> dict[tuple[str, str], str]:
 
 
 def curves_of(store: Store, rows: pa.Table, paths: Iterable[Path] | None = None) -> tuple[pa.Table, set[str]]:
-    """Read the learning curves of some rows; return the curves' points, and the ids of runs whose curve is lost.
+    """Read the learning curves of some rows; return the points of the curves, and the ids of runs whose curve is lost.
 
     Args:
         store: The store to read.
         rows: Rows with the columns ``run_id``, ``migrated_from`` and ``curve_sha256``.
-        paths: Files to search; None for all files of curves. Lost curves are reported only if all files are searched.
+        paths: Files to search; None for all files of curves. Only in this case are lost curves reported in
+            ``store.quarantined``.
     """
     wanted: dict[tuple[str, str], int] = {}
     columns = (rows[name].to_pylist() for name in ("run_id", "migrated_from", "curve_sha256"))
@@ -977,12 +978,13 @@ class File:
     limits: Limits
 
     def batches(self, names: Sequence[str] | None = None, *, is_folded: bool = False) -> Iterator[pa.Table]:
-        """Decode the rows, a few thousand at a time, with all columns or only the columns ``names``.
+        """Yield the rows of the file, a few thousand at a time, with the columns ``names`` (None: all columns).
 
-        If ``is_folded`` is True, most text columns stay dictionary-encoded.
+        If ``is_folded`` is True, most text columns stay dictionary-encoded, which saves memory.
 
         Raises:
-            Damaged: If part of the file cannot be decoded or is missing, or it decodes to more bytes than allowed.
+            Damaged: If part of the file is missing or cannot be decoded, or if the decoded rows exceed the allowed
+                number of bytes.
         """
         schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
         left, missing = self.limits.file_bytes, self.parquet.metadata.num_rows
@@ -1037,11 +1039,11 @@ def encode(kind: str, table: pa.Table) -> bytes:
 
 
 def open_file(path: Path, limits: Limits) -> File | None:
-    """Open a file of a store; None if it no longer exists. Its rows are decoded later, to save memory.
+    """Open a file of a store without decoding its rows; return None if the file no longer exists.
 
     Raises:
-        Damaged: If the content cannot be read as Parquet, or its size or its columns are not allowed.
-        StoreError: If a newer synthbench wrote the file, or reading fails for a reason that may be temporary.
+        Damaged: If the file is not readable as Parquet, or if its size or its columns are not allowed.
+        StoreError: If a newer synthbench wrote the file, or if reading fails for a reason that may be temporary.
     """
     try:
         content = read_plain(path, limits.file_bytes)
@@ -1174,11 +1176,12 @@ def _empty(schema: pa.Schema) -> pa.Table:
 
 
 def read_plain(path: Path, max_bytes: int) -> bytes:
-    """Read a plain file that may be untrusted, without following links or waiting for pipes.
+    """Read a plain file from an untrusted source; links are not followed, and a pipe cannot block the call.
 
     Raises:
-        OSError: If the file cannot be read, or is a link.
-        ValueError: If it is a pipe, a device or anything else than a plain file, or exceeds ``max_bytes`` bytes.
+        OSError: If the file cannot be read, or if it is a link.
+        ValueError: If it is not a plain file (for example, a pipe or a device), or if it has more than ``max_bytes``
+            bytes.
     """
     with _opened(path) as file:
         status = os.fstat(file.fileno())

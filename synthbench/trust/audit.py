@@ -64,10 +64,10 @@ _MEASURED = ("score", "n_correct", "n_eval_examples", "eval_loss")
 
 
 def digest(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Hash the ids and checksums of the given rows to 64 hex digits; the order of the rows has no effect.
+    """Compute one hash (64 hex digits) of many rows, from their run ids and checksums; their order has no effect.
 
-    For a row migrated from an older schema, the original id and checksum are hashed, so migration does not change the
-    digest.
+    For a row migrated from an older schema, the original id and checksum are used, so migration does not change the
+    hash.
     """
     written = (former(row) or row for row in rows)
     names = sorted(f"{row['run_id']}:{row['row_sha256']}" for row in written)
@@ -75,18 +75,18 @@ def digest(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def sample(rows: Sequence[Mapping[str, Any]], fraction: float, salt: str = "") -> list[str]:
-    """Draw a sample of run ids that depends only on the rows and the salt.
+    """Draw a sample of run ids; equal rows and an equal salt always give the same sample.
 
-    A change to any row changes the sample, so a patient forger could change rows until the sample suits them. A
-    salt that the verifier chooses after the rows were submitted prevents this.
+    A change to any row changes the sample. So a forger could change rows until no forged row is drawn, unless the
+    verifier chooses a salt after the rows were submitted.
 
     Args:
         rows: All rows, in any order.
-        fraction: Fraction of the rows to draw, above 0 and up to 1; at least one row is drawn.
-        salt: Text chosen by the verifier.
+        fraction: Fraction of the rows to draw, above 0 and at most 1; at least one row is drawn.
+        salt: Any text, chosen by the verifier.
 
     Returns:
-        Run ids in the order drawn, so that the beginning of the list is a smaller sample.
+        Run ids in the order in which they are drawn: the first n of them are a sample of size n.
     """
     root = digest(rows)
     drawn = sorted((row["run_id"] for row in rows), key=lambda name: sha256(f"{root}:{salt}:{name}"))
@@ -94,11 +94,11 @@ def sample(rows: Sequence[Mapping[str, Any]], fraction: float, salt: str = "") -
 
 
 def faults(row: Mapping[str, Any], now: datetime) -> list[str]:
-    """List the contradictions within a row; the list is empty if there are none.
+    """List contradictions between the values in a row; the list is empty if there are none.
 
     Args:
-        row: A row of a store whose columns, types and checksum are already checked.
-        now: The present time, with a time zone.
+        row: A row of a results store; its columns, types and checksum must already be checked.
+        now: The present time, with a time zone. A row must not have finished later.
     """
     oversized = list(_oversized(row))
     if oversized:  # its content is not read any further

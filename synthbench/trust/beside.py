@@ -44,17 +44,17 @@ class Joined:
     """Name and rows of the other store that was named; None if none was."""
 
     def shown(self, suite: str | None, version: str | None) -> tuple[str, str]:
-        """Return the suite and the version that a report shows.
+        """Return the name and the version of the suite that a report shows.
 
         Args:
-            suite: Name of the suite. None means the suite of the user's newest own row or, without own rows, the main
+            suite: Name of the suite. None: the suite of the user's newest row or, if the user has no rows, the main
                 suite.
-            version: Version of the suite. None means the newest version with full (not shortened) runs among the user's
-                own rows or, if there are none, among all rows.
+            version: Version of the suite. None: the newest version for which the user has full (not shortened) runs or,
+                if there are none, the newest in all rows.
 
         Raises:
-            UnknownName: If there is no full run of the suite or of its version.
-            UsageError: If the other store that the user named has no full run of the suite or of its version.
+            UnknownName: If there is no full run of the suite or of the version.
+            UsageError: If the user named a second store, and it has no full run of the suite or of the version.
         """
         suite = suite or default_suite(self.rows, self.is_own)
         own = self.rows[self.is_own]
@@ -65,13 +65,14 @@ class Joined:
         return suite, version
 
     def seen_from(self, suite: str | None) -> "Joined":
-        """Label rows for the reports of a suite, and add rows of other suites that were made under the same protocol.
+        """Prepare rows for reports of a suite: add rows of other suites with the same protocol, and label rows.
 
-        A protocol consists of the settings of model, training and evaluation.
+        A protocol is the settings of model, training and evaluation. :func:`synthbench.trust.view.seen_from` gives the
+        details.
 
         Args:
-            suite: Name of the suite; None is interpreted as in :meth:`shown`. If the suite is not installed, nothing
-                changes.
+            suite: Name of the suite; None has the same meaning as in :meth:`shown`. If the suite is not installed,
+                nothing changes.
         """
         suite = suite or default_suite(self.rows, self.is_own)
         rows = view.seen_from(self.rows.assign(is_own=self.is_own), suite)
@@ -81,21 +82,21 @@ class Joined:
 
 
 def join(results: Path, other: str | None = None, *, has_packaged: bool = True, has_curves: bool = False) -> Joined:
-    """Read the user's own rows, another store's rows and the packaged rows; keep one row per run and suite.
+    """Read the rows of the user's store, of another store and of synthbench itself; keep one row per run and suite.
 
-    Packaged rows come with synthbench. If several stores have a row of the same run, the user's own row is kept; if
-    there is none, the other store's row is kept. Scores over levels are recomputed with the shortcut baselines of this
-    version of synthbench (:mod:`synthbench.training.ladder_scores`).
+    Packaged rows are those that come with synthbench. If several stores have a row of the same run, the row from the
+    user's store is kept, or else the row from the other store. Scores over levels are recomputed with the shortcut
+    baselines of this version of synthbench (:mod:`synthbench.training.ladder_scores`).
 
     Args:
-        results: Folder of the user's own store. The default folder may be missing if packaged rows are included.
-        other: Folder of another store, a ``.parquet`` file of rows or a ``.tar.gz`` bundle. ``packaged`` stands for
-            the packaged rows; None adds no store.
-        has_packaged: Whether to include the packaged rows.
-        has_curves: Whether to read learning curves.
+        results: Folder of the user's store. If packaged rows are included, the default folder need not exist.
+        other: Another store: its folder, a ``.parquet`` file of rows, a ``.tar.gz`` bundle, or ``packaged`` for the
+            packaged rows. None: no other store.
+        has_packaged: True to include packaged rows.
+        has_curves: True to read learning curves too.
 
     Raises:
-        StoreError: If a store is missing or cannot be read.
+        StoreError: If a store does not exist or cannot be read.
     """
     if other in NAMES:
         other, has_packaged = None, True

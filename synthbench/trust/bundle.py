@@ -88,17 +88,19 @@ def environment_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ..
 
 
 def pack(store: Store, run_ids: Sequence[str], manifest: Manifest, plugin: Path | None, target: Path) -> None:
-    """Write a bundle as a folder, or as an archive if ``target`` ends in ``.tar.gz``; equal rows give equal bytes.
+    """Write rows, a manifest and a plugin as a bundle: a folder, or an archive if ``target`` ends in ``.tar.gz``.
+
+    Equal arguments give equal bytes.
 
     Args:
         store: The store with the rows.
-        run_ids: Ids of the rows to include.
-        manifest: The manifest to include, which describes these rows.
-        plugin: The plugin file that the manifest names; None if the manifest names no plugin.
-        target: Path to write; it must not exist.
+        run_ids: Run ids of the rows to include.
+        manifest: The manifest, a description of these rows.
+        plugin: The plugin file that the manifest names; None if it names no plugin.
+        target: Path of the bundle, which must not exist yet.
 
     Raises:
-        UsageError: If the target exists.
+        UsageError: If the target already exists.
         StoreError: If the target cannot be written.
     """
     if target.exists():
@@ -128,12 +130,13 @@ def pack(store: Store, run_ids: Sequence[str], manifest: Manifest, plugin: Path 
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[Store, Manifest | None]]:
-    """Open a store's folder, a Parquet file of rows or a bundle; yield a store with the rows, and the manifest.
+    """Open a store's folder, a Parquet file of rows or a bundle; yield its rows as a store, and its manifest.
 
-    The manifest is None if ``path`` contains no manifest.
+    The manifest, a description of the rows, is None if there is none.
 
     Raises:
-        StoreError: If ``path`` cannot be read, is too large, or contains something that no bundle contains.
+        StoreError: If ``path`` cannot be read, if it is too large, or if it contains something that does not belong in
+            a bundle.
     """
     if path.is_dir():
         yield Store.open(path, create=False), _manifest(path)

@@ -50,17 +50,17 @@ def curves_of(store: Store, run_ids: Iterable[str]) -> dict[str, pd.DataFrame]:
 
 
 def tolerance_of(row: Row, deviation: float, standard_error: float | None = None) -> float:
-    """Compute how much a re-run's score may differ from a row's score on another device or with other versions.
+    """Compute how far a re-run's score may be from the score in a row if the device or the versions differ.
 
-    Different rounding changes the course of training as another seed would. So the scores may differ as much as the
-    scores of two runs with different seeds. They may also differ as much as the scores of one model on two random test
-    sets of the row's size. The larger of these two differences is returned, in units of the score.
+    Different rounding changes the course of training as another seed would. So two differences are estimated: between
+    two runs with different seeds, and between one model's scores on two test sets of the same size. The larger one is
+    returned, in units of the score.
 
     Args:
-        row: The row as recorded.
-        deviation: Standard deviation, over seeds, of the scores of the row's mechanism on the row's task.
+        row: The recorded row.
+        deviation: Standard deviation over seeds of the scores of the same mechanism on the same task.
         standard_error: Standard error of the re-run's score if it was measured on a new test set; None if both scores
-            were measured on the same test set.
+            are from the same test set.
     """
     if row["score"] is None:
         return 0.0
@@ -80,15 +80,15 @@ def judged(
     *,
     is_asked: bool = False,
 ) -> tuple[Verdict, str]:
-    """Judge whether a re-run confirms a row; return the :data:`Verdict` and the reason for it.
+    """Decide whether a re-run confirms a row; return the :data:`Verdict` and a text with the reason.
 
     Args:
-        row: The row as recorded.
-        again: The row of the re-run; None if the re-run made no row.
-        curves: Learning curves of the row and of the re-run; None for a missing curve.
-        tolerance: Allowed difference of the scores if bitwise equality cannot be expected.
-        is_asked: Whether the two scores were measured on different test sets. If so, only two things are compared: the
-            scores, and columns that are equal on every device, such as the number of parameters.
+        row: The recorded row.
+        again: The row that the re-run made; None if it made no row.
+        curves: Learning curves of the recorded run and of the re-run; None for a missing curve.
+        tolerance: Allowed difference of the scores, if the runs cannot be expected to agree bit by bit.
+        is_asked: True if the two scores are from different test sets. Only two things are then compared: the scores,
+            and columns that are the same on all devices, such as the number of parameters.
     """
     if again is None:
         return "not run", "it made no row"

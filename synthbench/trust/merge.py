@@ -54,16 +54,16 @@ class Merged:
 
 
 def merge(store: Store, source: Path) -> Merged:
-    """Copy rows and curves into a store from ``source``: another store, a Parquet file of rows or a bundle.
+    """Copy rows and learning curves into a store from ``source``: another store, a Parquet file of rows or a bundle.
 
-    If both stores have a row of the same run, the row in ``store`` is kept, even if the other row is newer; different
-    checksums are reported as a conflict. Rows are left out and reported if they fail the schema, their checksum or the
-    audit (a search for contradictions), or if their learning curve is lost. Records of verification are not copied, and
-    ``source`` is not changed.
+    If both have a row of the same run, the row in ``store`` is kept, even if it is older. If the two rows have
+    different checksums, this is reported as a conflict. A row is left out and reported if it does not fit the schema,
+    if its checksum is wrong, or if its values contradict each other. The same holds if its learning curve is lost.
+    Records of verification are not copied. ``source`` is not changed.
 
     Raises:
-        UsageError: If ``source`` is ``store`` itself.
-        StoreError: If ``source`` cannot be read, a newer synthbench wrote it, or ``store`` cannot be written.
+        UsageError: If ``source`` is the folder of ``store`` itself.
+        StoreError: If ``source`` cannot be read, if a newer synthbench wrote it, or if ``store`` cannot be written.
     """
     if source.resolve() == store.root.resolve():
         raise UsageError(f"{source} is the store that it would be merged into")

@@ -59,11 +59,11 @@ class Checked(NamedTuple):
 
 
 def is_foreign(row: Row, keys: Iterable[str] = COMPONENTS) -> bool:
-    """Return True if a row names a component that does not come with synthbench; no package is imported for this.
+    """Return True if a row names a component that does not come with synthbench; nothing is imported to find out.
 
     Args:
-        row: A row in which the audit has found no faults.
-        keys: Kinds of components to check; by default all four (task, mechanism, block and position encoding).
+        row: A row in which :func:`synthbench.trust.audit.faults` found nothing.
+        keys: Kinds of components to look at. Default: all four (task, mechanism, block and position encoding).
     """
     config = json.loads(row["config_json"])
     return not all(COMPONENTS[key].is_built_in(part) for key in keys for part in str(config.get(key)).split("+"))
@@ -82,12 +82,12 @@ def check(rows: Sequence[Row]) -> Checked:
 
 
 def run_again(rows: Sequence[Row], run_ids: Sequence[str], context: RunContext) -> None:
-    """Repeat runs that were trained together; the runs' components must be loaded in this process.
+    """Repeat, in this process, runs that were trained together; their components must already be loaded.
 
     Args:
-        rows: The rows of these runs, and the rows of the tuning runs that chose their learning rates.
+        rows: Rows of these runs, and rows of the tuning runs from which their learning rates were chosen.
         run_ids: Ids of the runs to repeat.
-        context: Settings of the re-runs, such as the store to write to and the device.
+        context: Settings of the re-runs, such as the device, and the store to which rows are written.
     """
     groups = Groups(rows)
     with settings_restored():
@@ -121,10 +121,10 @@ class Groups:
                     self._batches |= {row["run_id"]: batch for row in batch}
 
     def run(self, row: Row) -> Run:
-        """Find the run with a row's id among the runs that the row's suite plans.
+        """Return the run of a row: the run that the row's suite, as installed, plans under the same run id.
 
         Raises:
-            CannotVerify: If no run of the installed suites and components has this id.
+            CannotVerify: If the suite or a component is not installed, or if no planned run has this run id.
         """
         key, config = self._cell_key(row), self._configs[row["run_id"]]
         if key not in self._cells:
@@ -212,12 +212,12 @@ def _what_is_not_here() -> Iterator[None]:
 
 
 def tested_by(row: Row) -> Cell:
-    """Return a cell with a row's suite and task, which suffices to draw the row's test sequences.
+    """Return a cell (mechanism on a task) with a row's suite and task, from which the row's test can be drawn again.
 
-    The cell names the row's mechanism, but has none of the mechanism's options.
+    The cell names the row's mechanism without its options, on which the test does not depend.
 
     Raises:
-        CannotVerify: If the suite or the task is not installed in the version of the row.
+        CannotVerify: If the suite or the task is not installed in the row's version.
     """
     with _what_is_not_here():
         config = json.loads(row["config_json"])

@@ -49,18 +49,19 @@ class Submission:
 
 
 def submit(request: Request, target: Path, *, plugin: Path | None = None, package: str | None = None) -> Submission:
-    """Write a bundle with all rows of some mechanisms in a suite, if no row is missing.
+    """Write a bundle to submit, with all rows of some mechanisms in a suite; if rows are missing, write nothing.
 
     Args:
-        request: Request that states the suite, the mechanisms as they were run, the device, and the store with the
-            rows. Device ``auto`` means the type of device that made the rows.
-        target: Folder or ``.tar.gz`` file to write.
-        plugin: File that defines the mechanisms, if no package does.
-        package: Distribution that defines the mechanisms, with its version: ``name==version``.
+        request: Request with the suite, the mechanisms as they were run, the device and the store. ``auto`` is the type
+            of device on which the rows were made.
+        target: Path of the bundle to write: a folder or a ``.tar.gz`` file.
+        plugin: Plugin file that defines the mechanisms; None if a package defines them.
+        package: Installed package that defines the mechanisms, with its version: ``name==version``.
 
     Raises:
-        UsageError: If a name or value is not allowed, the target exists, or the suite is a file and not a name.
-        StoreError: If the store cannot be read or the bundle cannot be written.
+        UsageError: If a name or value is not allowed, if the target exists, or if the suite is given as a file instead
+            of a name.
+        StoreError: If the store cannot be read, or if the bundle cannot be written.
     """
     if plugin is not None and not PLUGIN_FILE.fullmatch(plugin.name):
         raise UsageError(f"plugin file is called {plugin.name!r}; allowed: lower-case letters, digits, '_' and .py")
@@ -109,19 +110,19 @@ def receive(
     by: str | None = None,
     on_plan: Callable[[int], None] = lambda _num_rows: None,
 ) -> Verification:
-    """Verify rows; if nothing is wrong, copy them into a store.
+    """Verify rows by running a sample of them again; if nothing is wrong, copy all rows into a store.
 
     Args:
-        path: A store's folder, a Parquet file of rows or a bundle.
-        sampling: Choice of the rows to run again, and settings of the re-runs.
-        runs_plugin: Whether to run the plugin that a bundle contains, which is foreign code.
-        into: Folder of the store to copy the rows into, which may be ``path`` itself; None to copy nothing.
-        by: Name of the person who verifies the rows; required with ``into``, and not allowed without it.
-        on_plan: Function that is called before the re-runs, with the number of rows to be run again.
+        path: Rows to verify: a store's folder, a Parquet file or a bundle.
+        sampling: Settings: which rows are run again, and how.
+        runs_plugin: True to run the plugin in the bundle, which is somebody else's code.
+        into: Folder of the store into which the rows are copied, which may be ``path`` itself. None: nothing is copied.
+        by: Name of the person who verifies the rows; required if ``into`` is given, and not allowed otherwise.
+        on_plan: Function that is called before the re-runs with the number of rows to run again.
 
     Raises:
-        UsageError: If a value is not allowed, or a manifest names something that is not installed.
-        StoreError: If the rows cannot be read or the store cannot be written.
+        UsageError: If a value is not allowed, or if the manifest names something that is not installed.
+        StoreError: If the rows cannot be read, or if the store cannot be written.
         ContractError: If a plugin cannot be loaded.
     """
     if (into is None) != (by is None):
@@ -204,9 +205,9 @@ def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> l
 
 
 def asked_for(request: Request, device_type: str) -> tuple[dict[str, str], list[str]]:
-    """Describe the rows that a submission must have, by run id, and list the failed checks of foreign components.
+    """Return a description of each row that a submission must have, by run id, and a list of failed checks.
 
-    Foreign components, which do not come with synthbench, must already be loaded in this process.
+    Foreign components, which do not come with synthbench, are checked. They must already be loaded in this process.
     """
     components = foreign_components(select_components(request))
     broken = [f"checks: {said}" for component in components if (said := first_failure(examine(component)))]

@@ -105,10 +105,10 @@ class Verification:
         )
 
     def confirmed(self, name: str) -> list[dict[str, Any]]:
-        """Return one dictionary per confirmed row, as :meth:`synthbench.results.Store.verify` takes them.
+        """Return a record of each confirmed row, in the form that :meth:`synthbench.results.Store.verify` expects.
 
         Args:
-            name: Name of the person who verified the rows.
+            name: Name of the person who verified the rows, for the record.
         """
         now = datetime.now(UTC)
         return [
@@ -131,9 +131,8 @@ class Verification:
 class Sampling:
     """Settings of a verification: which rows are run again, and how.
 
-    With each sampled row, all rows that were trained together with it are run again, because the last bits of a result
-    depend on which runs train together. Runs that are trained together take no longer than the same runs one after
-    another.
+    For each sampled row, the whole batch of runs that were trained together is run again, because the last bits of a
+    result depend on the batch.
     """
 
     fraction: float = 0.05
@@ -183,8 +182,8 @@ def verify(
 
     Args:
         store: The store with the rows.
-        sampling: Settings: which rows are run again, and how.
-        on_plan: Function that is called before the re-runs, with the number of rows to be run again.
+        sampling: Settings of the verification: which rows are run again, and how.
+        on_plan: Function that is called before the re-runs with the number of rows to run again.
     """
     rows = store.table(is_checked=True).to_pylist()
     verification = Verification(len(rows), digest(rows), [row["row_sha256"] for row in rows])
@@ -248,7 +247,7 @@ class Made:
     """Reason why the row was not made again; None if it was."""
 
     def judged(self, deviation: float) -> tuple[Verdict, str]:
-        """Judge whether the re-run confirms the row; return verdict and reason.
+        """Decide whether the re-run confirms the row; return the verdict and a text with the reason.
 
         Args:
             deviation: Standard deviation of the scores over seeds, as in :func:`tolerance_of`.

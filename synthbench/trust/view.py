@@ -22,9 +22,10 @@ _OF_MECHANISM = ("mech", "mech_version", "mech_args", "positions", "positions_ve
 
 
 def seen_from(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
-    """Label rows for the reports of a suite, and add rows of other suites that also fit this suite.
+    """Prepare rows for the reports of a suite: add rows of other suites that fit the suite too, and label rows.
 
-    The added rows are those that :func:`also_of` finds. If the suite is not installed, the rows are returned unchanged.
+    :func:`as_listed`, :func:`also_of` and :func:`in_conditions` explain the steps. If the suite is not installed, the
+    rows are returned unchanged.
     """
     if suite.removesuffix(EXTRA) not in suite_names():
         return rows
@@ -36,11 +37,11 @@ def seen_from(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
 
 
 def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Return the rows of other suites that also fit a given suite, labelled as rows of the given suite.
+    """Return the rows of other suites that fit the given suite too, labelled as rows of the given suite.
 
-    A row fits if it has the suite's protocol (settings of model, training and evaluation), and the suite lists the
-    row's task. Length and options of the task, or its levels, must be equal too. Runs that the suite already has are
-    left out. A name with the suffix ``.extra`` asks for the suite's protocol with tasks that the suite does not list.
+    A row fits if it has the suite's protocol (settings of model, training and evaluation) and a task of the suite, with
+    the same length, options and levels. Runs that the suite already has are left out. A suite name with the suffix
+    ``.extra`` stands for the protocol of the suite with tasks that the suite does not list.
     """
     made = load_suite(name.removesuffix(EXTRA))
     may_agree = (rows["suite"] != name) & (rows["steps_planned"] == made.training.steps)
@@ -52,10 +53,10 @@ def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def as_listed(rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Update a suite's name in its rows: rows of tasks that the suite no longer lists get the suffix ``.extra``.
+    """Correct the suite name in a suite's rows: it gets the suffix ``.extra`` if the suite no longer lists the task.
 
-    Rows with the suffix lose it if the suite now lists their task. Rows on levels that a task no longer has are left
-    out. Nothing changes if the suite's condition is neither ``stock`` (layers as their authors build them) nor ``bare``
+    The suffix is removed if the suite now lists the task. Rows are left out if their task has other levels in the suite
+    now. Nothing changes unless the suite has the condition ``stock`` (layers as their authors build them) or ``bare``
     (only the recurrence or the attention scores).
     """
     base = name.removesuffix(EXTRA)
@@ -80,18 +81,17 @@ def _of_its_size(rows: pd.DataFrame, suite: Suite) -> pd.DataFrame:
 
 
 def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
-    """Add columns for the leaderboard to the rows of a suite: ``condition``, ``sees_places`` and ``is_variant``.
+    """Set three columns for the leaderboard in a suite's rows: ``condition``, ``sees_places`` and ``is_variant``.
 
-    The condition of a layer is ``stock`` (as its authors build it) or ``bare`` (only the recurrence or the attention
-    scores). A row made before conditions were introduced gets the condition whose configuration equals the row's. A
-    bare layer with rotations of queries and keys (``rope``) also counts as ``bare``, provided that it does not see
-    absolute positions.
+    ``condition`` is ``stock`` for a layer as its authors build it, and ``bare`` for a layer of only the recurrence or
+    the attention scores. An older row without a condition gets the condition that has the same configuration. A bare
+    layer with rotary position encoding (``rope``) counts as ``bare`` too if it does not see absolute positions.
 
-    ``sees_places`` is True if the layer sees absolute positions. It is null if the mechanism is not installed, or if
-    neither condition has the row's options and positions. ``is_variant`` is True if the layer has neither condition. It
-    is also True for a row whose options neither condition has, unless the row comes from the user's own store. For a
-    suite with neither condition, only ``is_variant`` is added; it is True for ``stock`` and ``bare`` rows whose layer
-    differs from the suite's own.
+    ``sees_places`` is True if the layer sees absolute positions. It is null if this is unknown: the mechanism is not
+    installed, or the row's configuration belongs to neither condition. ``is_variant`` is True if the row has neither
+    condition. It is also True if the row's options differ from those of both conditions, unless it is the user's own
+    row. For a suite without conditions, only ``is_variant`` is set: True for ``stock`` and ``bare`` rows whose layer is
+    not that of the suite.
     """
     made = load_suite(suite.removesuffix(EXTRA))
     is_shown = rows["suite"] == suite
@@ -129,11 +129,11 @@ def recorded_layers() -> Mapping[str, Mapping[str, tuple[str, bool]]]:
 def conditions_of(
     suite: Suite, mechanism: str, known: Mapping[str, tuple[str, bool]] = MappingProxyType({})
 ) -> dict[str, tuple[str, bool]]:
-    """Find the configurations of a mechanism's layer in a suite, under the conditions ``stock`` and ``bare``.
+    """Return the configurations that a mechanism's layer has in a suite under the conditions ``stock`` and ``bare``.
 
-    A ``stock`` layer is built as its authors build it; a ``bare`` layer is only the recurrence or the attention scores.
-    The result maps each configuration to a pair: the condition, and True if the layer sees absolute positions. The
-    second entry is measured, except for configurations in ``known``.
+    A ``stock`` layer is as its authors build it; a ``bare`` layer is only the recurrence or the attention scores. The
+    result maps each configuration to a pair: the condition, and True if the layer sees absolute positions. The second
+    value is taken from ``known`` if possible, and is measured otherwise.
     """
     from synthbench.contract.places import sees_places  # noqa: PLC0415 - PyTorch
     from synthbench.mechanisms import MECHANISMS, Attention  # noqa: PLC0415 - PyTorch

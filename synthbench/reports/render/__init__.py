@@ -2,9 +2,9 @@
 
 
 def visible(text: str, keep: str = "") -> str:
-    """Replace invisible characters by their code points, as in ``U+202E``, except those in ``keep``.
+    """Replace each invisible character by its code point, such as ``U+202E``; characters in ``keep`` stay.
 
-    Control characters would act on a reader's terminal, and direction overrides change how text is read.
+    Untrusted text could otherwise control a reader's terminal, or change the direction in which text is shown.
     """
     if text.isprintable():
         return text

@@ -64,11 +64,10 @@ _ESCAPES = {
 
 
 def document(tables: Iterable[Table], prefix: str) -> str:
-    """Render tables for one file, each as a float; a table that does not fit on a page becomes several floats.
+    """Render tables as the text of one LaTeX file; each table is a float, or several floats if it needs several pages.
 
-    LaTeX labels contain the prefix: the table ``full`` has the label ``tab:paper-full`` if the prefix is ``paper``. The
-    first float of a table has the table's caption and label; the labels of its other floats end in ``-2``, ``-3`` and
-    so on.
+    The prefix is part of each LaTeX label: the table ``full`` gets the label ``tab:paper-full`` if the prefix is
+    ``paper``. If a table has several floats, the labels after the first end in ``-2``, ``-3`` and so on.
     """
     floats = [text for table in tables for text in _floats(table.shown(MOST_COLUMNS), prefix)]
     # LaTeX stops at the 53rd float that has no page yet.
@@ -77,10 +76,9 @@ def document(tables: Iterable[Table], prefix: str) -> str:
 
 
 def escape(text: str) -> str:
-    r"""Escape text so that LaTeX prints it as it is, on one line.
+    r"""Escape text so that LaTeX prints it unchanged, on one line.
 
-    A character that pdflatex cannot print would stop it, so a plain form of the character or its code point is printed
-    instead.
+    A character that pdflatex cannot print is replaced by a similar plain character or by its code point.
     """
     return "".join(_ESCAPES.get(sign, sign) for sign in _printed(text))
 

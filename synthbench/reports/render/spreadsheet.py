@@ -16,9 +16,9 @@ _STARTS = ("=", "+", "-", "@", "\t", "\n", "＝", "＋", "－", "＠")
 
 
 def csv_text(header: Sequence[str], lines: Iterable[Sequence[Value]]) -> str:
-    """Format lines under a header as CSV; floats have six significant digits, and missing numbers are empty.
+    """Format a header and lines as CSV; floats get six significant digits, and missing numbers become empty fields.
 
-    Text that begins like a formula gets an apostrophe in front, so that no spreadsheet executes it.
+    Text that begins like a formula gets an apostrophe in front, so that no spreadsheet program executes it.
 
     Source: OWASP, CSV Injection.
     """
@@ -30,7 +30,7 @@ def csv_text(header: Sequence[str], lines: Iterable[Sequence[Value]]) -> str:
 
 
 def json_text(value: object) -> str:
-    """Format a value as JSON in ASCII; numbers that are missing or not finite are null, and keys keep their order.
+    """Format a value as ASCII JSON; numbers that are missing or not finite become null, and keys keep their order.
 
     Floats have nine significant digits, since the last digits of a float64 depend on the processor.
     """

@@ -179,15 +179,15 @@ def panels(
     width: float | None = None,
     key: Mapping[str, Any] | None = None,
 ) -> tuple[Figure, list[Axes]]:
-    """Make a figure of similar panels in up to four columns, with a legend below.
+    """Create a figure with a grid of similar panels, at most four in a row, and a legend below them.
 
     Args:
-        titles: Titles of the panels; an empty text for no title.
-        y_label: Label of the y axis, which all panels share; it is shown beside the first panel of each row.
-        legend: Entries of the legend, each with its label and handle.
-        x_label: Label of the x axis, shown at the lowest panel of each column.
-        height: Height of a panel with its labels, in inches.
-        width: Width of the figure, in inches. Default: one page column for up to two panels, otherwise two.
+        titles: Title of each panel, which may be empty.
+        y_label: Label of every y axis, shown beside the first panel of each row.
+        legend: Entries of the legend: label and handle of each entry.
+        x_label: Label of every x axis, shown below the lowest panel of each column.
+        height: Height of a panel including its labels, in inches.
+        width: Width of the figure, in inches. Default: one page column for up to two panels, two page columns for more.
         key: Further arguments of matplotlib's ``Figure.legend``.
     """
     width = width or (SINGLE if len(titles) <= 2 else DOUBLE)

@@ -49,9 +49,10 @@ class Line(NamedTuple):
 
 
 def draw_lines(axis: Axes, lines: Mapping[str, Line], looks: Mapping[str, Look]) -> None:
-    """Draw the lines of one panel, whose labels are the keys of ``lines``.
+    """Draw the lines of one panel; the keys of ``lines`` are the labels of the lines.
 
-    Lines without a style in ``looks`` are pale and at the back. Values beyond the vertical axis are drawn at its end.
+    A line without a style in ``looks`` is pale and behind the others. Values outside the vertical axis are drawn at the
+    end of the axis.
     """
     low, high = axis.get_ylim()
     pale = [line for label, line in lines.items() if label not in looks]
@@ -146,7 +147,7 @@ def _draw_levels(report: Report, lines: _Panels, drawn: set[str]) -> Figure:
 
 
 def profiles(report: Report) -> Drawing | None:
-    """Draw each mechanism's performance profile: for each skill, the share of runs that reach this skill.
+    """Draw each mechanism's performance profile: the share of its runs that reach a skill, for every skill from 0 to 1.
 
     The result is None if fewer than two mechanisms are ranked.
 
@@ -204,11 +205,10 @@ def _panel_of_shares(looks: Mapping[str, Look], lines: Mapping[str, Line], y_lab
 
 
 def frontier(report: Report) -> Drawing | None:
-    """Draw mean skill over state size, with a line per mechanism that ran with several state sizes.
+    """Draw mean skill against state size, with one line for each mechanism that ran with several state sizes.
 
-    All points are means over the same tasks and seeds. Settings that were run on other tasks or seeds, or in another
-    block or with another position encoding, are left out. The result is None if no mechanism ran with several state
-    sizes.
+    All points are means over the same tasks and seeds. Settings with other tasks, seeds, blocks or position encodings
+    are left out. The result is None if no mechanism ran with several state sizes.
     """
     sized = of_sizes(report.variants)
     if not sized:

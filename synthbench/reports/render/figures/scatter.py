@@ -85,10 +85,10 @@ class Box(NamedTuple):
 
 
 def looks(points: Sequence[Point]) -> list[Look]:
-    """Choose a colour for each family, and a marker for each mechanism within its family.
+    """Choose the colour, marker and text of each point: the colour shows the family, the marker the mechanism in it.
 
-    The text at a point is the name of the mechanism. If there are more than ``MOST_NAMED`` points, the text is the
-    number of the point in the given order.
+    The text is the label of the mechanism. If there are more than ``MOST_NAMED`` points, it is the number of the point,
+    counted from 1.
     """
     families = sorted({point.family for point in points})
     colours = dict(zip(families, itertools.cycle(FAMILY_COLOURS), strict=False))
@@ -158,9 +158,9 @@ def _draw(points: Sequence[Point], names: Sequence[str], width: float) -> Figure
 def places(
     anchors: Float[np.ndarray, "points xy"], widths: Sequence[float], size: tuple[float, float]
 ) -> list[Box | None]:
-    """Place each point's text in a nearby box that covers no point and no other text; None if no box is free.
+    """Find a box for each point's text, near the point, that covers no point and no other text.
 
-    All sizes are in inches. If the texts of two points need the same room, the text of the earlier point gets it.
+    The box is None for a point without free room. Earlier points choose first. All sizes are in inches.
     """
     taken = np.array([(x - _MARK, y - _MARK, x + _MARK, y + _MARK) for x, y in anchors])
     boxes: list[Box | None] = []

@@ -67,11 +67,11 @@ def along(loads: Sequence[float], load: float) -> float:
 
 
 def curve(points: pd.DataFrame, *, metric: str, bounds: tuple[float, float] | None) -> Curve | None:
-    """Return the coordinates of a learning curve: the mean over seeds, with a band of one standard deviation.
+    """Return the coordinates for drawing a learning curve: the mean over seeds, and a band of ± one standard deviation.
 
-    ``points`` has the columns step, mean and std. ``bounds`` is the floor and ceiling of an accuracy, for which the
-    vertical axis goes from 0 to 1. Without ``bounds``, the axis goes from 0 to the largest sum of mean and standard
-    deviation. The result is None if no mean is finite.
+    ``points`` has the columns step, mean and std. ``bounds`` holds the floor and the ceiling if the metric is an
+    accuracy; the vertical axis then goes from 0 to 1. Otherwise, the axis goes from 0 to the largest sum of mean and
+    standard deviation. The result is None if no mean is finite.
     """
     points = points[np.isfinite(points["mean"])].fillna({"std": 0.0})
     if points.empty:

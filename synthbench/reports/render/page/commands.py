@@ -27,11 +27,12 @@ def run_command(
     match: str | None = None,
     condition: str | None = None,
 ) -> str | None:
-    """Return the shell command that repeats runs; None if a name is not allowed on a command line.
+    """Return the shell command that repeats runs of a report; None if a name contains characters that are not allowed.
 
-    The command stores the results in a new folder. ``task`` is a name or the result of :func:`task_terms`, and
+    The command writes its results to the folder ``again``. ``task`` is a name or the result of :func:`task_terms`, and
     ``mechanism`` is the result of :func:`term`. By default, the tasks and mechanisms of the suite are run. ``match`` is
-    a value of the rows' column ``match``, which contains the mechanism too, and so replaces ``mechanism``.
+    a value of the column ``match``, such as ``state=4096 of slay:P=8``. It names the mechanism too, so ``mechanism`` is
+    then ignored.
     """
     if match is not None:
         match, mechanism = split_match(match)
@@ -49,10 +50,10 @@ def run_command(
 def report_command(
     suite: str, version: str, seeds: Collection[int], mechanisms: Collection[str], stores: Sequence[str] = ()
 ) -> str | None:
-    """Return the shell command that reports on the given seeds and mechanisms of a suite.
+    """Return the shell command that makes the report on the given seeds and mechanisms of a suite.
 
-    The result is None if a name is not allowed on a command line. ``stores`` names the user's own store and,
-    optionally, a second store to show beside it. ``stores`` is empty if the command reads only the default store.
+    The result is None if a name contains characters that are not allowed. ``stores`` names the user's own store and,
+    optionally, a second store to show beside it. By default, the command reads the default store.
     """
     if not all(map(NAME.fullmatch, (suite, *mechanisms))):
         return None
@@ -61,10 +62,10 @@ def report_command(
 
 
 def task_terms(suite: str, tasks: Mapping[str, str]) -> str | None:
-    """Return the value of option ``--task`` that selects ``tasks``, a map from names to arguments in JSON.
+    """Return the value of the command-line option ``--task`` that selects ``tasks`` (names with arguments in JSON).
 
-    The option is needed only if the name ``suite`` ends with ``EXTRA``, which marks tasks outside a suite. For any
-    other suite, the result is None.
+    The option is needed only if ``suite`` ends with ``EXTRA``, which stands for tasks that the suite itself does not
+    list. For any other suite, the result is None.
     """
     if not suite.endswith(EXTRA):
         return None

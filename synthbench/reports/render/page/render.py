@@ -27,14 +27,15 @@ _DATASET = "Scores of sequence mixers on synthetic tasks: a line for each task a
 
 
 def page(report: Report, files: Files | None = None) -> str:
-    """Render the leaderboard page of a report: one HTML file that loads nothing else.
+    """Render a report's leaderboard page as one HTML file, which loads no other file.
 
-    The file depends only on the rows and the descriptions of their tasks, not on the order of the rows, the time, the
-    time zone, the locale or the machine. Strings from the rows are shown as plain text, whatever they contain.
+    The same rows, in any order, and the same task descriptions give the same file at any time and on any machine.
+    Strings from the rows are escaped.
 
     Args:
         report: The report to show.
-        files: The other files of the report, by name. The page links to them and describes ``cells.csv`` as a dataset.
+        files: The other files of the report, by name. The page has links to them, and a machine-readable description of
+            ``cells.csv``.
     """
     style, script = (_resource(name) for name in ("page.css", "page.js"))
     if report.cells.has_ladder:
