@@ -13,19 +13,20 @@ from synthbench.options import option
 
 @block
 class Aether(Block):
-    r"""A block whose MLP consists of Yat units: ``y = x + mix(x)``, then ``y + linear(yat(y))``.
+    r"""A block with Yat units in its MLP: ``y = x + mix(x)``, and the output is ``y + linear(yat(y))``.
 
-    Here, ``mix`` is the mechanism, and ``yat`` is a layer of Yat units, which need no activation function. Unit i, with
-    weights :math:`w_i` and bias :math:`b_i`, computes :math:`s (w_i \cdot y + b_i)^2 / (\|w_i - y\|^2 + \epsilon)`.
-    There is no dropout and, by default, no norm. In the paper cited below, the mechanism is attention with the Yat
-    kernel; here, it can be any mechanism. The option ``norm`` adds LayerNorm, either before the mechanism and before
-    the Yat layer (``pre``) or after each sum (``post``). In the paper's ablation with LayerNorm, training diverged.
+    Here, ``mix`` is the mechanism, and ``yat`` is a layer of Yat units, which need no activation function. With weights
+    :math:`w_i`, bias :math:`b_i` and a factor s that all units share, unit i computes :math:`s (w_i \cdot y + b_i)^2 /
+    (\|w_i - y\|^2 + \epsilon)`. There is no dropout and, by default, no norm. In the paper cited below, the mechanism
+    is attention with the Yat kernel; here, it can be any mechanism. The option ``norm`` adds two LayerNorms: before the
+    mechanism and before the Yat layer (``pre``), or after each of the two sums (``post``). In the paper's ablation with
+    LayerNorm, training diverged.
 
-    Source: Bouhsine (2026), figure 4 and sections 2.1, 2.3 and 3.6. The Yat units, as in section 2.1, and the linear
-    layer have biases; the paper's language model has no biases (table 7). The paper does not state epsilon.
+    Source: Bouhsine (2026), figure 4 and sections 2.1, 2.3 and 3.6. Here, the Yat units (as in section 2.1) and the
+    linear layer have biases; the paper's language model has none (table 7). The paper does not state epsilon.
 
-    In the authors' package ``nmn``, epsilon is 1e-5, and the factor s is a learned number alpha that begins at 1. Here,
-    as in section 2.3 of the paper, s is (n / log(1 + n))^alpha for n units, with a learned alpha that begins at 1.
+    The learned number alpha begins at 1. Here, as in section 2.3 of the paper, s is (n / log(1 + n))^alpha for n units.
+    In the authors' package ``nmn``, s is alpha, and epsilon is 1e-5.
     """
 
     name: ClassVar = "aether"

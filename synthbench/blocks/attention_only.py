@@ -10,10 +10,10 @@ from synthbench.forms.shapes import Tokens
 
 @block
 class AttentionOnly(Block):
-    """A residual connection alone: ``x + mix(x)``, with the mechanism ``mix``; no normalisation, no MLP, no dropout.
+    """A block that only adds the output of its mechanism ``mix`` to x: ``x + mix(x)``, without norm, MLP or dropout.
 
-    Source: Luna, Bouhsine & Choromanski (2026), table 8: the paper's model for synthetic tasks, as in the authors'
-    code.
+    Source: Luna, Bouhsine & Choromanski (2026), table 8, and the authors' code. Their model for synthetic tasks
+    consists of such blocks.
     """
 
     name: ClassVar = "attention_only"

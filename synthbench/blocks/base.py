@@ -28,9 +28,10 @@ Mix = Callable[[Tensor], Tensor]
 class Block(FieldModule):
     """One layer of the model: a mechanism and the parts around it.
 
-    The fields made by :func:`synthbench.options.option` are its hyper-parameters. The parts around the mechanism are
-    made of layers of the class :class:`synthbench.layers.RunLayer`, which can train several models together. The method
-    :meth:`around` defines the block's computation for all positions, for the last position alone, and token by token.
+    The fields made by :func:`synthbench.options.option` are the block's hyper-parameters. A subclass builds the parts
+    around the mechanism from layers of the class :class:`synthbench.layers.RunLayer`, so that several models can be
+    trained together. The subclass defines the block's computation in :meth:`around`, which ``forward``,
+    ``forward_last`` and ``stream_step`` call.
 
     Every block can have a short causal convolution, a filter of ``conv`` taps for each channel. With ``conv_on=input``,
     the mechanism's input is ``x + conv(x)``, as in a Canon-A layer without an activation (Allen-Zhu, 2025). With
@@ -39,10 +40,10 @@ class Block(FieldModule):
 
     With ``gate``, the mechanism's output is multiplied by a sigmoid of a projection of the mechanism's input. Qiu et
     al. (2025) find that a gate before the mechanism's output projection helps most. Here, the gate comes after that
-    projection, so that it fits every mechanism.
+    projection, since a block can apply it there to any mechanism.
 
-    The option ``layers`` is the number of blocks in a model. A block itself ignores this option;
-    :class:`synthbench.training.cell.Cell`, which builds the model, uses it.
+    The option ``layers`` is the number of blocks in a model. Only :class:`synthbench.training.cell.Cell`, which builds
+    the model, reads this option.
     """
 
     kind: ClassVar = "block"
@@ -93,8 +94,8 @@ class Block(FieldModule):
     def around(self, x: Tokens, mix: Mix) -> Tensor:
         """Apply the block to ``x``, with the function ``mix`` in place of its mechanism.
 
-        The output has as many rows as the result of ``mix``: one for every position, or one for the last position
-        alone. The last row is the same in both cases.
+        ``mix`` returns one row for every position, or the row of the last position alone. The block's output has the
+        same positions. Its last row must not depend on which of the two ``mix`` returns.
         """
 
     def forward(self, x: Tokens) -> Tokens:
@@ -110,7 +111,7 @@ class Block(FieldModule):
     ) -> tuple[Float[Tensor, "*leading batch model_dim"], State]:
         """Process the next token of every sequence; return the output of ``forward`` at this token, and the new state.
 
-        The given state comes from the earlier tokens, and is not modified.
+        ``state`` is the block's state after the earlier tokens; it is not modified.
         """
         after = state.copied()
 
@@ -134,9 +135,9 @@ class Block(FieldModule):
 
 
 def last_rows(x: Float[Tensor, "*leading length model_dim"], mixed: Tensor) -> Tensor:
-    """Return the rows of a block's input ``x`` to which ``mixed``, the mechanism's output, is added.
+    """Return the rows of a block's input ``x`` at the positions of ``mixed``, the mechanism's output.
 
-    These are all rows, or only the last row if ``mixed`` has fewer rows than ``x``.
+    The result is ``x`` if ``mixed`` has as many rows as ``x``; if not, the result is the last row of ``x``.
     """
     return x if mixed.shape[-2] == x.shape[-2] else x[..., -1:, :]
 

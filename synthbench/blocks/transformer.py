@@ -18,8 +18,8 @@ class Transformer(Block):
 
     The two norms are separate LayerNorms. The MLP has one hidden layer with GELU. There is no dropout.
 
-    Source: Vaswani et al. (2017), section 3, with norms placed as in Xiong et al. (2020). Unlike in that paper, no norm
-    follows the last block: the model's linear output layer reads the block's output directly.
+    Source: Vaswani et al. (2017), section 3, with norms placed as in Xiong et al. (2020). Unlike in Xiong et al., no
+    norm follows the last block: the model's linear output layer reads the output of that block directly.
     """
 
     name: ClassVar = "transformer"

@@ -46,9 +46,9 @@ def gram_max_length(num_features: int, device: torch.device) -> int:
 
 
 def attend(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> AnswerRows:
-    """Attend by the function of this module that is fastest at this length; all functions compute the same result.
+    """Attend by the fastest function of this module for this length and device; all functions give the same result.
 
-    If there are fewer queries than keys, the queries are those of the last positions, and :func:`gram` is used.
+    If there are fewer queries than keys, the queries belong to the last positions, and :func:`gram` is used.
     """
     has_few_queries = query_factors[0].shape[-2] < v.shape[-2]
     if has_few_queries or v.shape[-2] <= gram_max_length(rank(key_factors), v.device):
@@ -59,11 +59,11 @@ def attend(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard:
 
 
 def takes_at_once(key_factors: Factors, v: Tensor) -> bool:
-    """Return whether to use :func:`at_once` rather than :func:`chunked`.
+    """Return True if :func:`at_once` should be used, and False if :func:`chunked` should be used.
 
     The result is True on a GPU, unless the tensors of :func:`at_once` would be too large.
 
-    The result is False on a CPU, where fewer kernel launches save nothing and tensors larger than the caches cost time.
+    The result is False on a CPU, where :func:`chunked` is faster, since its tensors fit the caches.
     """
     if v.device.type == "cpu":
         return False
@@ -81,10 +81,10 @@ def gram(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: G
 def chunked(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
     """Attend chunk by chunk, in time linear in the length.
 
-    The state, one matrix per head, is a sum over the tokens of all earlier chunks.
+    A state, one matrix per head, is carried from chunk to chunk: a sum over the tokens of all earlier chunks.
 
-    If the features are the tensor product of factors a and b of widths m_a and m_b, the state is [m_b,
-    m_a (value_dim + 1)]. The values are multiplied first by a, then by b, so no token needs a vector of width m_a m_b.
+    If the features are the tensor product of two factors, with widths m_a and m_b, the state has the shape [m_b, m_a
+    (value_dim + 1)]. The tensor product itself, of width m_a m_b, is never formed.
     """
     query_a, query_b = as_two(tuple(map(widened, query_factors)))
     key_a, key_b = as_two(tuple(map(widened, key_factors)))
@@ -103,9 +103,9 @@ def chunked(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard
 
 
 def at_once(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
-    """Attend in all chunks at the same time: one cumulative sum computes all the states of :func:`chunked`.
+    """Attend in all chunks at the same time, not one by one as :func:`chunked` does; a cumulative sum gives all states.
 
-    The number of launched operations thus does not grow with the length, but memory grows by one state per chunk.
+    So the number of kernel launches does not grow with the length, but the states of all chunks are in memory at once.
     """
     query_a, query_b = map(_by_chunk, as_two(tuple(map(widened, query_factors))))
     key_a, key_b = map(_by_chunk, as_two(tuple(map(widened, key_factors))))
@@ -191,9 +191,10 @@ def with_ones(v: Tensor) -> Tensor:
 
 
 def kernel(query_factors: Sequence[Tensor], key_factors: Sequence[Tensor]) -> Tensor:
-    """Compute the kernel of all pairs of a query and a key, [..., queries, keys].
+    """Compute the kernel's value for every pair of a query and a key, [..., queries, keys].
 
-    The kernel is a product with one term per factor: the inner product of the query's factor and the key's factor.
+    The value is a product with one term per factor of the features: the inner product of the query's factor and the
+    key's factor.
     """
     grams = [query @ key.mT for query, key in zip(query_factors, key_factors, strict=True)]
     return reduce(torch.mul, grams)
@@ -239,9 +240,9 @@ def expand(scales: Tensor | None, values: Tensor) -> Tensor:
 
 
 def contract(scales: Tensor | None, wide: Tensor) -> Tensor:
-    """Sum the copies that :func:`expand` concatenated, each multiplied by the query's feature in ``scales``.
+    """Cut ``wide`` into one part per feature in ``scales``, multiply each part by its feature, and sum the parts.
 
-    If ``scales`` is None, return ``wide`` unchanged.
+    The parts have equal width. If ``scales`` is None, return ``wide`` unchanged.
     """
     if scales is None:
         return wide

@@ -45,7 +45,7 @@ def attend(
 ) -> AnswerRows:
     """Attend with the key features exp(``key_exponents``), without overflow, in time linear in the length.
 
-    If there are fewer queries than keys, the queries are those of the last positions.
+    If there are fewer queries than keys, the queries belong to the last positions.
     """
     queries, length = query_features.shape[-2], v.shape[-2]
     query, values = pad(widened(query_features), (0, 0, length - queries, 0)), with_ones(widened(v))

@@ -5,10 +5,10 @@ from typing import Any
 
 
 def own_form(unit: object, name: str) -> Callable[..., Any] | None:
-    """Return the method ``name`` if the mechanism's own class declares it; None if it is missing or inherited.
+    """Return the method ``name`` of the mechanism ``unit`` if its own class declares it; None if missing or inherited.
 
-    The method is a faster way to compute the attention of the class that declares it. A subclass may compute another
-    attention. A subclass that computes the same attention must declare the method again, as in
-    ``yat_sides = Yat.yat_sides``.
+    Such a method is a faster way to compute the attention of its class. An inherited method is ignored, since a
+    subclass may compute a different attention. A subclass that computes the same attention must declare the method
+    again, as in ``yat_sides = Yat.yat_sides``.
     """
     return getattr(unit, name) if name in vars(type(unit)) else None

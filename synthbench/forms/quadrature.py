@@ -10,11 +10,10 @@ def gauss_laguerre(num_nodes: int, epsilon: float) -> tuple[Float[Tensor, " node
     """Return nodes s and weights w, in float64, with Σ w_r exp(2 s_r x) ≈ 1 / (C - 2x), C = 2 + epsilon, x in [-1, 1].
 
     These are the Gauss–Laguerre nodes and weights of ∫ e^(-t) f(t) dt, both divided by C. If x is the cosine of two
-    unit vectors, their squared distance is 2 - 2x, so C - 2x is this distance plus epsilon. The sum is far from exact
-    near the peak at x = 1. With three nodes and epsilon = 1e-3, the sum at x = 1 is only half a per cent of the exact
-    value.
+    unit vectors, their squared distance is 2 - 2x, so C - 2x is the squared distance plus epsilon. Near the peak at x =
+    1, the sum is far too small. With three nodes and epsilon = 1e-3, it is 0.5 % of the exact value there.
 
-    Source: Luna et al. (2026), eq. 10. The uniform convergence that the paper claims does not hold.
+    Source: Luna et al. (2026), eq. 10. The paper claims that the sum converges uniformly on [-1, 1], which is wrong.
     """
     nodes, weights = np.polynomial.laguerre.laggauss(num_nodes)
     scale = 2 + epsilon
@@ -24,7 +23,7 @@ def gauss_laguerre(num_nodes: int, epsilon: float) -> tuple[Float[Tensor, " node
 def inverse_distance(num_nodes: int, epsilon: float, x: Float[Tensor, "*cosines"]) -> Float[Tensor, "*cosines"]:
     """Approximate 1 / (2 + epsilon - 2x) by the sum of exponentials with the nodes of :func:`gauss_laguerre`.
 
-    The weights enter as logarithms in the exponents, so that nothing overflows.
+    The logarithm of each weight is added to the exponent, so that nothing overflows.
     """
     nodes, weights = gauss_laguerre(num_nodes, epsilon)
     return (weights.log().to(x) + 2 * nodes.to(x) * x.unsqueeze(-1)).exp().sum(-1)

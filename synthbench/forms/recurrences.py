@@ -49,14 +49,14 @@ def decayed(
     *,
     state: State | None = None,
 ) -> Float[Tensor, "... queries value_dim"]:
-    """Compute the outputs of the recurrence S_t = diag(exp(log_decay_t)) S_{t-1} + k_t v_tᵀ, chunk by chunk.
+    """Compute the outputs S_tᵀ q_t of the recurrence S_t = diag(exp(log_decay_t)) S_{t-1} + k_t v_tᵀ.
 
-    With ``state``, the inputs are those of the next token only, and ``state`` is updated.
+    Sequences are processed chunk by chunk. If ``state`` is given, the inputs belong to the next token only, and
+    ``state`` is updated.
 
-    If there are fewer queries than keys, there must be a single query, at the last position. No exponent is positive,
-    so nothing overflows even if the state decays fast. Exponents are differences of running sums of log decays, and
-    these sums are rounded. So after a decay of exp(-1000), a slow decay in the same chunk has a relative error of about
-    1e-4 in float32.
+    If there are fewer queries than keys, there must be a single query, at the last position. Nothing overflows, however
+    fast the state decays. Running sums of log decays are rounded, though: after a decay of exp(-1000), a slow decay in
+    the same chunk has a relative error of about 1e-4 in float32.
     """
     if state is not None:
         return _next(state, q, k, v, log_decay=log_decay)
@@ -74,13 +74,14 @@ def delta(
     *,
     state: State | None = None,
 ) -> Float[Tensor, "... length value_dim"]:
-    """Compute the outputs of the delta rule S_t = (I - beta_t k_t k_tᵀ) S_{t-1} + beta_t k_t v_tᵀ, chunk by chunk.
+    """Compute the outputs S_tᵀ q_t of the delta rule S_t = (I - beta_t k_t k_tᵀ) S_{t-1} + beta_t k_t v_tᵀ.
 
-    With ``state``, the inputs are those of the next token only, and ``state`` is updated.
+    Sequences are processed chunk by chunk. If ``state`` is given, the inputs belong to the next token only, and
+    ``state`` is updated.
 
     Let S be the state before a chunk, and let the rows of K and V be the keys and values of the chunk. The chunk adds
     K^T N to S, where N = U - W S. U and W solve the triangular system (I + tril(diag(beta) K K^T, -1)) [U, W] =
-    diag(beta) [V, K]. This computation is the WY form of the product of the chunk's steps.
+    diag(beta) [V, K] (the WY form of the chunk's steps).
 
     Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule.
     """
@@ -103,28 +104,28 @@ def corrected(
 ) -> Float[Tensor, "... queries value_dim"]:
     """Compute the outputs of a delta rule with decay, chunk by chunk, with one or more steps before each query.
 
-    All inputs except the queries have one row per step. If there are n steps per query, each query follows the last of
-    its n steps. Between two queries, the state is thus multiplied by n decays and by n matrices I - w rᵀ, with write
-    keys w and read keys r.
+    All inputs except the queries have one row per step. If there are n steps per query, each query reads the state
+    after its n steps. A step with write key w and read key r multiplies the state by the decay and then by I - w rᵀ. It
+    then adds the value v at the key w, or at ``key`` if this is given.
 
     Let S be the state before a chunk. The rows of V are the chunk's values. The rows of W are its write keys, each
     decayed from its step until the end of the chunk. Without ``key``, the chunk decays S and adds W^T N, where N = B -
     R S. B and R solve the triangular system (I + A) [B, R] = [V, R']. The matrix A contains the products of read keys
     with earlier write keys, times the decays between them. The matrix R' contains the read keys, decayed since the
-    chunk began. With decays per channel, a fast method is used if ``fastest`` times the number of steps in a chunk is
-    at most twice :data:`LARGEST`; no exponent then exceeds :data:`LARGEST`. In all other cases, no exponent is
-    positive.
+    chunk began.
+
+    With one decay per channel, a faster method is used if ``fastest`` times the number of steps in a chunk is at most
+    twice :data:`LARGEST`. Its exponents can be positive, but do not exceed :data:`LARGEST`, so nothing overflows.
 
     Args:
         q: Queries.
         read: Read keys r, one per step. A step reads the value that the decayed state returns for r.
-        write: Write keys w, one per step. A step subtracts the value that it has read at w.
+        write: Write keys w, one per step. A step subtracts the value that it has read, at the key w.
         v: Values to add.
         log_decay: Logarithms of the decays, at most 0: one per channel, or one for all channels.
         key: Keys at which the values are added; None means ``write``.
         fastest: Upper limit of ``-log_decay``. A small limit allows the faster method for decays per channel.
-        state: State before the steps of a single query, which update this state. None if the inputs are a whole
-            sequence.
+        state: State before the steps of a single query; it is updated. None if the inputs are whole sequences.
 
     Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule, and Yang et al. (2025), Gated
     delta networks, for the version with a decay.
@@ -374,7 +375,7 @@ def chunks_of(length: int) -> tuple[int, int]:
 def cut(x: Tensor, num_chunks: int, size: int) -> Tensor:
     """Cut [..., length, dim] into [..., num_chunks, size, dim]; the last chunk is padded with zeros.
 
-    The padding does not change the state: keys of 0 add nothing, and a log decay of 0 means no decay.
+    The padding does not change the state.
     """
     padded = pad(x, (0, 0, 0, num_chunks * size - x.shape[-2]))
     return padded.reshape(*padded.shape[:-2], num_chunks, size, padded.shape[-1])

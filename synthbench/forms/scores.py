@@ -32,8 +32,8 @@ def attend(
 
     ``scores`` is a function from queries and keys to the scores of all pairs.
 
-    If there are fewer queries than keys, the queries are those of the last positions. ``power`` is the exponent of
-    ``softermax``; the other normalisers ignore it.
+    If there are fewer queries than keys, the queries belong to the last positions. ``power`` is the exponent of the
+    normaliser ``softermax``; the other normalisers ignore it.
     """
     if is_short(q, k):
         return dense(scores, normaliser, q, k, v, power=power)

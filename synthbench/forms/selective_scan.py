@@ -42,8 +42,8 @@ def selective_scan(
 ) -> Float[Tensor, "*batch length channels"]:
     """Compute y_t = h_t C_t, where h_t = exp(Δ_t A) h_{t-1} + Δ_t x_t B_t.
 
-    ``step`` is Δ, and ``rate`` is A, which is negative. ``rate`` must broadcast to [..., length, channels, states].
-    With ``state``, the inputs are those of the next token only, and ``state`` is updated.
+    ``step`` is Δ, and ``rate`` is A, which is negative. ``rate`` must broadcast to [..., length, channels, states]. If
+    ``state`` is given, the inputs belong to the next token only, and ``state`` is updated.
     """
     if state is not None:
         update = widened((step * x).unsqueeze(-1) * b.unsqueeze(-2))
@@ -133,8 +133,8 @@ def scan(
 ) -> Float[Tensor, "*batch length channels states"]:
     """Compute all states h_t = decay_t h_{t-1} + update_t from the initial ``state``, in two loops of √length steps.
 
-    The tokens are cut into √length chunks. The first loop goes through the tokens of a chunk, for all chunks in
-    parallel. The second loop goes through the chunks and adds the contribution of the state before each chunk.
+    The first loop goes through the tokens of a chunk, for all √length chunks in parallel. The second loop adds the
+    contribution of the state before each chunk.
     """
     length = update.shape[-3]
     size = math.ceil(math.sqrt(length))

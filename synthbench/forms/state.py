@@ -5,10 +5,10 @@ from torch import Tensor
 
 
 class State:
-    """State of a mechanism between two tokens: named tensors, the states of its parts, and ``position``.
+    """State that a mechanism keeps from one token to the next: named tensors, states of its parts, and ``position``.
 
     ``position`` is the number of tokens read so far. A tensor of the state is never changed in place, only replaced by
-    a new tensor. So one state can be copied without copying tensors, and the copy can be continued independently.
+    a new tensor. So a copy can share the tensors of the original, and both can be continued independently.
 
     >>> state = State()
     >>> state.append("keys", torch.zeros(1, 1, 8)).shape
@@ -32,9 +32,10 @@ class State:
         return copied
 
     def append(self, name: str, rows: Tensor, most: int | None = None) -> Tensor:
-        """Append rows, such as keys, to the rows stored under a name, and return old and new rows, [..., rows, width].
+        """Append rows, such as keys, to the rows stored under ``name``; return the old and the new rows together.
 
-        Afterwards the state stores only the last ``most`` rows, or all rows if ``most`` is None.
+        The result is [..., rows, width]. Afterwards the state stores only its last ``most`` rows, or all rows if
+        ``most`` is None.
         """
         together = rows if name not in self.tensors else torch.cat([self.tensors[name], rows], dim=-2)
         self.tensors[name] = together if most is None else together[..., max(0, together.shape[-2] - most) :, :]

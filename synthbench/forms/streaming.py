@@ -47,15 +47,16 @@ class Pair(NamedTuple):
 
 
 def streamed(factors_of: FactorsOf, q: KeyRows, k: KeyRows, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
-    """Attend in time linear in the length; only one block of tokens has its features in memory at a time.
+    """Attend in time linear in the length, with the features of only one block of tokens in memory at a time.
 
     Args:
         factors_of: Function that computes the factors of the features. The backward pass calls it again and needs the
-            same result. Only its first argument receives a gradient.
+            same result. Its first argument (queries or keys) receives a gradient; parameters that it uses receive none.
         q: Queries.
         k: Keys.
         v: Values.
-        guard: Way to keep a denominator from 0: ``add`` adds ``delta``, and ``clamp`` raises it to at least ``delta``.
+        guard: Way to keep a denominator from 0: ``add`` adds ``delta``, and ``clamp`` raises the denominator to at
+            least ``delta``.
         delta: Number added to the denominator (``add``), or smallest denominator (``clamp``).
     """
     out: Tensor = _Streamed.apply(factors_of, guard, delta, q, k, v)  # type: ignore[no-untyped-call]

@@ -48,9 +48,10 @@ def tiling(device: torch.device) -> Tiling:
 
 
 def of(unit: Any) -> Form | None:
-    """Return the form that computes the attention of the mechanism ``unit`` in tiles.
+    """Return a function from q, k and v that computes the attention of the mechanism ``unit`` tile by tile.
 
-    The result is None if the normaliser is ``softermax``, or if the mechanism's class does not declare ``yat_sides``.
+    The result is None if the normaliser is ``softermax``, or if the mechanism's class does not itself declare the
+    method ``yat_sides``.
     """
     sides_of = own_form(unit, "yat_sides")
     if sides_of is None or unit.normaliser == "softermax":
@@ -94,9 +95,9 @@ def plain(unit: Any, q: Tensor, k: Tensor) -> tuple[Sides, float]:
 
 
 def attend(sides_of: SidesOf, weighting: Weighting, q: Queries, k: KeyRows, v: ValueRows) -> AnswerRows:
-    """Attend by a Yat kernel, tile by tile.
+    """Attend by a Yat kernel, one tile (a block of queries and keys) after the other.
 
-    If there are fewer queries than keys, the queries are those of the last positions. Inputs in half precision are
+    If there are fewer queries than keys, the queries belong to the last positions. Inputs in half precision are
     converted to float32, and the outputs are rounded once, at the end.
     """
     sides, smallest = sides_of(widened(q), widened(k))

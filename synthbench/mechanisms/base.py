@@ -61,8 +61,8 @@ U = TypeVar("U", bound=nn.Module)
 class Mechanism(FieldModule, Mixer):
     """A causal map from sequence to sequence: the part of a model's layer that mixes positions.
 
-    The fields made by :func:`synthbench.options.option` are its hyper-parameters. ``model_dim``, ``num_heads``,
-    ``max_length`` and ``bias`` describe the surrounding model.
+    The fields made by :func:`synthbench.options.option` are the mechanism's hyper-parameters. ``model_dim``,
+    ``num_heads``, ``max_length`` and ``bias`` describe the surrounding model.
     """
 
     kind: ClassVar = "mechanism"
@@ -113,9 +113,9 @@ class Mechanism(FieldModule, Mixer):
             cls.advance = Mechanism.advance  # type: ignore[method-assign]
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw frozen random features or create parameters; a mechanism without either need not override this method.
+        """Create the mechanism's parameters and frozen random features; override this method if there are any.
 
-        Ordinary layers that are created here, such as ``nn.Linear``, are seeded from ``generator`` too.
+        Layers of PyTorch that are created here, such as ``nn.Linear``, are also initialised from ``generator``.
         """
 
     @abstractmethod
@@ -135,7 +135,7 @@ class Mechanism(FieldModule, Mixer):
     ) -> tuple[Float[Tensor, "*batch model_dim"], State]:
         """Process the next token of every sequence; return the output of ``forward`` at this token, and the new state.
 
-        The given state comes from the earlier tokens, and is not modified.
+        ``state`` is the state after the earlier tokens; it is not modified.
 
         >>> from synthbench.mechanisms.gla import Gla
         >>> mechanism = Gla(model_dim=8, num_heads=2)
@@ -166,7 +166,7 @@ class Mechanism(FieldModule, Mixer):
 
     @classmethod
     def layers_of(cls, values: dict[str, Any], num_layers: int) -> "list[Layer]":
-        """Return the class and the arguments of the mechanism in each layer; by default, all layers are equal.
+        """Return one pair per layer: the mechanism's class and its arguments. By default, all layers are equal.
 
         The arguments do not include ``generator``.
 
@@ -259,9 +259,9 @@ class Attention(Mechanism):
     def advance(self, x: Token, state: State) -> Token:
         """Compute the output at the next token, and update ``state`` in place.
 
-        If ``attend`` accepts a state, ``state`` is passed to it. Otherwise, ``state`` stores all keys and values if
-        ``takes_last_queries`` is True and :meth:`controls` computes no gates or rates. In all other cases, ``state``
-        stores all inputs so far.
+        There are three cases. If ``attend`` has a parameter ``state``, it receives the state. If not, but
+        ``takes_last_queries`` is True and :meth:`controls` computes no gates or rates, the state stores all keys and
+        values. In all other cases, the state stores all inputs so far.
         """
         if "state" in inspect.signature(self.attend).parameters:
             return self.merge_heads(self.attended(x, state))
@@ -275,8 +275,8 @@ class Attention(Mechanism):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Project to queries, keys and values, each [..., heads, length, head_dim]; rotate q and k by position.
 
-        If a state is given, ``x`` holds only the next token. If ``fused``, [..., length, 3 * model_dim], is given, it
-        is used in place of the projection of ``x``.
+        If a state is given, ``x`` holds only the next token. ``fused``, [..., length, 3 * model_dim], takes the place
+        of the projection of ``x`` if it is given.
         """
         fused = self.qkv(x) if fused is None else fused
         if self.convolution is not None:  # the block's convolution, followed by SiLU
@@ -411,7 +411,7 @@ class FeatureAttention(Attention):
         return self.attend_by_torch(q, k, v) if kernel is None else kernel(q, k, v)
 
     def gpu_kernel(self, q: Tensor, k: Tensor, v: Tensor) -> kernels.Form | None:
-        """Return the GPU kernel for tensors of this size, type and device.
+        """Return this mechanism's GPU kernel for tensors of the size, dtype and device of q, k and v.
 
         The result is None if no kernel supports such tensors, or if the features have trained parameters.
         """
@@ -475,7 +475,7 @@ class ModuleMechanism(Mechanism):
     construction: ClassVar[_module.Construction]
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Build the wrapped module; pass the sizes and hyper-parameters that its constructor takes.
+        """Build the wrapped module with the sizes and hyper-parameters that its constructor accepts.
 
         Raises:
             ContractError: If the constructor raises a TypeError, for example for a missing argument.
@@ -507,9 +507,9 @@ class ModuleMechanism(Mechanism):
 
 
 def stock_part(meaning: str) -> Any:
-    """Declare a boolean option, True by default, that includes a part of the published layer, such as a gate.
+    """Declare a boolean option, True by default, that switches on a part of the published layer, such as a gate.
 
-    Results stored before the option existed count as results without this part.
+    Results that were stored before the option existed count as results of a layer without this part.
     """
     return option(default=True, meaning=meaning, absent=False)
 
@@ -562,9 +562,9 @@ class Mechanisms(Registry[Mechanism]):
         return isinstance(name, str) and all(super(Mechanisms, self).__contains__(part) for part in name.split("+"))
 
     def resolve(self, name: str) -> str:
-        """Find the registered name for a name or label, or for names and labels joined by ``+``, which denote a hybrid.
+        """Return the registered name that a name or label in any spelling stands for.
 
-        This method imports no plugin's package.
+        Names or labels joined by ``+`` stand for a hybrid. This method imports no plugin's package.
 
         Raises:
             UsageError: If a name or label matches several mechanisms.
@@ -584,9 +584,9 @@ MECHANISMS = Mechanisms("mechanism", room="synthbench.mechanisms")
 
 
 def options_of(name: str, listed: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Select the options of one mechanism, or of a hybrid, whose mechanisms are called parts.
+    """Return the options that ``listed`` gives for one mechanism, or for all parts (mechanisms) of a hybrid.
 
-    In a hybrid, the parts' options are renamed by :func:`part_option`.
+    The options of a hybrid's parts are renamed by :func:`part_option`: the option ``R`` of ``slay`` becomes ``slay_R``.
 
     Args:
         name: Name of a mechanism, or of a hybrid such as ``gla+softmax``.
@@ -600,10 +600,10 @@ def options_of(name: str, listed: Mapping[str, Mapping[str, Any]]) -> dict[str, 
 
 
 def condition_options(unit: type[Mechanism], condition: str) -> dict[str, Value]:
-    """Return the options for which a condition replaces the mechanism's default values, with the new values.
+    """Return the options that a condition changes from the mechanism's defaults, each with its new value.
 
-    A condition says which variant of every mechanism is used. In the condition ``stock``, each layer is as its authors
-    build it. In the condition ``bare``, each layer is reduced to its recurrence or attention scores.
+    A suite's condition chooses a variant of every mechanism. With ``stock``, each layer is as its authors build it.
+    With ``bare``, each layer is reduced to its recurrence or attention scores.
 
     Args:
         unit: Class of the mechanism.
@@ -650,8 +650,8 @@ def mechanism(
     """Register a subclass of :class:`Mechanism` or of ``nn.Module`` as a mechanism, and return the class.
 
     A subclass of ``Mechanism`` becomes a dataclass. Its fields made by :func:`synthbench.options.option` are its
-    hyper-parameters. Any other module must be causal and map [batch, length, width] to the same shape; docs/plugins.md
-    lists the arguments that its constructor can receive::
+    hyper-parameters. A plain module (any other subclass of ``nn.Module``) must be causal and map [batch, length, width]
+    to the same shape. The arguments that its constructor can receive are listed in docs/plugins.md::
 
         @mechanism(family="convolution")
         class ShortConvolution(nn.Module): ...
@@ -660,15 +660,16 @@ def mechanism(
         unit: The class to register; if None, a decorator is returned.
         name: Registered name; if None, the class's ``name``. A plain module without ``name`` gets its class name in
             snake case.
-        label: Name in tables; if None, the class's ``label``. A plain module without ``label`` gets its class name.
+        label: Name shown in tables; if None, the class's ``label``. A plain module without ``label`` gets its class
+            name.
         family: Group of related mechanisms; if None, the class's ``family``. A plain module without ``family`` gets
             ``other``.
         source: Key of the paper in :mod:`synthbench.sources`; if None, the class's ``source``. A plain module without
             ``source`` gets ``unpublished``.
 
     Raises:
-        UsageError: If ``unit`` is not a subclass of ``nn.Module``, the name is malformed or taken, or a plain module's
-            constructor has a required parameter that synthbench cannot supply.
+        UsageError: If ``unit`` is not a subclass of ``nn.Module``, if the name is malformed or taken, or if a plain
+            module's constructor has a required parameter that synthbench cannot supply.
     """
     given = {"name": name, "label": label, "family": family, "source": source}
     facts = {key: fact for key, fact in given.items() if fact is not None}
@@ -689,12 +690,12 @@ def mechanism(
 
 
 def mechanism_made_of(module: type[nn.Module], facts: dict[str, str], origin: str) -> type[ModuleMechanism]:
-    """Make the mechanism class that wraps a module, and store it as an attribute of the module's class.
+    """Create a mechanism class that wraps ``module``, store it as an attribute of ``module``, and return it.
 
     Args:
-        module: Class of the module.
+        module: Class of the module to wrap.
         facts: Values of class variables such as ``name``, which replace the values that the module declares.
-        origin: Name of the Python module to record as the place of definition.
+        origin: Name of the Python module that the created class records as its place of definition (``__module__``).
     """
     taken = {*dir(ModuleMechanism), *_module.FACTS, *vars(nn.Module()), *ModuleMechanism.__annotations__, "module"}
     construction = _module.construction_of(module, taken)

@@ -17,17 +17,17 @@ from synthbench.options import option
 
 @mechanism
 class Based(FeatureAttention):
-    r"""Linear attention with the kernel :math:`1 + z + z^2 / 2` of :math:`z = q \cdot k / \sqrt{d}`, and local softmax.
+    r"""Linear attention with the kernel :math:`1 + z + z^2 / 2`, :math:`z = q \cdot k / \sqrt{d}`, and local softmax.
 
     The kernel is the Taylor expansion of :math:`\exp(z)` to second order. The features of a query or key x are
     :math:`[1, x d^{-1/4}, vec(x x^\top) / \sqrt{2 d}]`. The kernel is never below 1/2, so the denominator (the sum of
     the kernel over the keys) grows with the length.
 
-    In the stock layer, as its authors build it, the first half of the heads have this kernel. The second half use
-    softmax of z over the last ``window`` tokens, and a position encoding rotates only these heads. Before the
-    projections to queries, keys and values, a gated convolution replaces each token x by :math:`conv(x) \odot (x W + b)
-    + x`. In the bare layer, every head has the kernel, and there is no convolution. If a rotary position encoding is
-    chosen, it rotates all heads of the bare layer.
+    The stock layer has all the parts that the authors use. The first half of its heads have this kernel. The second
+    half apply softmax to z over the last ``window`` tokens, and only these heads are rotated by a position encoding.
+    Before the projections to queries, keys and values, a gated convolution replaces each token x by
+    :math:`conv(x) \odot (x W + b) + x`. In the bare layer, every head has the kernel, and there is no convolution. A
+    position encoding then rotates all heads.
 
     State: ``(1 + d + d^2) * (value_dim + 1)`` numbers for each head with the kernel above. Each head with a window
     keeps its last ``window - 1`` keys and values. The convolution keeps the last ``conv - 1`` tokens.
@@ -36,7 +36,8 @@ class Based(FeatureAttention):
     HazyResearch/zoology, ``mixers/base_conv.py``. The authors' models have layers of three kinds: convolution, Taylor
     kernel and window. Here, each layer combines all three, since a model may have a single layer. The hybrid
     ``based+local`` with ``based_window=0`` alternates layers without and with a window. The authors' convolution is
-    followed by a norm and is wider in language models. Their queries and keys have 16 channels per head.
+    followed by a norm and is wider in language models. The authors' queries and keys have 16 channels per head; here,
+    they are as wide as values.
     """
 
     name: ClassVar = "based"

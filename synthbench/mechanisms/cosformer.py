@@ -17,9 +17,9 @@ from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
 class Cosformer(FeatureAttention):
     r"""Linear attention with the kernel :math:`relu(q_i) \cdot relu(k_j) \cos(\pi (i - j) / 2T)` for positions i and j.
 
-    Here, T is ``max_length``, the largest length of a sequence. The cosine is the inner product of two vectors (cos,
-    sin), the first computed from position i and the second from position j. So each feature is multiplied by a factor
-    that depends on the token's position only.
+    Here, T is ``max_length``, the largest length of a sequence. The factor :math:`\cos(\pi (i - j) / 2T)` is the inner
+    product of two vectors (cos, sin), one for position i and one for position j. So the features of a token depend on
+    the token and its position alone.
 
     State: ``2 * key_dim * (value_dim + 1)`` numbers per head.
 
@@ -42,7 +42,7 @@ class Cosformer(FeatureAttention):
         positions: Float[Tensor, " length"],
         side: Side,  # noqa: ARG002 - both sides alike
     ) -> Float[Tensor, "length 2"]:
-        """Compute cosine and sine of each position's angle, which grows from 0 at position 0 to π/2 at ``max_length``.
+        """Compute the cosine and sine of each position's angle: 0 at position 0, growing to π/2 at ``max_length``.
 
         Raises:
             UsageError: If there are more than ``max_length`` positions, since attention weights would become negative.

@@ -23,28 +23,28 @@ class Deltaproduct(SiluAttention):
     r"""The delta rule applied ``steps`` times per token, each time with another key, value and rate.
 
     The delta rule replaces the value stored for a key. First, the query q and the keys k and values v of all steps pass
-    through a causal convolution of ``conv`` taps per channel and SiLU. Then q and all k are scaled to length 1. With n
-    = ``steps`` and, for each head, :math:`\beta_{t,j} = 2 \sigma(x_t W_{\beta,j})` and :math:`\alpha_t =
-    \exp(-A\,softplus(x_t W_\alpha + b))`,
+    through a causal convolution of ``conv`` taps per channel and SiLU. Then q and all k are scaled to norm 1. Let n be
+    ``steps``. In each head, step j has the rate :math:`\beta_{t,j} = 2 \sigma(x_t W_{\beta,j})`, and the forget gate is
+    :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`. Then
 
     .. math::
         S_{t,0} = \alpha_t S_{t-1}, \qquad
         S_{t,j} = (I - \beta_{t,j} k_{t,j} k_{t,j}^T) S_{t,j-1} + \beta_{t,j} k_{t,j} v_{t,j}^T, \qquad
         out_t = norm(S_{t,n}^T q_t) \odot silu(x_t W_g)
 
-    The norm divides a head's output by its root mean square and has a gain. Weight decay does not apply to A and b.
-    This is the stock layer, as in the code cited below. The bare layer has no convolution, no gain and no output gate,
-    and weight decay applies to A and b. Each token multiplies the state by a product of n generalised Householder
-    matrices; this product can be a rotation. With ``gate=none``, alpha is 1.
+    The norm divides a head's output by its root mean square and has a learned gain. The optimiser's weight decay does
+    not apply to A and b. The above is the stock layer, as in the code cited below. The bare layer has no convolution,
+    no gain and no output gate, and weight decay applies to A and b. Each token multiplies the state by a product of n
+    generalised Householder matrices; this product can be a rotation. With ``gate=none``, alpha is 1.
 
     State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs (q, and the k and v of all steps) at
     the last ``conv - 1`` tokens.
 
-    Source: Siems et al. (2025), DeltaProduct, with or without a gate. The default of two steps, beta up to 2, the gate,
-    the parts around the recurrence, and the initial A and b (as in ``gated-deltanet``) follow flash-linear-attention,
-    ``layers/gated_deltaproduct.py``. In that code, values are twice as wide as keys, and all keys together have three
-    quarters of the model's width; here, keys and values have equal width. On the scaling of q and the norm's epsilon,
-    see ``deltanet``.
+    Source: Siems et al. (2025), DeltaProduct, with or without a gate. Several things follow flash-linear-attention,
+    ``layers/gated_deltaproduct.py``: the default of two steps, beta up to 2, the gate, the parts around the recurrence,
+    and the initial values of A and b, as in ``gated-deltanet``. In that code, values are twice as wide as keys, and the
+    keys of all heads together have three quarters of the model's width. Here, keys and values have equal width. The
+    scaling of q is explained in ``deltanet``.
     """
 
     name: ClassVar = "deltaproduct"
@@ -60,7 +60,7 @@ class Deltaproduct(SiluAttention):
     def initialise(self, generator: torch.Generator | None) -> None:
         """Create the projections to the rates, and to the keys and values of all steps after the first.
 
-        The decay gate, the convolutions, the norm and the output gate are created after these projections.
+        Then create the decay gate, the convolutions, the norm and the output gate.
         """
         self.rate = Linear(self.model_dim, self.num_heads * self.steps, bias=False, generator=generator)
         self.others = (
@@ -85,7 +85,7 @@ class Deltaproduct(SiluAttention):
     def controls(self, x: Tokens, state: State | None = None) -> tuple[Tensor | None, ...]:
         """Compute the rates, decay gates (as logarithms) and output gates, and the keys and values of later steps.
 
-        Later steps are all steps of a token after the first. The rates are [..., heads, length, steps]. If a state is
+        Later steps are all steps of a token except its first. The rates are [..., heads, length, steps]. If a state is
         given, ``x`` holds only the next token.
         """
         beta = 2 * self.by_head(self.rate(x)).sigmoid()

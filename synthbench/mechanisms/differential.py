@@ -23,22 +23,21 @@ LIMIT = 0.8
 class Differential(Attention):
     r"""The difference of two softmax attentions with separate queries and keys, and shared values.
 
-    With :math:`q^1, q^2` and :math:`k^1, k^2` of width d, values of width 2d, and four learned vectors
-    :math:`\lambda_{q1}`, :math:`\lambda_{k1}`, :math:`\lambda_{q2}` and :math:`\lambda_{k2}` of width d that all heads
-    share,
+    Let :math:`q^1, q^2, k^1, k^2` have width d, and values width 2d. All heads share four learned vectors of width d:
+    :math:`\lambda_{q1}`, :math:`\lambda_{k1}`, :math:`\lambda_{q2}` and :math:`\lambda_{k2}`. Then
 
     .. math::
         out_t = (1 - \lambda_0) \, norm\Big( \sum_s \Big[ softmax_s\Big( \frac{q^1_t \cdot k^1_s}{\sqrt d} \Big) -
         \lambda \, softmax_s\Big( \frac{q^2_t \cdot k^2_s}{\sqrt d} \Big) \Big] v_s \Big), \qquad
         \lambda = e^{\lambda_{q1} \cdot \lambda_{k1}} - e^{\lambda_{q2} \cdot \lambda_{k2}} + \lambda_0
 
-    With ``layout=authors``, the default, two heads of the model form one differential head. With RoPE, each softmax
-    thus uses all rotation frequencies. The norm divides by the root mean square and has a gain, and :math:`\lambda_0`
-    is 0.8 - (0.8 - ``initial``) exp(-0.3 l) in layer l = 0, 1, ...
+    With ``layout=authors``, the default, each softmax uses the queries and keys of a whole head of the model. With
+    RoPE, each softmax thus uses all rotation frequencies. The norm divides by the root mean square and has a gain, and
+    :math:`\lambda_0` is 0.8 - (0.8 - ``initial``) exp(-0.3 l) in layer l = 0, 1, ...
 
-    With ``layout=split``, each head is split in two after the rotation by position. With RoPE, one softmax thus uses
-    the fast rotation frequencies, and the other softmax the slow ones. The norm has no gain, and :math:`\lambda_0` is
-    the same in all layers.
+    With ``layout=split``, each softmax uses one half of a head, which is split after the rotation by position. With
+    RoPE, one softmax thus uses the fast rotation frequencies, and the other softmax the slow ones. The norm has no
+    gain, and :math:`\lambda_0` is the same in all layers.
 
     State: every key and value so far.
 
@@ -65,7 +64,7 @@ class Differential(Attention):
         """Draw the four vectors from which lambda, the weight of the second softmax, is computed.
 
         Raises:
-            UsageError: If the number of heads is odd with ``layout=authors``, or the head width is odd with
+            UsageError: If the number of heads is odd with ``layout=authors``, or if the head width is odd with
                 ``layout=split``.
         """
         width = self.head_dim
@@ -87,8 +86,8 @@ class Differential(Attention):
     def layers_of(cls, values: dict[str, Any], num_layers: int) -> list[Layer]:
         """Return the class and the arguments of each layer.
 
-        With ``layout=authors``, the argument ``initial`` differs between layers: it is lambda_0 at the depth of the
-        layer.
+        With ``layout=authors``, the argument ``initial`` (lambda_0, roughly the initial weight of the second softmax)
+        grows with the depth of the layer.
         """
         if values.get("layout", cls.layout) == "split":
             return super().layers_of(values, num_layers)

@@ -20,24 +20,24 @@ from synthbench.options import option
 
 @mechanism
 class Forgetting(RecurrentAttention):
-    r"""Softmax attention in which every token after a key, up to the query, lowers the key's score by a forget gate.
+    r"""Softmax attention with forget gates: each token after a key, up to the query's own, lowers the key's score.
 
     With :math:`f_t = \sigma(x_t w + b)`, one per head,
 
     .. math::
         out_t = \sum_{s \le t} softmax_s\Big( \frac{q_t \cdot k_s}{\sqrt d} + \sum_{r=s+1}^t \log f_r \Big) v_s
 
-    By default, this is the variant that the authors call LLaMA, without a position encoding. The option ``pro`` gives
-    the authors' other variant. This variant mixes each key with the previous key, :math:`k_t \leftarrow a_t k_{t-1} +
-    (1 - a_t) k_t` with :math:`a_t = \sigma(x_t w_k)`, one per head. Values are mixed in the same way, with another
-    vector :math:`w_v`. The variant also divides q, k and the output by their root mean squares, with gains, and then
-    multiplies the output by :math:`\sigma(x_t W_g)`.
+    The default is the variant that the authors call LLaMA; it needs no position encoding. The option ``pro`` selects
+    the authors' variant Pro. Variant Pro mixes each key with the previous key,
+    :math:`k_t \leftarrow a_t k_{t-1} + (1 - a_t) k_t` with :math:`a_t = \sigma(x_t w_k)`, one per head. Values are
+    mixed in the same way, with another vector :math:`w_v`. Variant Pro also divides q, k and the output by their root
+    mean squares and multiplies them by learned gains. Finally, it multiplies the output by :math:`\sigma(x_t W_g)`.
 
     State: every key and value so far, and one number per head and token; with ``pro``, also the latest key and value
     before the mixing.
 
     Source: Lin et al. (2025), forgetting attention. The option ``pro`` follows the layer in the authors' code
-    (forgetting-transformer, ``modeling_forgetting_transformer.py``). w and b are initialised as in other linear layers.
+    (forgetting-transformer, ``modeling_forgetting_transformer.py``).
     """
 
     name: ClassVar = "forgetting"
@@ -109,7 +109,7 @@ class Forgetting(RecurrentAttention):
         return rms_norm(out, out.shape[-1:], eps=1e-6) * self.out_gain * output_gates
 
     def state_elements(self, length: int) -> int:
-        """Count the numbers in all keys and values, and one sum of log gates per token and head.
+        """Count the numbers in the state: all keys and values, and one sum of log gates per token and head.
 
         With ``pro``, the latest key and value before the mixing count too.
         """

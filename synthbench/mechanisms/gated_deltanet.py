@@ -21,26 +21,27 @@ from synthbench.options import option
 class GatedDeltanet(SiluAttention):
     r"""DeltaNet whose memory also decays: each token multiplies the whole memory by a forget gate.
 
-    First, q, k and v pass through a causal convolution of ``conv`` taps per channel and SiLU; q and k are then scaled
-    to length 1. With :math:`\beta_t = \sigma(x_t W_\beta)` and :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`,
+    First, q, k and v pass through a causal convolution of ``conv`` taps per channel and SiLU. Then q and k are scaled
+    to norm 1. With :math:`\beta_t = \sigma(x_t W_\beta)` and :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`,
     one per head,
 
     .. math::
         S_t = \alpha_t (I - \beta_t k_t k_t^T) S_{t-1} + \beta_t k_t v_t^T, \qquad
         out_t = norm(S_t^T q_t) \odot silu(x_t W_g)
 
-    The norm divides a head's output by its root mean square and has a gain. Weight decay does not apply to A and b.
-    This is the stock layer, as its authors build it. The bare layer, the recurrence alone, has no convolution, no gain
-    and no output gate, and weight decay applies to A and b. ``eigenvalues=signed`` doubles beta, as in ``deltanet``.
+    The norm divides a head's output by its root mean square and has a learned gain. The optimiser's weight decay does
+    not apply to A and b. The above is the stock layer, as its authors build it. The bare layer, the recurrence alone,
+    has no convolution, no gain and no output gate, and weight decay applies to A and b. ``eigenvalues=signed`` doubles
+    beta, so that an eigenvalue of the matrix in brackets can be negative.
 
-    State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs q, k and v at the last ``conv - 1``
-    tokens.
+    State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs (q, k and v before it) at the last
+    ``conv - 1`` tokens.
 
     Source: Yang et al. (2025), section 3.1, the gated delta rule. The parts around the recurrence and the initial A and
     b follow flash-linear-attention, ``layers/gated_deltanet.py``: A is uniform in [0, 16], and the softplus of b is
-    log-uniform in [0.001, 0.1]. In that code, values are twice as wide as keys, and all keys together have three
-    quarters of the model's width; here, keys and values have equal width. On the scaling of q and the norm's epsilon,
-    see ``deltanet``.
+    log-uniform in [0.001, 0.1]. In that code, values are twice as wide as keys, and the keys of all heads together have
+    three quarters of the model's width. Here, keys and values have equal width. The scaling of q is explained in
+    ``deltanet``.
     """
 
     name: ClassVar = "gated-deltanet"

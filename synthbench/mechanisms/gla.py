@@ -33,9 +33,9 @@ class Gla(RecurrentAttention):
     State: ``key_dim * value_dim`` numbers per head.
 
     Source: Yang et al. (2024), Gated linear attention transformers with hardware-efficient training, section 4, and
-    flash-linear-attention, ``layers/gla.py``. As in their code, tau is 16, W_1 has 16 columns, and the norm divides a
-    head's output by its root mean square. In their code, keys are half as wide as values; here, keys and values have
-    the same width.
+    flash-linear-attention, ``layers/gla.py``. As in that code, tau is 16, W_1 has 16 columns, and the norm divides a
+    head's output by its root mean square. In that code, keys are half as wide as values; here, keys and values have the
+    same width.
     """
 
     name: ClassVar = "gla"
@@ -77,7 +77,7 @@ class Gla(RecurrentAttention):
         *,
         state: State | None = None,
     ) -> AnswerHeads:
-        """Attend with the given forget gates, one per channel or one for all channels; None means no forgetting.
+        """Attend with forget gates, given as logarithms: one per channel, or one for all; None means no forgetting.
 
         The norm of the outputs has a gain only if ``out_gate`` is given.
         """

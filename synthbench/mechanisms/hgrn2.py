@@ -28,9 +28,9 @@ class Hgrn2(RecurrentAttention):
         g_t = \gamma + (1 - \gamma) \sigma(f_t), \qquad S_t = diag(g_t) S_{t-1} + (1 - g_t) i_t^T, \qquad
         out_t = norm(S_t^T silu(o_t))
 
-    In the stock layer, as the code cited below builds it, ``norm=layer`` divides by the root mean square of all
-    channels, then multiplies by a gain. In the bare layer, ``norm=head`` divides each head by the root mean square of
-    its own channels, and has no gain.
+    The stock layer follows the code cited below. Its norm, ``norm=layer``, divides by the root mean square of all
+    channels, then multiplies by a gain. The norm of the bare layer, ``norm=head``, divides each head by the root mean
+    square of its own channels, and has no gain.
 
     State: ``key_dim * value_dim`` numbers per head.
 

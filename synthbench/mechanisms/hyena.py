@@ -35,17 +35,17 @@ class Hyena(Mechanism):
         y_t = u_t \odot \Big( \sum_{s \le t} h_{t-s} \odot z_s + D \odot z_t \Big), \qquad
         h_t = e^{-\delta r} \odot FFN(r, \cos \omega t, -\sin \omega t)
 
-    and the output is a projection of y. FFN is a network with three hidden layers of ``filter_dim`` sine units, whose
-    learned frequencies begin at 1; omega is 1e-4 times 2 pi / L. Each channel has its own filter h, fixed decay rate
-    delta and learned weight D; ``num_heads`` is ignored.
+    and the output is a projection of y. FFN is a network with three hidden layers of ``filter_dim`` units. Each unit
+    computes a sine with a learned frequency, which begins at 1. The number omega is 1e-4 times 2 pi / L. Each channel
+    has its own filter h, fixed decay rate delta and learned weight D. ``num_heads`` is ignored.
 
     The stock layer, as in the authors' code (safari, models/sequence/hyena.py), has a short convolution with a bias,
-    and projections with biases. Weight decay does not apply to FFN. The bare layer has no short convolution. The
-    benchmark suite decides whether the projections of the bare layer have biases. Weight decay applies to all
-    parameters of the bare layer.
+    and projections with biases. The optimiser's weight decay does not apply to FFN. The bare layer has no short
+    convolution. There, the benchmark suite decides whether projections have biases, and weight decay applies to all
+    parameters.
 
-    State: the gated values z of all tokens and the last ``conv - 1`` inputs of the short convolution. Fewer numbers
-    would suffice only if the filters were approximated.
+    State: the gated values z of all tokens and the last ``conv - 1`` inputs of the short convolution. A smaller state
+    would require approximate filters.
 
     Source: Poli et al. (2023), definition 3.1 with N = 2 and section 3.3. FFN, its inputs, delta and the normal initial
     values of D are as in the authors' code. The factor :math:`e^{-\delta r}` falls to 0.01 after 1.5 times

@@ -12,7 +12,7 @@ from synthbench.mechanisms.base import Mechanism, mechanism
 
 @mechanism
 class Identity(Mechanism):
-    """Two projections of each token alone: a reference mechanism that uses no other token.
+    """A reference mechanism that uses no earlier token: it projects each token twice.
 
     Its score on a task is the empirical floor of the task: only a mechanism that uses earlier tokens can score higher.
     ``num_heads`` is ignored.

@@ -17,23 +17,24 @@ from synthbench.mechanisms.gated_deltanet import GatedDeltanet
 class Kda(GatedDeltanet):
     r"""Gated DeltaNet in which every key channel has its own forget gate.
 
-    With q, k, v and beta as in ``gated-deltanet`` and :math:`\alpha_t = \exp(-A\,softplus(x_t W_1 W_2 + b))`, one A
-    per head and one b per channel,
+    First, q, k and v pass through a causal convolution of ``conv`` taps per channel and SiLU. Then q and k are scaled
+    to norm 1. With :math:`\beta_t = \sigma(x_t W_\beta)`, one per head, and
+    :math:`\alpha_t = \exp(-A\,softplus(x_t W_1 W_2 + b))`, with one A per head and one b per channel,
 
     .. math::
         S_t = (I - \beta_t k_t k_t^T) \, diag(\alpha_t) S_{t-1} + \beta_t k_t v_t^T, \qquad
         out_t = norm(S_t^T q_t) \odot \sigma(x_t W_3 W_4 + c)
 
-    This is the stock layer, as its authors build it. The bare layer is the recurrence alone. As in ``gated-deltanet``,
-    the bare layer has no convolution, no gain of the norm and no output gate, and weight decay applies to A and b.
+    The norm divides a head's output by its root mean square and has a learned gain. The optimiser's weight decay does
+    not apply to A and b. The above is the stock layer, as its authors build it. The bare layer, the recurrence alone,
+    has no convolution, no gain and no output gate, and weight decay applies to A and b.
 
-    State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs q, k and v at the last ``conv - 1``
-    tokens.
+    State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs (q, k and v before it) at the last
+    ``conv - 1`` tokens.
 
     Source: Kimi Team (2025), section 3. The parts around the recurrence follow flash-linear-attention,
     ``layers/kda.py``. W_1 and W_3 have as many columns as a head has channels. As in the model of that code
-    (``models/kda``), A is initially uniform in [1, 16], and the softplus of b is log-uniform in [0.001, 0.1]. If the
-    layer of that code is used without the model, b begins at 0.
+    (``models/kda``), A is initially uniform in [1, 16], and the softplus of b is log-uniform in [0.001, 0.1].
     """
 
     name: ClassVar = "kda"

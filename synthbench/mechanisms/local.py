@@ -33,7 +33,7 @@ class Local(ScoreAttention):
 
     .. math:: out_t = \sum_{t - window < s \le t} softmax_s(q_t \cdot k_s / \sqrt{d}) \, v_s
 
-    One layer sees ``window`` tokens; L layers together see ``L (window - 1) + 1`` tokens.
+    In a model with L layers, an output depends on ``L (window - 1) + 1`` tokens.
 
     State: the keys and values of the last ``window - 1`` tokens.
 

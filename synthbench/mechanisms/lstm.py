@@ -14,7 +14,7 @@ from synthbench.mechanisms.base import Mechanism, mechanism
 
 @mechanism
 class Lstm(Mechanism):
-    r"""One layer of LSTM as wide as the model, and a projection of its output.
+    r"""An LSTM layer as wide as the model, followed by a linear projection.
 
     .. math::
         (g, i, f, o) = x_t W + h_{t-1} U + b, \qquad

@@ -19,11 +19,12 @@ from synthbench.options import option
 
 @mechanism
 class Mamba1(Mechanism):
-    r"""A state space model with N states per channel, whose step, input and output vectors depend on the token.
+    r"""A state space model with N states per channel; its step sizes and the vectors B and C depend on the token.
 
     One projection of the token gives a gate z and values x, each with ``expand * model_dim`` channels. The values pass
-    through a causal convolution of ``conv`` taps per channel and SiLU. A projection of x then gives two vectors B and C
-    of width N, shared by all channels, and a vector delta of width ``rank``. For channel c and state n,
+    through a causal convolution of ``conv`` taps per channel and SiLU. A projection of x then gives an input vector B,
+    an output vector C and a vector delta of width ``rank``. B and C have width N, and all channels share them. For
+    channel c and state n,
 
     .. math::
         h_t = e^{-A_{cn} \Delta_{tc}} h_{t-1} + \Delta_{tc} B_{tn} x_{tc}, \qquad
@@ -32,15 +33,15 @@ class Mamba1(Mechanism):
     and the output is a projection of :math:`y \odot silu(z)`. ``num_heads`` is ignored.
 
     The stock layer follows the authors' code (mamba, modules/mamba_simple.py). It has a convolution with a bias, no
-    bias in the input and output projections, and no weight decay of A, D and b. The bare layer has no convolution. The
-    benchmark suite decides whether the input and output projections of the bare layer have biases. Weight decay applies
-    to all parameters of the bare layer.
+    bias in the input and output projections, and no weight decay of A, D and b. The bare layer has no convolution.
+    There, the benchmark suite decides whether the input and output projections have biases, and weight decay applies to
+    all parameters.
 
     State: ``expand * model_dim * N`` numbers, and the last ``conv - 1`` inputs of the convolution.
 
     Source: Gu & Dao (2024), algorithm 2, section 3 and figure 3. Initial values follow the paper: A_{cn} = n for n from
-    1 to N, and D = 1. The softplus of b is log-uniform in [0.001, 0.1], and W is uniform in ±1/√rank. ``rank=0`` stands
-    for a sixteenth of the model's width, rounded up. B is discretised by Euler's rule, as in the authors' code.
+    1 to N, and D = 1. The softplus of b is log-uniform in [0.001, 0.1], and W is uniform in ±1/√rank. With ``rank=0``,
+    the rank is a sixteenth of the model's width, rounded up. B is discretised by Euler's rule, as in the authors' code.
     """
 
     name: ClassVar = "mamba1"

@@ -21,11 +21,12 @@ from synthbench.options import option
 
 @mechanism
 class Mamba2(Mechanism):
-    r"""A state space model whose step, input and output vectors depend on the token, with one decay rate per head.
+    r"""A state space model with one decay rate per head; its step sizes and the vectors B and C depend on the token.
 
-    One projection of the token gives a gate z, values x for each head, and vectors B and C of width N that all heads
-    share. It also gives one number delta per head, from which the step is computed. Vectors x, B and C pass through a
-    causal convolution of ``conv_width`` taps per channel and SiLU. Then, in every head,
+    One projection of the token gives a gate z, values x for each head, an input vector B and an output vector C. B and
+    C have width N, and all heads share them. The projection also gives each head a number delta, from which the step
+    size is computed. The vectors x, B and C pass through a causal convolution of ``conv_width`` taps per channel and
+    SiLU. Then, in every head,
 
     .. math::
         S_t = e^{-A \Delta_t} S_{t-1} + \Delta_t B_t x_t^T, \qquad y_t = S_t^T C_t + D x_t, \qquad
@@ -35,9 +36,9 @@ class Mamba2(Mechanism):
     channels and has a gain. A, b and D have one number per head.
 
     The stock layer, as in the authors' code (mamba, modules/mamba2_simple.py), has a bias in the convolution, no bias
-    in the projections, and no weight decay of A, D and b. The bare layer keeps the gate and the norm, but has
-    ``conv_width=1``. The benchmark suite decides whether the bare layer has biases. Weight decay applies to all
-    parameters of the bare layer.
+    in the projections, and no weight decay of A, D and b. The bare layer keeps the gate and the norm, but its
+    convolution has a single tap (``conv_width=1``). There, the benchmark suite decides whether the layer has biases,
+    and weight decay applies to all parameters.
 
     State: ``expand * model_dim * N`` numbers, and the last ``conv_width - 1`` inputs of the convolution.
 
@@ -68,10 +69,10 @@ class Mamba2(Mechanism):
         return self.expand * self.model_dim
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the projections, the convolution, the decay rates A and the biases b of the steps; D and the gain are 1.
+        """Draw the projections, the convolution, the decay rates A and the step biases b; set D and the gain to 1.
 
         Raises:
-            UsageError: If the number of heads does not divide the number of channels.
+            UsageError: If the number of heads does not divide the number of channels of x, ``expand * model_dim``.
         """
         heads, channels = self.num_heads, self.inner_dim + 2 * self.N
         if heads < 1 or self.inner_dim % heads:

@@ -22,10 +22,10 @@ from synthbench.options import option
 class Mlstm(RecurrentAttention):
     r"""Linear attention with a forget gate, an exponential input gate and a normaliser.
 
-    Let :math:`u_t` be the token :math:`x_t` after a causal convolution of ``conv`` taps per channel and SiLU. Then q
-    and k are projections of :math:`u_t`, and v is a projection of :math:`x_t`. Let :math:`y_t = [q_t, k_t, v_t]` be the
-    concatenated queries, keys and values of all heads. With the gates :math:`i_t = \exp(y_t w_i + b_i)` and :math:`f_t
-    = \sigma(y_t w_f + b_f)`, one per head,
+    A causal convolution of ``conv`` taps per channel, followed by SiLU, turns the token :math:`x_t` into :math:`u_t`.
+    Then q and k are projections of :math:`u_t`, and v is a projection of :math:`x_t`. Let :math:`y_t = [q_t, k_t, v_t]`
+    be the concatenated queries, keys and values of all heads. With the gates :math:`i_t = \exp(y_t w_i + b_i)` and
+    :math:`f_t = \sigma(y_t w_f + b_f)`, one per head,
 
     .. math::
         C_t = f_t C_{t-1} + i_t \frac{k_t}{\sqrt d} v_t^T, \qquad n_t = f_t n_{t-1} + i_t \frac{k_t}{\sqrt d}, \qquad
@@ -37,17 +37,17 @@ class Mlstm(RecurrentAttention):
 
     In the stock layer, as in the authors' code (xlstm, blocks/mlstm/layer.py and cell.py), projections have no bias,
     and weight decay applies only to matrices and convolution taps. The bare layer is the cell of the paper: x replaces
-    u and y, the sigmoid replaces SiLU at the output, and there is neither gain nor s. The benchmark suite decides
-    whether the projections of the bare layer have biases. Weight decay applies to all parameters of the bare layer.
+    u and y, the sigmoid replaces SiLU at the output, and there is neither gain nor s. In the bare layer, the benchmark
+    suite decides whether projections have biases, and weight decay applies to all parameters.
 
     State: ``key_dim * (value_dim + 1) + 1`` numbers per head for C, n and m, and the last ``conv - 1`` tokens.
 
     Source: Beck et al. (2024), section 2.3, with the sigmoid for f. As in the authors' code, w_i and w_f begin at 0,
-    b_i is normal with standard deviation 0.1, and s begins at 1. Over the heads, b_f increases from 3 to 6. In their
-    code, the maximum for m omits 0, and exp(-m) replaces the 1 in the denominator. The function is the same, except
-    that their code adds 1e-6 to the denominator. Their code first projects the layer's input to twice the width, and
-    takes one half as x; here, x is the layer's input. Their projections to q, k and v are block-diagonal with 4
-    channels per block; here, the matrices are full.
+    b_i is normal with standard deviation 0.1, and s begins at 1. From the first head to the last, b_f increases from 3
+    to 6. In the authors' code, the maximum for m omits 0, and exp(-m) replaces the 1 in the denominator. The result is
+    the same, except that their code adds 1e-6 to the denominator. Their code first projects the layer's input to twice
+    the width, and takes one half of the result as x; here, x is the layer's input. Their projections to q, k and v are
+    block-diagonal with 4 channels per block; here, the matrices are full.
     """
 
     name: ClassVar = "mlstm"

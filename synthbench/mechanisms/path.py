@@ -22,10 +22,10 @@ from synthbench.options import option
 
 @mechanism
 class Path(RecurrentAttention):
-    r"""Softmax attention in which every token after a key, up to the query, transforms the key by a Householder matrix.
+    r"""Softmax attention in which each token after a key, up to the query, multiplies the key by a Householder matrix.
 
-    Let :math:`w_t` be :math:`x_t W_1 W_2` after a causal convolution of ``conv`` taps per channel and SiLU, scaled to
-    length 1 in each head. With :math:`\beta_t = 2 \sigma(x_t u + b)`, one per head,
+    Let :math:`w_t` be :math:`x_t W_1 W_2` after three operations: a causal convolution of ``conv`` taps per channel,
+    SiLU, and scaling to norm 1 in each head. With :math:`\beta_t = 2 \sigma(x_t u + b)`, one per head,
 
     .. math::
         H_t = I - \beta_t w_t w_t^T, \qquad
@@ -118,9 +118,7 @@ def turned_attention(
     the end of their chunk, which gives :math:`K - X^T W`. A loop over chunks stores all earlier keys, and multiplies
     them by the matrix :math:`I - Y^T W` of each chunk.
 
-    Source: Yang et al. (2025), PaTH attention, section 3.2 (the UT transform of a chunk's product). Unlike in the
-    paper, the loop computes all scores of a chunk's queries at once, so no softmax has to be combined from partial
-    results.
+    Source: Yang et al. (2025), PaTH attention, section 3.2 (the UT transform of a chunk's product).
     """
     length = k.shape[-2]
     num_chunks, size = chunks_of(length)

@@ -14,7 +14,7 @@ from synthbench.options import option
 
 @mechanism
 class RFF(FeatureAttention):
-    r"""Linear attention with the Gaussian kernel :math:`\exp(-\|q - k\|^2 / 2)`, by random Fourier features.
+    r"""Linear attention with the Gaussian kernel :math:`\exp(-\|q - k\|^2 / 2)`, estimated by random Fourier features.
 
     The features are :math:`\phi(x) = \sqrt{2 / M} \cos(\Omega^T x + b)`. Each head draws :math:`\Omega \sim N(0, I)`,
     and b uniform in [0, 2π).
@@ -22,8 +22,8 @@ class RFF(FeatureAttention):
     State: ``M * (value_dim + 1)`` numbers per head.
 
     Source: Rahimi & Recht (2007), algorithm 1. Features can be negative, so the denominator can come near zero or
-    change sign. In this case, only ``delta`` limits the outputs: it is added to the denominator, or is its smallest
-    value (option ``guard``).
+    change sign. Near zero, only ``delta`` limits the outputs. Depending on the option ``guard``, ``delta`` is added to
+    the denominator or is its smallest value.
     """
 
     name: ClassVar = "rff"

@@ -31,8 +31,8 @@ class Rwkv7(RecurrentAttention):
     Each :math:`x_t` below stands for a learned mix of a token with the previous token; r, w, k, v, a and g each have
     their own mix. The vectors r, k and v are projections of :math:`x_t`, and :math:`w_t = \exp(-e^{-1/2} \sigma(b_w +
     \tanh(x_t W_1) W_2))`, :math:`a_t = \sigma(b_a + x_t A_1 A_2)` and :math:`g_t = \sigma(x_t G_1) G_2`. Let
-    :math:`\kappa_t` be :math:`\xi \odot k_t` scaled to length 1 in each head, and :math:`\tilde k_t = k_t \odot (1 +
-    (a_t - 1) \odot \alpha)`. Vectors :math:`\xi`, :math:`\alpha` and :math:`\rho` are learned. Then
+    :math:`\kappa_t` be :math:`\xi \odot k_t` scaled to norm 1 in each head, and :math:`\tilde k_t = k_t \odot (1 + (a_t
+    - 1) \odot \alpha)`. The vectors :math:`\xi`, :math:`\alpha` and :math:`\rho` are learned. Then
 
     .. math::
         S_t = (diag(w_t) - (a_t \odot \kappa_t) \kappa_t^T) S_{t-1} + \tilde k_t v_t^T, \qquad
@@ -41,8 +41,8 @@ class Rwkv7(RecurrentAttention):
     where the norm is a layer norm per head with a gain and a shift. The stock layer is the time mixing of a model's
     first layer in the authors' code (RWKV-LM, RWKV-v7/train_temp/src/model.py). No projection has a bias, and weight
     decay applies only to the projections to r, k and v and to the output projection. The bare layer has no mixes, no g,
-    no gain and no shift. The benchmark suite decides whether the projections of the bare layer have biases. Weight
-    decay applies to all parameters of the bare layer.
+    no gain and no shift. In the bare layer, the benchmark suite decides whether projections have biases, and weight
+    decay applies to all parameters.
 
     State: ``key_dim * value_dim`` numbers per head, and the previous token's vector.
 
@@ -50,9 +50,9 @@ class Rwkv7(RecurrentAttention):
     layer in that code. The mixes, b_w, b_a and xi depend on the channel; alpha is 1.02, rho is -0.04, and G_1 is 0. The
     projections to r and v are uniform in ±0.5/√width, and the projection to k in ±0.05/√width. W_2, A_2 and G_2 are 0.1
     times orthogonal rows in that code, and 0.1 times uniform values here. W_1, A_1 and G_1 have 32 columns by default.
-    In that code, W_1 and A_1 have more than 32 columns from a model width of 369 on, and G_1 from a width of 93 on.
-    There, W_1, A_1 and the output projection begin at 0, so other parameters have no gradient in the first step. Here,
-    W_1 and A_1 begin with small values, and the output projection begins as in other mechanisms.
+    In that code, the number of columns grows with the model's width. W_1, A_1 and the output projection begin at 0
+    there, so other parameters have no gradient in the first step. Here, W_1 and A_1 begin with small values, and the
+    output projection begins as in other mechanisms.
 
     That code also mixes the first layer's values into the values of later layers. This is left out, since a mechanism
     sees only one layer. Also left out are initial values that differ between layers, and a doubled learning rate for

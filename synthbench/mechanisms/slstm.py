@@ -20,7 +20,7 @@ from synthbench.options import option
 
 @mechanism
 class Slstm(Mechanism):
-    r"""An LSTM with an exponential input gate, whose cell is an average weighted by the gates.
+    r"""An LSTM with an exponential input gate; its cell state is an average weighted by the gates.
 
     .. math::
         (z, i, f, o) = (x_t, u_t, u_t, x_t) W + h_{t-1} R + b, \quad c_t = \sigma(f) c_{t-1} + e^i \tanh(z), \quad
@@ -30,7 +30,7 @@ class Slstm(Mechanism):
     matrices W and R, which mix only its channels. The state holds c / n and log n, so nothing can overflow, and the
     paper's stabiliser is not needed. A new token enters the average c / n with the weight
     :math:`\sigma(i - \log\sigma(f) - \log n_{t-1})`. The output is h after a layer norm per head, with a gain. The
-    computation is sequential, as in ``lstm``.
+    computation is sequential: a loop over the tokens.
 
     In the stock layer, as in the authors' code (xlstm, blocks/slstm/layer.py and cell.py), weight decay applies only to
     W and the convolution taps. The bare layer is the cell of the paper: x replaces u, W is a full matrix, there is no
@@ -138,11 +138,11 @@ class Slstm(Mechanism):
 
 
 class HeadwiseLinear(RunLayer):
-    """A linear layer with one matrix per head, from the input channels of the head to its output columns.
+    """A linear layer with one matrix per head, which maps the head's input channels to its output columns.
 
-    ``weight`` is [heads, size, columns], where size is the number of input channels of a head. It is drawn from a
-    normal distribution with variance 0.4 / (heads · size). If several runs train together, ``weight`` and ``x`` have a
-    leading run axis.
+    ``weight`` is [heads, size, columns], where size is the number of input channels of a head. Each entry is drawn from
+    a normal distribution with variance 0.4 / (heads · size). If several runs are trained together, ``weight`` and ``x``
+    have a leading run axis.
     """
 
     def __init__(self, heads: int, size: int, columns: int, generator: torch.Generator | None) -> None:

@@ -14,7 +14,7 @@ class Softmax(ScoreAttention):
 
     State: every key and value so far.
 
-    Source: Vaswani et al. (2017), eq. 1. The method ``attend`` computes the same function by PyTorch's fused operation.
+    Source: Vaswani et al. (2017), eq. 1. The method ``attend`` calls PyTorch's fused operation for this function.
     """
 
     name: ClassVar = "softmax"

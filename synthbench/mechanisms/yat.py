@@ -21,8 +21,8 @@ class Yat(YatAttention):
     State: every key and value so far.
 
     Source: Bouhsine (2026), section 2.2, and eq. 3 for the softermax; the kernel is eq. 1 of Luna et al. (2026).
-    Queries and keys are not normalised. Neither paper has a scale. The code of Luna et al. has a scale, but multiplies
-    the kernel by the square root of that scale.
+    Queries and keys are not normalised. Neither paper has a scale. In the code of Luna et al., a scale c multiplies the
+    kernel by √c, so it corresponds to ``scale`` = √c here.
 
     Bouhsine's package ``nmn`` has other conventions. There, the kernel is divided by :math:`\sqrt{d}`, where d is the
     head width, and multiplied by a learned number alpha that begins at 1. Epsilon is 1e-5. For heads of width 16,

@@ -24,8 +24,8 @@ T = TypeVar("T", bound="PositionEncoding")
 class PositionEncoding(FieldModule, RunLayer):
     """A position encoding, which tells a mechanism the order of at most ``length`` tokens.
 
-    The fields made by :func:`synthbench.options.option` are its hyper-parameters. ``model_dim``, ``num_heads``,
-    ``length`` and ``coordinates`` describe the model and the tokens.
+    The fields made by :func:`synthbench.options.option` are the encoding's hyper-parameters. ``model_dim``,
+    ``num_heads``, ``length`` and ``coordinates`` describe the model and the tokens.
     """
 
     kind: ClassVar = "position encoding"
@@ -72,7 +72,7 @@ class PositionEncoding(FieldModule, RunLayer):
         return x
 
     def rotation(self, generator: torch.Generator | None) -> Rotation | None:  # noqa: ARG002 - for those that rotate
-        """Make the rotation of one layer, with parameters drawn from ``generator``; return None if nothing is rotated.
+        """Create the rotation of queries and keys in one layer; return None if this encoding rotates nothing.
 
         Raises:
             UsageError: If queries and keys of this width cannot be rotated.
@@ -80,9 +80,9 @@ class PositionEncoding(FieldModule, RunLayer):
         return None
 
     def rotations(self, widths: Sequence[int], generator: torch.Generator | None) -> list[Rotation]:
-        """Make the rotations of one layer, one for each entry of ``widths``, the widths of the vectors to rotate.
+        """Create one rotation for each entry of ``widths``, the widths of the vectors that one layer rotates.
 
-        The list is empty if this encoding does not rotate.
+        The result is empty if this encoding rotates nothing.
 
         Raises:
             UsageError: If vectors of one of these widths cannot be rotated.

@@ -105,8 +105,8 @@ class Espr(PositionEncoding):
     ``null=drop``, the default, follows T4.3 and T4.4. Null channels are zeroed before and after the map, and scores are
     divided by :math:`\sqrt{2m}` in place of the mechanism's :math:`\sqrt d`. ``null=keep`` keeps all channels and the
     mechanism's scale. Scores q·k depend on offsets between positions only, with two exceptions: generators that do not
-    commute, and ``null=drop`` with ``order=conjugate``. In the second case, null channels are zeroed between two
-    mixings P, so that scores also depend on absolute positions.
+    commute, and ``null=drop`` with ``order=conjugate``. In the second case, null channels are zeroed between the
+    mixings of the query and of the key, so that scores also depend on absolute positions.
 
     With ``commuting=true``, generators are block-diagonal as in T2.5, with a learned frequency :math:`\beta` per plane
     and axis. With ``commuting=false``, each :math:`L_k` is a free skew-symmetric matrix on the active channels,
@@ -116,9 +116,9 @@ class Espr(PositionEncoding):
 
     Source: the ESPR derivation (a manuscript), its parts ("tiers") 1-4 and T8'.7, in the basis of T8'.7, where U = I
     and P takes the role of U. The derivation specifies neither m nor the initial S. Here, the option ``active`` sets m
-    as a fraction of all planes (pairs of channels), and entries of S begin as :math:`N(0, \mathrm{spread}^2 / d)`. They
-    do not begin at 0, since the mixing of active and null channels has no gradient there: by T6'.7, the effect of this
-    mixing is quadratic in S.
+    as a fraction of all planes (pairs of channels), and the entries of S are initially drawn from
+    :math:`N(0, \mathrm{spread}^2 / d)`. They do not begin at 0, since the mixing of active and null channels has no
+    gradient there: by T6'.7, the effect of this mixing is quadratic in S.
 
     Some bounds of the derivation hold only in a corrected form: see tests/positions/test_espr_theorems.py.
     """
@@ -138,6 +138,6 @@ class Espr(PositionEncoding):
         """Make the rotation of one layer, with RoPE's frequencies and a skew-symmetric S drawn from ``generator``.
 
         Raises:
-            UsageError: If there are fewer active planes than coordinate axes.
+            UsageError: If there are fewer active planes (pairs of channels) than coordinate axes.
         """
         return MixedRotation(self, generator)

@@ -12,10 +12,10 @@ from synthbench.positions.base import PositionEncoding, position
 
 @position
 class Learned(PositionEncoding):
-    """One learned N(0, 1) vector per position, added to the token's embedding.
+    """One learned vector per position, added to the token's embedding; its initial values are drawn from N(0, 1).
 
-    The table of vectors has only the ``length`` rows that are used. In the published model that the suite ``paper``
-    reproduces, the table had 4 096 rows, 88 % of the model's parameters.
+    The table of vectors has ``length`` rows. In the published model that the suite ``paper`` reproduces, the table had
+    4 096 rows, 88 % of the model's parameters.
 
     Source: Vaswani et al. (2017), section 3.5, the learned variant.
     """

@@ -10,11 +10,10 @@ from synthbench.positions.rope import TabledRotation, rotary
 
 @position
 class Own(PositionEncoding):
-    """RoPE for a mechanism whose authors use RoPE, and no positions for other mechanisms.
+    """RoPE for mechanisms whose authors use RoPE, and no position encoding for other mechanisms.
 
-    Stored results name the encoding that the mechanism's authors use, ``rope`` or ``none``, in place of ``own``. The
-    name ``own`` is stored only for hybrids (models whose layers have different mechanisms) if these mechanisms use
-    different encodings.
+    Stored results name the encoding that is used, ``rope`` or ``none``, in place of ``own``. The name ``own`` is stored
+    only for a hybrid (a model whose layers have different mechanisms) with both encodings.
 
     Source: each mechanism's paper; angles as in ``rope`` at its default base.
     """
@@ -24,9 +23,10 @@ class Own(PositionEncoding):
     rotates: ClassVar = True
 
     def rotation(self, generator: torch.Generator | None) -> TabledRotation:  # noqa: ARG002 - nothing is drawn
-        """Make RoPE's rotation of one layer, for a mechanism whose authors use RoPE.
+        """Create the rotation of one layer by RoPE, for a mechanism whose authors use RoPE.
 
         Raises:
-            UsageError: If the head width is odd, or a head has fewer planes than the coordinates have axes.
+            UsageError: If the head width is odd, or if a head has fewer planes (pairs of channels) than the coordinates
+                have axes.
         """
         return rotary(self, 10000.0)

@@ -33,7 +33,8 @@ def rotary(encoding: PositionEncoding, base: float) -> TabledRotation:
     """Make the rotation of one layer, with the frequencies of RoPE for the given base.
 
     Raises:
-        UsageError: If the head width is odd, or a head has fewer planes than the coordinates have axes.
+        UsageError: If the head width is odd, or if a head has fewer planes (pairs of channels) than the coordinates
+            have axes.
     """
     if encoding.head_dim % 2:
         raise UsageError(
@@ -45,15 +46,15 @@ def rotary(encoding: PositionEncoding, base: float) -> TabledRotation:
 
 @position
 class Rope(PositionEncoding):
-    r"""Rotations of pairs of channels by angles in proportion to the position, so that scores depend on offsets only.
+    r"""Rotations of pairs of channels by angles proportional to the position, so that scores depend on offsets only.
 
-    Channels 2i and 2i + 1 of queries and keys, read as a complex number, are multiplied by :math:`\exp(\mathrm{i}\, r\,
-    \theta_i)`, where r is the position and :math:`\theta_i = \mathrm{base}^{-2i/d}`.
+    Channels 2i and 2i + 1 of queries and keys, read as a complex number, are multiplied by
+    :math:`\exp(\mathrm{i}\, r\, \theta_i)`, where r is the position, d the head width, and
+    :math:`\theta_i = \mathrm{base}^{-2i/d}`.
 
-    Source: Su et al. (2024), eq. 14-16. Positions begin at 0 here and at 1 in the paper, which makes no difference to
-    scores. The paper does not treat several axes of coordinates. Here, the pairs of channels are divided among the
-    axes, with the first pairs on the first axis. In this case, :math:`d` is twice the number of pairs on an axis.
-    Angles are computed in float64.
+    Source: Su et al. (2024), eq. 14-16. The paper does not treat several axes of coordinates. Here, the pairs of
+    channels are divided among the axes, with the first pairs on the first axis. With several axes, d in the formula is
+    twice the number of pairs on an axis. Angles are computed in float64.
     """
 
     name: ClassVar = "rope"
@@ -66,6 +67,7 @@ class Rope(PositionEncoding):
         """Make the rotation of one layer; it has no parameters.
 
         Raises:
-            UsageError: If the head width is odd, or a head has fewer planes than the coordinates have axes.
+            UsageError: If the head width is odd, or if a head has fewer planes (pairs of channels) than the coordinates
+                have axes.
         """
         return rotary(self, self.base)

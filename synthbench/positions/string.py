@@ -50,11 +50,11 @@ class BasisRotation(LearnedRotation):
 class String(PositionEncoding):
     r"""Rotations by learned, commuting generators, so that scores depend only on differences between positions.
 
-    Row t is rotated by :math:`R(r) = \exp(\sum_k r_k L_k) = U [\oplus_u R_2(\beta_u^T r)] U^T`, where r are the
-    coordinates of token t and :math:`L_k` is the generator of axis k. The sum :math:`\oplus_u` is a block-diagonal
-    matrix, whose block :math:`R_2` rotates plane u by the given angle. Each head learns its own frequencies
-    :math:`\beta_u` and its own orthogonal basis :math:`U = (I - S)(I + S)^{-1}`, with S skew-symmetric. Training begins
-    at RoPE, with S = 0. RoPE is the special case of one axis, U = I and fixed :math:`\beta`.
+    The query or key of token t is multiplied by :math:`R(r) = \exp(\sum_k r_k L_k) = U [\oplus_u R_2(\beta_u^T r)]
+    U^T`, where r are the coordinates of token t and :math:`L_k` is the generator of axis k. The sum :math:`\oplus_u` is
+    a block-diagonal matrix, whose block :math:`R_2` rotates plane u by the given angle. Each head learns its own
+    frequencies :math:`\beta_u` and its own orthogonal basis :math:`U = (I - S)(I + S)^{-1}`, with S skew-symmetric.
+    Training begins at RoPE, with S = 0. RoPE is the special case of one axis, U = I and fixed :math:`\beta`.
 
     Source: Schenck et al. (2025), Cayley-STRING; the block form is in statements T2.3 to T2.7 of the ESPR derivation (a
     manuscript). Both sources allow any number of coordinate axes. In a head of odd width, one channel of the basis does

@@ -74,10 +74,10 @@ def load(name: str) -> Any:
 
 
 def of(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
-    """Return the kernel that a mechanism's class declares as ``own_kernel``, if it can process these tensors.
+    """Return the GPU kernel of the mechanism ``unit`` for q, k and v; None if it has no kernel that can process them.
 
-    The result is None if the class declares no kernel, if ``SYNTHBENCH_KERNELS`` is ``off``, or if the kernel does not
-    support the tensors or fails its self-test.
+    The mechanism's class itself must declare the method ``own_kernel``. The result is None also if
+    ``SYNTHBENCH_KERNELS`` is ``off``, or if the kernel fails its self-test.
     """
     own_kernel = own_form(unit, "own_kernel")
     form: Form | None = own_kernel(q.dtype) if own_kernel is not None and serves(q, k, v) else None
@@ -85,19 +85,19 @@ def of(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
 
 
 def saves_launches(q: Tensor) -> bool:
-    """Return whether to run a kernel at this length: if it saves launches, or ``SYNTHBENCH_KERNELS`` is ``always``.
+    """Return True if a kernel saves launches at the length of ``q``, or if ``SYNTHBENCH_KERNELS`` is ``always``.
 
     A kernel saves launches for more than ``GPU_GRAM_MAX_LENGTH`` tokens. Up to this length, the PyTorch code computes
-    all scores at once. It then needs about as few launches as a kernel, and its matrix products are equally fast.
+    all scores at once, with about as few launches as a kernel.
     """
     return q.shape[-2] > GPU_GRAM_MAX_LENGTH or choice() == "always"
 
 
 def choice() -> str:
-    """Read the environment variable ``SYNTHBENCH_KERNELS``: ``auto`` (the default), ``off`` or ``always``.
+    """Return the value of the variable ``SYNTHBENCH_KERNELS``: ``auto`` (the default), ``off`` or ``always``.
 
     Raises:
-        UnknownName: If the variable has another value.
+        UnknownName: If the variable has any other value.
     """
     given = os.environ.get(SWITCH) or "auto"
     if given not in CHOICES:
@@ -123,9 +123,9 @@ def serves(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 @lru_cache
 def runs_on(device: torch.device) -> bool:
-    """Return whether the device can run the kernels and Triton's assembler (ptxas) is good.
+    """Return True if the device can run the kernels, and no fault of Triton's assembler (ptxas) is known for it.
 
-    A warning is issued once if only the assembler prevents kernels.
+    If the assembler is the only obstacle, one warning per process says so.
     """
     if not fits(device):
         return False

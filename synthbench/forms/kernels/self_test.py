@@ -46,10 +46,10 @@ class OwnKernel(NamedTuple):
         return f"{self.mechanism.name} in heads of {self.key_dim}"
 
     def failure(self) -> str | None:
-        """Run the test and describe what is wrong; return None if it passes.
+        """Run the test; return a description of the error, or None if the kernel passes.
 
-        The test builds a new mechanism, because the tensors of the user's mechanism may have a leading axis for several
-        runs that train together.
+        The test builds a new mechanism, since the user's mechanism may consist of several runs that are trained
+        together.
         """
         built_with = dict(self.options) | {"num_heads": NUM_HEADS, "model_dim": NUM_HEADS * self.key_dim}
         generator = torch.Generator().manual_seed(0)
@@ -108,11 +108,11 @@ def _draw(widths: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> 
 
 
 def deviation(kernel: Form, by_torch: Form, exact: Form, inputs: tuple[Tensor, ...]) -> str | None:
-    """Compare a kernel with ``exact``, computed in float64; describe an error above the limit, or return None.
+    """Compare a kernel with ``exact``, computed in float64; describe an error above its limit, or return None.
 
-    The limit is the larger of two numbers. The first is a fraction (``ALLOWED``) of the largest exact value, or of 1 if
-    all values are smaller. The second is three times the error of ``by_torch``, which computes the same in PyTorch. The
-    second number allows for denominators near 0, where PyTorch's error is large too.
+    Outputs and gradients are compared. The limit is the larger of two numbers. The first is a fraction (``ALLOWED``) of
+    the largest exact value, or of 1 if that value is below 1. The second is three times the error of ``by_torch``, the
+    same computation in PyTorch. It matters if a denominator is near 0, where PyTorch's error is large too.
     """
     dtype = inputs[0].dtype
     is_tf32 = dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32

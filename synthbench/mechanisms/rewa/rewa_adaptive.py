@@ -15,24 +15,24 @@ from synthbench.options import option
 
 @mechanism
 class RewaAdaptive(RewaGeometric):
-    r"""Softmax of a negative weighted distance in three geometries; a network computes the weights from the query.
+    r"""Softmax of a negative sum of distances in three geometries, with weights that a network computes from the query.
 
     The score of a key for query i is :math:`-(\alpha_i d_E^\pi + \beta_i d_S^\pi + \gamma_i d_H^\pi) / \tau`.
 
-    As in ``rewa-geometric``, witnesses are points in three geometries that are computed from queries and keys, with
-    Euclidean, spherical and hyperbolic distances :math:`d_E`, :math:`d_S` and :math:`d_H`. The exponent :math:`\pi` is
-    ``power``. In each head, a network with one hidden layer reads the query, and a softmax turns its outputs into the
-    weights :math:`\alpha_i`, :math:`\beta_i` and :math:`\gamma_i`. A width (``m``, ``n`` or ``p``) of 0 drops a
-    geometry; at least two geometries must remain.
+    As in ``rewa-geometric``, each query and key is mapped to one point in each geometry: m Euclidean, n spherical and p
+    hyperbolic coordinates. The distances between the points of query and key are :math:`d_E`, :math:`d_S` and
+    :math:`d_H`. The exponent :math:`\pi` is ``power``. In each head, a network with one hidden layer reads the query,
+    and a softmax turns its outputs into the weights :math:`\alpha_i`, :math:`\beta_i` and :math:`\gamma_i`. If the
+    option ``m``, ``n`` or ``p`` is 0, its geometry is dropped; at least two geometries must remain.
 
-    In a curriculum that adds geometries in turn, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later
-    phases use all geometries. The softmax over geometries covers only the active geometries.
+    A curriculum can add the geometries in turn: phase 1 uses the sphere only, phase 2 adds Euclidean space, and later
+    phases use all geometries. A geometry that is not yet added has the weight 0.
 
     State: every key and value so far.
 
     Source: Phadke (2025), algorithm 8. In the paper, the network reads the token; here, it reads the head's query, so
-    that heads can differ. As in the paper, the weights sum to 1 and do not compensate for the widths of the geometries.
-    The weighted distance is not symmetric, since its weights depend on the query.
+    that heads can differ. As in the paper, the weights sum to 1 and do not compensate for different numbers of
+    coordinates.
     """
 
     name: ClassVar = "rewa-adaptive"
@@ -55,8 +55,10 @@ class RewaAdaptive(RewaGeometric):
         return total
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
-        """Return, per head, the mean weights over all queries, kappa of these means, and the temperature.
+        """Return ``alpha``, ``beta``, ``gamma``, ``kappa`` and ``tau``, each with one value per head.
 
-        Kappa, the effective curvature, lies between -1 (spherical) and 1 (hyperbolic).
+        The first three are the weights of Euclidean, spherical and hyperbolic distances, averaged over all queries.
+        Kappa, the effective curvature, is computed from these means and lies between -1 (spherical) and 1 (hyperbolic).
+        Tau is the temperature.
         """
         return self.gate.means(self.heads(x)[0], self.witnesses) | {"tau": self.temperature()[..., 0, 0]}

@@ -19,16 +19,16 @@ from synthbench.options import option
 class RewaDensity(ScoreAttention):
     r"""Attention by the fidelity of density matrices, :math:`(tr \sqrt{\sqrt{\rho} \sigma \sqrt{\rho}})^2`.
 
-    The factor A of a query is an m x r matrix: a linear map of q, scaled to norm 1. The density matrix of the query is
-    :math:`\rho = A A^T`, positive semi-definite with trace 1 and rank at most r. With :math:`\sigma = B B^T` for a
-    key, the fidelity is the square of the nuclear norm of the r x r matrix :math:`A^T B`. So no root of an m x m matrix
-    is computed. The weights of a query are its fidelities divided by their sum over the keys.
+    A linear map turns a query into the entries of an m x r matrix A, which is then scaled to norm 1. The density matrix
+    of the query is :math:`\rho = A A^T`, positive semi-definite with trace 1 and rank at most r. A key likewise has a
+    matrix B and the density matrix :math:`\sigma = B B^T`. The fidelity is the square of the nuclear norm of the r x r
+    matrix :math:`A^T B`. The weights of a query are its fidelities divided by their sum over the keys.
 
     State: every key and value so far.
 
     Source: Phadke (2025), definition 10.3, over the real numbers. Fidelities lie in [0, 1] and seldom differ sharply
-    between keys. Therefore, each fidelity is raised to the exponent ``power`` before normalisation; in the paper, the
-    exponent is 1.
+    between keys. The option ``power`` raises each fidelity to an exponent before normalisation; its default is 1, as in
+    the paper.
     """
 
     name: ClassVar = "rewa-density"
@@ -80,11 +80,10 @@ def fidelity(left: Float[Tensor, "*batch queries r m"], right: Float[Tensor, "*b
 
 
 def nuclear_norm(matrices: Float[Tensor, "*batch rows rows"]) -> Float[Tensor, "*batch"]:
-    """Compute the sum of singular values of each matrix.
+    """Compute the sum of the singular values of each matrix.
 
-    The sum is the inner product of the matrix with U Vᵀ, where U and V hold the singular vectors. Since U Vᵀ is also
-    the gradient of the sum, it is treated as a constant. Gradients of singular vectors would be infinite where singular
-    values coincide. Singular values that are 0 up to rounding are left out of U Vᵀ.
+    The sum is the inner product of the matrix with U Vᵀ, where U and V hold the singular vectors. The backward pass
+    treats U Vᵀ, the gradient of the sum, as a constant. Singular values that are 0 up to rounding are left out of U Vᵀ.
     """
     with torch.no_grad():
         u, singular, vh = torch.linalg.svd(matrices, full_matrices=False)

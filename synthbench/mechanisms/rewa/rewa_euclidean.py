@@ -11,10 +11,10 @@ from synthbench.options import option
 class RewaEuclidean(RewaGeometric):
     r"""Softmax of the negative Euclidean distance :math:`-\alpha \|x - y\| / \tau`, where x and y are maps of q and k.
 
-    This is ``rewa-geometric`` with a single geometry. By default, x and y have 15 coordinates, as many as in the
-    three geometries of ``rewa-geometric`` together. In each head, x and y are linear maps of q and k; the weight
-    alpha and the temperature tau are learned. With ``power=2``, and if all y have equal norm, this mechanism equals
-    softmax attention with x and y as queries and keys.
+    This is ``rewa-geometric`` with a single geometry. By default, x and y have 15 coordinates, as many as in the three
+    geometries of ``rewa-geometric`` together. Each head has its own linear maps, and learns the weight alpha and the
+    temperature tau. With ``power=2``, and if all y have equal norm, this mechanism equals softmax attention with x and
+    y as queries and keys, apart from a scale.
 
     State: every key and value so far.
 

@@ -19,10 +19,10 @@ class RewaFourier(FeatureAttention):
     The overlap is :math:`\frac{1}{2\pi}\int_0^{2\pi} |f_q(\omega)|^2 |f_k(\omega)|^2 d\omega`.
 
     A query or key x defines the function :math:`f_x(\omega) = \sum_{n<K} a_n(x) e^{i \omega n}`. Its K real
-    coefficients are a linear map of x. The index n counts coefficients, not positions: only the sum over keys mixes
-    positions. The product of two spectra is a trigonometric polynomial of degree 2K - 2, so the integral is exactly its
-    mean over 2K - 1 equidistant frequencies. Real coefficients have even spectra, so K of these frequencies suffice.
-    The features are the K values of a spectrum, each times the root of its quadrature weight; they are nonnegative.
+    coefficients are a linear map of x. The index n counts coefficients, not positions. The product of two spectra is a
+    trigonometric polynomial of degree 2K - 2, so the integral is exactly its mean over 2K - 1 equidistant frequencies.
+    Since the coefficients are real, the spectrum is the same at ω and -ω, so K of these frequencies suffice. The
+    features are the K values of a spectrum, each times the square root of its quadrature weight; they are nonnegative.
 
     State: ``K * (value_dim + 1)`` numbers per head.
 

@@ -15,20 +15,18 @@ from synthbench.options import option
 
 @mechanism
 class RewaFunctional(FeatureAttention):
-    r"""Linear attention with the kernel :math:`\exp(-\|q - k\|^2 / 2\sigma^2)`, by random Fourier features.
+    r"""Linear attention with the kernel :math:`\exp(-\|q - k\|^2 / 2\sigma^2)`, estimated by random Fourier features.
 
     The features are :math:`\phi(x) = \sqrt{2 / D}\, [\cos(\Omega^T x); \sin(\Omega^T x)]`. Each head has D / 2
-    frequencies Ω, drawn from :math:`N(0, I / \sigma^2)` and frozen, where σ is ``bandwidth``. The norm of
-    :math:`\phi(x)` is always 1.
+    frequencies Ω, drawn from :math:`N(0, I / \sigma^2)` and frozen, where σ is ``bandwidth``.
 
     State: ``D * (value_dim + 1)`` numbers per head.
 
     Source: Phadke (2025), definitions 3.1 and 5.1 and algorithm 5. Algorithm 5 has the factor 1/√D instead of √(2/D),
     which would make the kernel of a token with itself 1/2. Appendix A.3 has √(2/D) with D frequencies instead of D/2,
-    which would make this kernel 2. The overlaps (values of the kernel) are divided by their sum (eq. 5), in linear
-    time; algorithm 5 takes a softmax of overlaps instead. Features can be negative, so the denominator can be close to
-    zero or negative. Queries and keys must share the frequencies; otherwise the inner product of their features would
-    not approximate the kernel.
+    which would make this kernel 2. Here, the overlaps (values of the kernel) are divided by their sum, as in eq. 5,
+    which takes linear time; algorithm 5 takes a softmax of overlaps instead. Features can be negative, so the
+    denominator can be close to zero or negative.
     """
 
     name: ClassVar = "rewa-functional"

@@ -21,30 +21,30 @@ class RewaGeometric(TemperedAttention, WitnessAttention, ScoreAttention):
 
     Each query and key is mapped, per head, to three points, called witnesses. The points lie in Euclidean space (m
     dimensions), on the sphere (n coordinates) and in the Poincaré ball (p dimensions). To compute a point, the query or
-    key is first mapped linearly to x. Then x is scaled to norm 1 for the sphere, or mapped to tanh(‖x‖) x/‖x‖ for the
-    ball. The distances between witnesses are :math:`d_E`, :math:`d_S` and :math:`d_H`. A width (m, n or p) of 0 drops a
-    geometry. Each head learns weights :math:`\alpha`, :math:`\beta` and :math:`\gamma`, which start at 1/√m, 1 and
-    1/√p, and a temperature :math:`\tau`, which starts at the option ``tau``.
+    key is first mapped linearly to x. In Euclidean space, x is the point. For the sphere, x is scaled to norm 1, and
+    for the ball, it is mapped to tanh(‖x‖) x/‖x‖. The distances between witnesses are :math:`d_E`, :math:`d_S` and
+    :math:`d_H`. A width (m, n or p) of 0 drops a geometry. Each head learns weights :math:`\alpha`, :math:`\beta` and
+    :math:`\gamma`, which start at 1/√m, 1 and 1/√p, and a temperature :math:`\tau`, which starts at the option ``tau``.
 
     The position encoding rotates an even number of channels of each witness, so that distances depend on offsets
     between positions only. With ``turns=heads``, as in the packaged results of the suite ``climb`` 2026.1, the encoding
     rotates q and k instead. The maps to witnesses then mix the planes of rotation, and scores depend on absolute
-    positions. In those results, absolute positions explain the lead of this mechanism on copying tasks. On the task
+    positions. In those results, this mechanism leads on copying tasks because it sees absolute positions. On the task
     ``string_copy`` with seed 1, this mechanism scores 0.82 with ``turns=heads`` but 0.11 with rotated witnesses;
     softmax attention scores 0.26.
 
-    In a curriculum that adds geometries in turn, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later
+    A curriculum can add the geometries in turn: phase 1 uses the sphere only, phase 2 adds Euclidean space, and later
     phases use all geometries.
 
     State: every key and value so far.
 
     Source: Phadke (2025), definition 4.1, algorithm 3, eq. 100 to 102. Here witnesses are computed from queries and
-    keys; the paper's algorithm computes one witness per token, and uses no positions. Two formulas are corrected:
-    equation 99 is the distance in the ball only for p = 1, and tanh of every coordinate can leave the ball. The weights
-    start at the values of eq. 100 to 102; in appendix B.1 they start at softplus of these values. With power 1, as
-    published, the spherical part has a cusp at distance 0 and does not reduce to softmax attention. With power 2 and
-    twice the temperature of the softmax, the spherical part equals softmax attention up to terms of fourth order in the
-    angle.
+    keys; the paper's algorithm computes one witness per token, and uses no positions. Two formulas of the paper are
+    corrected here. Equation 99 is the distance in the ball only for p = 1. The paper's tanh of every coordinate can
+    give a point outside the ball. The weights start at the values of eq. 100 to 102; in appendix B.1 they start at
+    softplus of these values. With power 1, as published, the spherical part has a cusp at distance 0 and does not
+    reduce to softmax attention. With power 2 and twice the temperature of the softmax, the spherical part equals
+    softmax attention up to terms of fourth order in the angle.
     """
 
     name: ClassVar = "rewa-geometric"
@@ -62,9 +62,9 @@ class RewaGeometric(TemperedAttention, WitnessAttention, ScoreAttention):
         self.temperature = one_a_head(self.num_heads, self.tau)
 
     def weight(self, geometry: str) -> Tensor:
-        """Compute the weight of a geometry per head.
+        """Compute the weight of a geometry (``euclidean``, ``spherical`` or ``hyperbolic``) in each head.
 
-        In a curriculum that adds geometries in turn, the weight is 0 before the phase that activates the geometry.
+        If a curriculum adds the geometries in turn, the weight is 0 until this geometry is added.
         """
         weight: Tensor = self.weights[geometry]()
         return weight * self.witnesses.mask(geometry)

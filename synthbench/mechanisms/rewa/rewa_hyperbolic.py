@@ -11,9 +11,9 @@ from synthbench.options import option
 class RewaHyperbolic(RewaGeometric):
     r"""Softmax of the negative hyperbolic distance :math:`-\gamma d_H(x, y) / \tau`, where x and y are maps of q and k.
 
-    This is ``rewa-geometric`` with a single geometry. Its default width, 15, equals the total default width of the
-    three geometries of ``rewa-geometric``. The points x and y are q and k, mapped linearly and then into the Poincaré
-    ball. In each head, the weight gamma and the temperature tau are learned.
+    This is ``rewa-geometric`` with a single geometry. By default, x and y have 15 coordinates, as many as in the three
+    geometries of ``rewa-geometric`` together. The points x and y are q and k, mapped linearly and then into the
+    Poincaré ball. Each head learns the weight gamma and the temperature tau.
 
     State: every key and value so far.
 

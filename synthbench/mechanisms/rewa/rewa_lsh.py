@@ -18,27 +18,27 @@ class RewaLsh(RewaGeometric):
     r"""Attention as in ``rewa-geometric``, but only to the K nearest of the keys that share a hash with the query.
 
     There are L hash tables. Each query and key has three witnesses: points in Euclidean space, on the sphere and in the
-    hyperbolic ball. The hash of a query or key in one table consists of a grid cell and several signs. The grid is
-    randomly shifted, and the cell contains the Euclidean witness. There are ``bits`` signs for the spherical witness,
-    and ``bits`` signs for the hyperbolic witness. A sign tells on which side of a random hyperplane the witness lies;
-    for the hyperbolic witness, the sign depends only on the direction from the centre of the ball.
+    hyperbolic ball. The hash of a query or key in one table consists of a grid cell and several signs. The grid cell is
+    the cell of a randomly shifted grid that contains the Euclidean witness. The spherical and the hyperbolic witness
+    give ``bits`` signs each. A sign tells on which side of a random hyperplane the witness lies; for the hyperbolic
+    witness, the sign depends only on the direction from the centre of the ball.
 
     The candidates of a query are the key at its own position and all earlier keys with the same hash in at least one
-    table. If there are more than K candidates, the query attends only to the K nearest and to any that tie with the
-    K-th. The first K queries attend to all keys up to their position. So if K is at least the length, this mechanism
-    equals ``rewa-geometric``.
+    table. If there are more than K candidates, the query attends only to the K nearest candidates, and to any others at
+    the same distance as the K-th. The first K queries attend to all keys up to their position. So if K is at least the
+    length, this mechanism equals ``rewa-geometric``.
 
-    Hyperplanes and shifts are drawn once and frozen. Nothing is sorted across positions, so later tokens have no
-    influence. All pairs are computed and then masked, so this code is no faster than ``rewa-geometric``. Witnesses are
-    rotated by position before they are hashed. So distances depend on offsets between positions only, but the cells of
-    the grid depend on absolute positions.
+    Hyperplanes and shifts are drawn once and frozen. Later tokens do not influence which keys a query attends to. All
+    pairs are computed and then masked, so this code is no faster than ``rewa-geometric``. Witnesses are rotated by
+    position before they are hashed. So distances depend on offsets between positions only, but the cells of the grid
+    depend on absolute positions.
 
     State: every key and value so far.
 
-    Source: Phadke (2025), algorithms 2 and 4. The paper's grid is not shifted, so the origin, around which witnesses
-    lie, is a corner of cells. Lemma 4.5 claims that collisions in the ball depend on the distance, and that collisions
-    become rarer as the total distance grows. Both claims are wrong: points of the ball in the same direction always
-    collide.
+    Source: Phadke (2025), algorithms 2 and 4. The paper's grid is not shifted, so cells meet at the origin, around
+    which the witnesses lie. Lemma 4.5 claims that collisions in the ball depend on the distance, and that collisions
+    become rarer as the total distance grows. Both claims are wrong: points in the same direction from the centre of the
+    ball always collide.
     """
 
     name: ClassVar = "rewa-lsh"
@@ -64,9 +64,9 @@ class RewaLsh(RewaGeometric):
 
     @torch.no_grad()
     def hashes(self, x: KeyRows, side: Side, first: int = 0) -> Int[Tensor, "*batch length tables"]:
-        """Compute one integer per token and table, which stands for the composite hash of the token.
+        """Compute the hash of every token (a grid cell and several signs) in every table, as one integer per table.
 
-        Two different composite hashes get the same integer with probability 2^-60.
+        Two different hashes get the same integer with probability 2^-60.
 
         The first row of ``x`` has the position ``first``.
         """
@@ -99,11 +99,12 @@ class RewaLsh(RewaGeometric):
         return scores.masked_fill(~nearest(scores.detach(), self.candidates(q, k), self.K), -torch.inf)
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
-        """Return weights, temperature, effective curvature kappa, and the recall of the true K nearest keys, per head.
+        """Return ``alpha``, ``beta``, ``gamma``, ``kappa``, ``tau`` and ``recall``, each with one value per head.
 
-        Kappa lies between -1 (spherical) and 1 (hyperbolic). The recall is the fraction of these keys that are
-        candidates, averaged over the queries with more than K keys up to their position. It is 1 if there are no such
-        queries.
+        The first three are the weights of Euclidean, spherical and hyperbolic distances. Kappa, the effective
+        curvature, lies between -1 (spherical) and 1 (hyperbolic). Tau is the temperature. The recall is the fraction of
+        a query's true K nearest keys that share a hash with the query. It is averaged over the queries with more than K
+        keys up to their position, and is 1 if there are no such queries.
         """
         q, k, _ = self.heads(x)
         if q.shape[-2] <= self.K:

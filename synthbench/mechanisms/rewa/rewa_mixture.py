@@ -20,15 +20,16 @@ class RewaMixture(WitnessAttention):
 
     The output at query i is :math:`\sum_g G(q_i)_g \sum_j \mathrm{softmax}_j(-d_g^\pi(i, j) / \tau_g) v_j`.
 
-    The attentions g, called experts, are Euclidean, spherical and hyperbolic. As in ``rewa-geometric``, queries and
-    keys are mapped to points in each geometry. These points, called witnesses, are rotated by position; their distances
-    are :math:`d_g`. The exponent :math:`\pi` is ``power``. The gate G of a head is a network with one hidden layer that
-    reads the query, followed by a softmax. Each expert learns one temperature :math:`\tau_g` per head, which starts at
-    √m ``tau`` (Euclidean), ``tau`` (spherical) or √p ``tau`` (hyperbolic). A width (``m``, ``n`` or ``p``) of 0 drops
-    an expert; at least two experts must remain.
+    The three attentions g, called experts, are Euclidean, spherical and hyperbolic. As in ``rewa-geometric``, each
+    query and key is mapped to one point in each geometry: m Euclidean, n spherical and p hyperbolic coordinates. The
+    points are rotated by position; :math:`d_g` is the distance between the points of a query and a key. The exponent
+    :math:`\pi` is ``power``. The gate G of a head is a network with one hidden layer that reads the query, followed by
+    a softmax. Each expert learns one temperature :math:`\tau_g` per head, which starts at √m ``tau`` (Euclidean),
+    ``tau`` (spherical) or √p ``tau`` (hyperbolic). If the option ``m``, ``n`` or ``p`` is 0, its expert is dropped; at
+    least two experts must remain.
 
-    In a curriculum that adds geometries in turn, phase 1 uses the sphere only, phase 2 adds Euclidean space, and later
-    phases use all geometries. The softmax of the gate covers the active geometries only.
+    A curriculum can add the geometries in turn: phase 1 uses the sphere only, phase 2 adds Euclidean space, and later
+    phases use all geometries. An expert whose geometry is not yet added has the weight 0.
 
     State: every key and value so far.
 
@@ -69,8 +70,9 @@ class RewaMixture(WitnessAttention):
         return -self.witnesses.distance(geometry, q, k) / temperature
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
-        """Return, per head, the geometries' mean weights over all queries, and kappa of these means.
+        """Return ``alpha``, ``beta``, ``gamma`` and ``kappa``, each with one value per head.
 
-        Kappa, the effective curvature, lies between -1 (spherical) and 1 (hyperbolic).
+        The first three are the weights of the Euclidean, spherical and hyperbolic experts, averaged over all queries.
+        Kappa, the effective curvature, is computed from these means and lies between -1 (spherical) and 1 (hyperbolic).
         """
         return self.gate.means(self.heads(x)[0], self.witnesses)

@@ -20,10 +20,9 @@ class RewaOscillatory(ScoreAttention):
     r"""Weights proportional to :math:`\sum_{n=1}^K c_n e^{-\lambda_n d} \frac{1 + \cos(\omega_n d)}{2}` at distance d.
 
     This sum is the overlap of a query and a key. Both are mapped linearly to witnesses in m dimensions, and d is the
-    Euclidean distance between the witnesses. The factors c, decays λ and frequencies ω are learned and positive; each
-    head has K of each. All factors start at 1/K, all decays at ``decay``, and the frequencies at the first K multiples
-    of ``frequency``. The weights are computed as a softmax of the overlap's logarithm, which gives the same weights
-    without underflow.
+    Euclidean distance between the witnesses. Each head learns K factors c, K decays λ and K frequencies ω, all
+    positive. All factors start at 1/K, all decays at ``decay``, and the frequencies at the first K multiples of
+    ``frequency``.
 
     State: every key and value so far.
 

@@ -18,15 +18,15 @@ from synthbench.options import option
 
 @mechanism
 class RewaPath(TemperedAttention):
-    r"""Softmax of path scores: :math:`\sum_{s, t \le i} tr(A_i R_s R_t A_j^*)` for the query i and the key j.
+    r"""Softmax of path scores: :math:`\sum_{s, t \le i} tr(A_i R_s R_t A_j^T)` for the query i and the key j.
 
     Every token has an entity A and a relation R, both m x m operators of rank r. Each is a product of two factors. The
     factors of a query's A are linear in q; the factors of R and of a key's A are linear in k. A path consists of the
     relations of two tokens s and t, each at or before the query's position; s and t may be equal. The sum over s and t
-    is therefore a product of prefix sums, :math:`tr(A_i M_i M_i A_j^*)` with :math:`M_i = \sum_{s \le i} R_s`. So no
-    path is enumerated. The cost is m³ for each token and each relation of a path, and m² for each pair of tokens. A and
-    M are scaled to Hilbert–Schmidt norm 1; the scaling of M multiplies all scores of a query by the same factor. The
-    scores are divided by a temperature that each head learns.
+    is therefore a product of prefix sums, :math:`tr(A_i M_i M_i A_j^T)` with :math:`M_i = \sum_{s \le i} R_s`. The cost
+    is m³ for each token and each relation of a path, and m² for each pair of tokens. A and M are scaled to
+    Hilbert–Schmidt norm 1; the scaling of M multiplies all scores of a query by the same factor. The scores are divided
+    by a temperature that each head learns.
 
     State: every key and value so far, and ``m ** 2`` numbers per head.
 

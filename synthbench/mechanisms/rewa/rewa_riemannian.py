@@ -22,12 +22,11 @@ def trapezoid_distance(
     y: Keys,
     y_metric: Float[Tensor, "*batch keys dim dim"],
 ) -> PairScores:
-    r"""Compute the length of the chord h = x - y for every pair, under the mean of the metric tensors at its ends.
+    r"""Compute the length of the chord h = x - y for every pair of points, under the mean of the two metric tensors.
 
     This length, :math:`\sqrt{h^T (G(x) + G(y)) h / 2}` with the metric tensor G, is the geodesic distance up to an
-    error of third order in h. With the tensor of one end alone, the error would be of second order. The length is
-    symmetric and positive, but may violate the triangle inequality for long chords. It is computed by matrix products
-    over dim² features, and no tensor of queries x keys x dim is formed.
+    error of third order in h. With the metric tensor of x or y alone, the error would be of second order. The length is
+    symmetric and positive, but may violate the triangle inequality for long chords.
     """
     squared = (_quadratic(x, x_metric, y) + _quadratic(y, y_metric, x).mT) / 2
     rounding = torch.finfo(x.dtype).eps * (_norm(x, x_metric).unsqueeze(-1) + _norm(y, y_metric).unsqueeze(-2)).detach()
@@ -59,8 +58,8 @@ class RewaRiemannian(TemperedAttention, ScoreAttention):
     State: every key and value so far.
 
     Source: Phadke (2025), definition 10.1. The paper does not say how G stays positive definite, and finds the geodesic
-    of every pair of tokens by a neural ODE. The chord takes two matrix products instead; between distant points, it is
-    longer than the geodesic.
+    of every pair of tokens by a neural ODE. Here, the length of the chord takes only two matrix products. Between
+    distant points, the chord is longer than the geodesic.
     """
 
     name: ClassVar = "rewa-riemannian"

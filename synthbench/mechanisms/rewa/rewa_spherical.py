@@ -11,9 +11,9 @@ from synthbench.options import option
 class RewaSpherical(RewaGeometric):
     r"""Softmax of the negative angle :math:`-\beta \arccos(x \cdot y) / \tau` between unit vectors x of q and y of k.
 
-    This is ``rewa-geometric`` with a single geometry. Its default width, 15, equals the total default width of the
-    three geometries of ``rewa-geometric``. The unit vectors x and y are linear maps of q and k, scaled to norm 1; the
-    weight beta and the temperature tau are learned.
+    This is ``rewa-geometric`` with a single geometry. By default, x and y have 15 coordinates, as many as in the three
+    geometries of ``rewa-geometric`` together. The unit vectors x and y are linear maps of q and k, scaled to norm 1.
+    Each head learns the weight beta and the temperature tau.
 
     State: every key and value so far.
 

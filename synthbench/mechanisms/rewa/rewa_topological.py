@@ -20,7 +20,7 @@ BLOCK = 256
 
 @mechanism
 class RewaTopological(TemperedAttention):
-    r"""Softmax of the negative distance :math:`-W_2(PD_i, PD_j) / \tau` between persistence diagrams of query and key.
+    r"""Softmax of the negative distance :math:`-W_2(PD_i, PD_j) / \tau` between the persistence diagrams of q and k.
 
     Here, PD is a persistence diagram and :math:`W_2` the 2-Wasserstein distance. In each head, queries and keys are
     mapped linearly to witnesses of m numbers. The diagram of a query or key is computed from its own witness and the
@@ -65,11 +65,11 @@ class RewaTopological(TemperedAttention):
     def diagrams(
         self, points: Float[Tensor, "*batch rows m"], keys: Float[Tensor, "*batch length m"], num_seen: int
     ) -> Float[Tensor, "*batch rows k"]:
-        """Compute the edge lengths of the minimum spanning tree of each point and its neighbours, shortest first.
+        """Compute the sorted edge lengths of the minimum spanning tree of each point and its nearest keys.
 
         Args:
             points: Witnesses of the queries or keys whose diagrams are computed.
-            keys: Witnesses of all keys, among which the neighbours are chosen.
+            keys: Witnesses of all keys, from which the nearest keys are chosen.
             num_seen: Number of keys that the first point sees; every next point sees one more.
         """
         index, is_there = nearest(points, keys, self.k, num_seen)
@@ -90,9 +90,9 @@ class RewaTopological(TemperedAttention):
 def nearest(
     points: Float[Tensor, "*batch rows m"], keys: Float[Tensor, "*batch length m"], count: int, num_seen: int
 ) -> tuple[Int[Tensor, "*batch rows count"], Bool[Tensor, "*batch rows count"]]:
-    """Find the indices of the ``count`` nearest keys of every point, and a mask that is True where such a key exists.
+    """Return the indices of the ``count`` nearest keys of every point, and a mask, True where there is such a key.
 
-    Point n, counted from 0, sees the first ``num_seen + n`` keys only.
+    For point n, counted from 0, only the first ``num_seen + n`` keys count.
     """
     length = keys.shape[-2]
     column = torch.arange(length, device=keys.device)

@@ -17,7 +17,7 @@ from synthbench.options import option
 
 @mechanism
 class Slay(ProductAttention):
-    r"""Linear attention with the spherical Yat kernel, by anchor features ⊗ positive random features.
+    r"""Linear attention with the spherical Yat kernel, estimated by anchor features ⊗ positive random features.
 
     The kernel of the cosine x of a query and a key is :math:`x^2 / (C - 2x) = x^2 \int_0^\infty e^{-s (C - 2x)} ds`
     with C = 2 + epsilon. Three approximations turn the kernel into an inner product of features. R quadrature nodes
@@ -30,10 +30,10 @@ class Slay(ProductAttention):
 
     Source: Luna et al. (2026), eq. 10 and algorithm 1; sizes from table 9 and appendix L. Unlike in ``slay-sketch``,
     the tensor product is not sketched. It is formed only when single tokens are processed. The paper's approximation
-    has two systematic errors. As P grows, the anchors approximate :math:`(1 + 2x^2) / (d (d + 2))` instead of
-    :math:`x^2`. R Gauss–Laguerre nodes cut off the kernel's peak at x = 1, since they do not converge uniformly there.
-    In addition, the estimate of :math:`e^{2 s x}` by a single feature of node s has the relative variance
-    :math:`e^{4 s (1 + x)} - 1`.
+    has two systematic errors. First, as P grows, the anchors approximate :math:`(1 + 2x^2) / (d (d + 2))` instead of
+    :math:`x^2`. Second, R Gauss–Laguerre nodes cut off the kernel's peak at x = 1, near which the sum over nodes does
+    not converge uniformly. In addition, the estimate of :math:`e^{2 s x}` by a single feature of node s has the
+    relative variance :math:`e^{4 s (1 + x)} - 1`.
     """
 
     name: ClassVar = "slay"

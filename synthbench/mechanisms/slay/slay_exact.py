@@ -15,13 +15,13 @@ from synthbench.options import option
 
 @mechanism
 class SlayExact(ProductAttention):
-    r"""SLAY with exact features for x², the squared cosine of query and key, ⊗ positive random features.
+    r"""SLAY with exact features for x², the squared cosine of a query and a key, in place of anchor features.
 
-    Let u and v be the unit vectors of a query and a key, and x their cosine. The square of x is exact because
-    :math:`\langle vec(u u^T), vec(v v^T) \rangle = (u \cdot v)^2`.
+    Let u and v be the unit vectors of a query and a key. The features of u are vec(u uᵀ) ⊗ positive random features.
+    The first factor is exact because :math:`\langle vec(u u^T), vec(v v^T) \rangle = (u \cdot v)^2`.
 
-    ``form=symmetric`` keeps each product :math:`u_i u_j` once and multiplies it by :math:`\sqrt 2` for i < j. The
-    kernel is the same, with d (d + 1) / 2 features instead of the d² of ``form=full``.
+    The default ``form=symmetric`` keeps each product :math:`u_i u_j` once and multiplies it by :math:`\sqrt 2` for i <
+    j. The kernel is the same, with d (d + 1) / 2 features instead of the d² of ``form=full``.
 
     State: ``d (d + 1) / 2 * R * D * (value_dim + 1)`` numbers per head; with ``form=full``, ``d^2`` replaces
     ``d (d + 1) / 2``.

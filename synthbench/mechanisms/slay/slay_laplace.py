@@ -13,13 +13,13 @@ from synthbench.options import option
 
 @mechanism
 class SlayLaplace(QuadratureAttention):
-    r"""SLAY with the Laplace factor of its kernel alone: features :math:`\sqrt{C \alpha_r / 4}\, PRF_r(\hat u)`.
+    r"""SLAY for the factor 1 / (C - 2x) of its kernel alone: features :math:`\sqrt{C \alpha_r / 4}\, PRF_r(\hat u)`.
 
     The spherical Yat kernel is :math:`x^2 / (C - 2x) = (C^2 / 4) / (C - 2x) - C / 4 - x / 2`. Here, x is the cosine of
-    a query and a key, :math:`\hat u` is the unit vector of a query or key, and C = 2 + epsilon. If the affine terms are
-    dropped, a quadrature with nodes :math:`s_r` gives :math:`(C^2 / 4) \sum_r w_r e^{2 s_r x}`, with :math:`w_r =
-    \alpha_r / C` for the Gauss–Laguerre weights :math:`\alpha_r`. Positive random features :math:`PRF_r` estimate the
-    exponentials. This kernel is always positive, even at x = 0, where the Yat kernel is 0.
+    a query and a key, :math:`\hat u` is the unit vector of a query or key, and C = 2 + epsilon. Without the terms C / 4
+    and x / 2, a quadrature with nodes :math:`s_r` gives :math:`(C^2 / 4) \sum_r w_r e^{2 s_r x}`, with
+    :math:`w_r = \alpha_r / C` for the Gauss–Laguerre weights :math:`\alpha_r`. Positive random features :math:`PRF_r`
+    estimate the exponentials. This kernel is always positive, even at x = 0, where the Yat kernel is 0.
 
     State: ``R * M * (value_dim + 1)`` numbers per head.
 

@@ -19,8 +19,8 @@ class SlayMaclaurin(ProductAttention):
 
     The features are these products ⊗ positive random features. Here, u is the unit vector of a query or key, and x is
     the cosine of a query and a key. The entries of r and t are random signs, so that the expected kernel of the
-    products is :math:`x^2`. Kernel values and denominators can be negative or vanish. The default ``guard=add`` adds a
-    small number to the denominator, which does not prevent this. All heads share the projections.
+    products is :math:`x^2`. Kernel values and denominators can be negative or 0. The default ``guard=add`` does not
+    prevent this. All heads share the projections.
 
     State: ``P * R * D * (value_dim + 1)`` numbers per head.
 

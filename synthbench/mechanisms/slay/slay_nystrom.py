@@ -20,14 +20,14 @@ class SlayNystrom(ProductAttention):
     the P anchors :math:`a_p` are random unit vectors. The matrix K has the entries :math:`K_{pq} = (a_p \cdot a_q)^2`.
     With :math:`k(u) = [(u \cdot a_p)^2]_p`, the polynomial kernel of a query's u and a key's v is
     :math:`k(u)^T (K + \lambda I)^{-1} k(v)`. This estimate of :math:`x^2`, with x the cosine of u and v, is biased. As
-    λ goes to 0, it becomes exact on the anchors, and exact everywhere if d (d + 1) / 2 anchors span all quadratic
-    forms. Because of the whitening, kernel values and denominators can be negative or vanish. The default ``guard=add``
-    adds a small number to the denominator, which does not prevent this. All heads share the anchors.
+    λ goes to 0, the estimate becomes exact on the anchors. It becomes exact everywhere if d (d + 1) / 2 anchors span
+    all quadratic forms. Because of the whitening, kernel values and denominators can be negative or 0. The default
+    ``guard=add`` does not prevent this. All heads share the anchors.
 
     State: ``P * R * D * (value_dim + 1)`` numbers per head.
 
     Source: Luna et al. (2026), appendix C, after Williams & Seeger (2000). The default of λ is from the code of Luna et
-    al., which also scales by :math:`P^{-1/2}`. Their table 1 calls the kernel approximately unbiased.
+    al., which also scales by :math:`P^{-1/2}`. Table 1 of Luna et al. calls the kernel approximately unbiased.
     """
 
     name: ClassVar = "slay-nystrom"

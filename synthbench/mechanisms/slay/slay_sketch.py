@@ -23,13 +23,14 @@ class SlaySketch(QuadratureAttention):
     The sketch :math:`S_r` maps the P D entries of one node's tensor product to S numbers. The product is not formed:
     both factors are sketched, and the two sketches are convolved circularly. Every head and node has its own sketch;
     all heads share the anchors. The expected kernel equals the expected kernel of ``slay``, including the bias of the
-    anchors. Because of the sketch, kernel values and denominators can be negative. The default ``guard=add`` adds a
-    small number to the denominator, which does not prevent this.
+    anchors. Because of the sketch, kernel values and denominators can be negative. The default ``guard=add`` does not
+    prevent this.
 
     State: ``R * S * (value_dim + 1)`` numbers per head.
 
-    Source: Luna et al. (2026), eq. 10 and algorithm 1, line 5, which the paper's code leaves out. The convolution
-    follows Pham & Pagh (2013). The paper does not give S. The default here is 64, half of the default P D = 128.
+    Source: Luna et al. (2026), eq. 10 and algorithm 1. The authors' code leaves out the sketch (line 5 of the
+    algorithm). The convolution follows Pham & Pagh (2013). The paper does not give S. The default here is 64, half of
+    the default P D = 128.
     """
 
     name: ClassVar = "slay-sketch"

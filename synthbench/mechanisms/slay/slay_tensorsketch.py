@@ -19,13 +19,13 @@ class SlayTensorsketch(ProductAttention):
 
     The features are the sketch ⊗ positive random features. Here, u is the unit vector of a query or key, and x is the
     cosine of a query and a key. The sketch is unbiased for :math:`x^2`. Kernel values and denominators can be negative
-    or vanish. The default ``guard=add`` adds a small number to the denominator, which does not prevent this. All heads
-    share the sketches.
+    or 0. The default ``guard=add`` does not prevent this. All heads share the sketches.
 
     State: ``P * R * D * (value_dim + 1)`` numbers per head.
 
     Source: Luna et al. (2026), section 2.4, after Pham & Pagh (2013). Table 1 of Luna et al. calls the sketch only
-    approximately unbiased, but it is exactly unbiased. Their code also scales it by :math:`P^{-1/2}`, which biases it.
+    approximately unbiased, but it is exactly unbiased. Their code also scales the sketch by :math:`P^{-1/2}`, which
+    makes it biased.
     """
 
     name: ClassVar = "slay-tensorsketch"
