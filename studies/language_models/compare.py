@@ -218,7 +218,7 @@ def sentence() -> str:
         "by permuting scores among mechanisms). "
         "Scores credit only accuracy above that of shortcut rules. "
         "Some of these rules were found after the plan was made; if scores are computed with only "
-        f"the rules known then, {then['concordant']:g} of {then['pairs']:.0f} pairs agree (p {then['p']:.2f}). "
+        f"the rules known at that time, {then['concordant']:g} of {then['pairs']:.0f} pairs agree (p {then['p']:.2f}). "
         "[Details](studies/language_models/README.md)."
     )
 

@@ -98,12 +98,12 @@ def measure(
     Args:
         names: Names of budgets: ``small``, ``medium`` or ``large``. A budget sets the sequence length and the numbers
             of features.
-        seeds: Seeds; each seed draws other inputs, projections and features.
-        table: Table for the rows; its device is measured.
+        seeds: Seeds; each seed draws different inputs, projections and features.
+        table: Table that receives the rows. It names the device on which the estimators are timed.
         num_repeats: Number of timings of an estimator; the median is reported.
         bias: True if the projections have biases, as in the SLAY paper.
-        mechanisms: Mechanisms to measure in place of the paper's other estimators: their options, by name of the
-            mechanism.
+        mechanisms: Mechanisms to measure in place of those estimators of the paper that are not always measured. Keys
+            are names of mechanisms, and values are dictionaries of options.
 
     Raises:
         UnknownName: If a budget, mechanism or option does not exist.

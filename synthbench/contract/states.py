@@ -33,11 +33,11 @@ AGREEMENT = 1e-9
 
 
 def numbers_carried(mechanism: Mechanism, past: int, most: int, setting: Setting = DOUBLE) -> int:
-    """Estimate how many numbers a mechanism keeps of past inputs; the result is at most ``most``.
+    """Estimate how many numbers a mechanism keeps about past inputs; the result is at most ``most``.
 
     If a mechanism keeps n numbers, later outputs depend on past inputs only through them. So the derivatives of later
-    outputs with respect to past inputs span at most n dimensions. These dimensions are counted for ``most`` random
-    weighted sums of the outputs. If the mechanism lets past inputs decay, the result may be below n.
+    outputs with respect to past inputs span at most n dimensions. The result is the number of dimensions that the
+    derivatives of random weighted sums of the outputs span. If the mechanism lets past inputs decay, it may be below n.
 
     Args:
         mechanism: A mechanism that can read ``2 * past`` tokens.

@@ -48,7 +48,7 @@ def tiling(device: torch.device) -> Tiling:
 
 
 def of(unit: Any) -> Form | None:
-    """Return a function from q, k and v that computes the attention of the mechanism ``unit`` tile by tile.
+    """Return a function that takes q, k and v and computes, tile by tile, the attention of the mechanism ``unit``.
 
     The result is None if the normaliser is ``softermax``, or if the mechanism's class does not itself declare the
     method ``yat_sides``.

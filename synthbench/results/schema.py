@@ -264,7 +264,7 @@ VERIFICATION_COLUMNS = (
 
 
 def join_match(asked: str, term: str) -> str:
-    """Join a requested size and the mechanism that is rescaled to it into one text: ``state=4096 of slay:P=8``.
+    """Return one text with a requested size and the mechanism to rescale, such as ``state=4096 of slay:P=8``.
 
     The column ``match`` of a row holds this text.
     """

@@ -387,7 +387,7 @@ class Store:
         return 0
 
     def take_out(self, damaged: Collection[Path], checksums: Collection[str]) -> None:
-        """Move damaged files and the given rows to ``quarantine/``; other valid rows of these files stay.
+        """Move damaged files and the given rows to ``quarantine/``, and keep all other valid rows in the store.
 
         Args:
             damaged: Damaged files of rows.

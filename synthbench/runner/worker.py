@@ -79,7 +79,7 @@ class RunOutcome:
 
 
 def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
-    """Train the runs of a job and write their missing rows of results.
+    """Train the runs of a job, and write a row of results for each run that has none yet.
 
     If the suite tunes learning rates, the runs that serve to choose the rate are trained first. If a mechanism raises
     an exception, rows with a failure status are written. If memory runs out, half as many runs are trained together,

@@ -140,7 +140,8 @@ def decoded_scores(model: SequenceModel, block: DeviceBlock) -> list[Decoded | N
 def scores_of(decoded: RunIds, targets: RunIds, is_own: Bool[Tensor, "runs batch length"]) -> list[Decoded | None]:
     """Compute each run's fractions of right tokens and of right whole answers, after decoding.
 
-    ``is_own`` is True at all tokens of an answer except the first. A run without any such token has the score None.
+    ``is_own`` is True where the model reads its own previous prediction: at all tokens of an answer except the first.
+    The score of a run is None if no answer has more than one token.
     """
     is_scored = targets != IGNORE
     is_wrong = (decoded != targets) & is_scored

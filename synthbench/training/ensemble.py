@@ -371,8 +371,8 @@ def strategy_of(mechanism: type[Mechanism], fields: dict[str, Any]) -> Strategy:
     """Choose the fastest correct way to compute several runs of a mechanism together: ``fold``, ``stack`` or ``loop``.
 
     ``fold`` joins the run axis and the batch axis, ``stack`` gives each tensor of the mechanism a run axis, and
-    ``loop`` computes one run after the other. ``loop`` is chosen if the faster way fails, or changes the outputs of two
-    small runs in float64. ``fields`` are the arguments of the mechanism.
+    ``loop`` computes one run after the other. Either ``fold`` or ``stack`` is tried first. If it fails, or if it
+    changes the outputs of two small runs in float64, ``loop`` is chosen. ``fields`` are the mechanism's arguments.
     """
     return _strategy(mechanism, tuple(sorted(fields.items())))
 

@@ -81,7 +81,8 @@ def evaluate(
         predicted: List to which each piece's predicted tokens are appended, [runs, sequences, scored positions] on the
             CPU; None to discard them.
         tokens_at_once: Limit on the number of tokens in a piece (see :func:`in_pieces`).
-        tasks: The task of each run. If empty, scores have no losses by kind of position and no calibration errors.
+        tasks: The task of each run. If empty, scores have no calibration errors, and no separate losses for the kinds
+            of positions that a task distinguishes, such as bytes after a repeated context.
     """
     was_training = model.training
     model.eval()
@@ -175,8 +176,8 @@ METRIC_SEQUENCES = 16
 def layer_metrics(model: SequenceModel, block: DeviceBlock) -> list[dict[str, float]]:
     """Compute the metrics that mechanisms define for their layers; return a dictionary per run.
 
-    Keys are names like ``layer0.curvature.head2``. Each layer is measured on its inputs when the model reads the first
-    batch of ``block``.
+    Keys are names like ``layer0.curvature.head2``. The metrics of a layer are computed from the inputs that it receives
+    when the model reads the first batch in ``block``.
     """
     seen: dict[int, Tensor] = {}
     hooks = [

@@ -30,10 +30,10 @@ less time than the whole batch with ``slay``, and 60 % less with ``yat-spherical
 class DeviceBlock(NamedTuple):
     """Many batches of all runs, moved to the device at once.
 
-    ``inputs`` has the shape [batches, runs, batch, length], and ``targets`` [batches, runs, batch, columns]: only the
-    positions ``columns``, at which any sequence is scored. Inputs after the last scored position are cut off, since
-    mechanisms are causal and no scored output depends on them. If the model computes all answers from its output at the
-    last position, nothing is cut off.
+    ``inputs`` has the shape [batches, runs, batch, length]. ``targets`` has the shape [batches, runs, batch, number of
+    columns]: it holds only the positions in ``columns``, where at least one sequence is scored. Inputs after the last
+    scored position are cut off, since mechanisms are causal and no scored output depends on them. If the model computes
+    all answers from its output at the last position, nothing is cut off.
     """
 
     inputs: Tensor

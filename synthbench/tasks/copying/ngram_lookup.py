@@ -162,9 +162,9 @@ class NgramLookup(Task):
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Return the guesses of :meth:`shortcuts` and of three rules in which single tokens vote for an answer.
 
-        Each copy of the n-gram's j-th token (counted from 1) in the string votes for the symbol ``order + 1 - j``
-        places later. One rule counts only copies of the last token, one only copies of the first token, and one all
-        copies.
+        Wherever a token of the n-gram occurs in the string, it votes for the symbol that would follow if the whole
+        n-gram stood there. The first rule counts only votes of the n-gram's last token, the second only votes of its
+        first token, and the third all votes.
         """
         strings, length = inputs[:, : -self.order - 1], inputs.shape[1]
         votes = np.zeros((self.order, len(inputs), self.num_symbols))

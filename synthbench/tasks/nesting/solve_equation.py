@@ -17,8 +17,8 @@ from synthbench.tasks.nesting._evaluation import Evaluation
 class SolveEquation(Evaluation):
     """Read an equation with brackets, + and -, in which one digit is unknown; at the end, name the unknown digit.
 
-    The operators + - are 5 6, the brackets 7 and 8, the unknown x is 9, = is 10, the end 11 and the padding 12. Modulo
-    5, (1 - (x - 2)) = 4 holds for x = 4. With ``modulus=5``::
+    In the example, token 5 is ``+``, 6 is ``-``, and 7 and 8 are brackets. Token 9 is the unknown x, 10 is ``=``, 11 is
+    the end, and 12 is padding. Modulo 5, (1 - (x - 2)) = 4 holds for x = 4. With ``modulus=5``::
 
         inputs    7 1 6 7 9 6 2 8 8 10 4 11 12
         targets   . . . . . . . . . .  . 4  .

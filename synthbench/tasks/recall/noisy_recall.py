@@ -21,8 +21,8 @@ class NoisyRecall(Stream):
         inputs    2 6 9 8 0 4 2 6 8 8 0 4
         targets   . . . . . . 6 . . . 4 .
 
-    Keys are 0 to 3, values 4 to 7, and noise is 8 and 9; two noise tokens take the place of a key and its value. Each
-    sequence draws new values for the keys. The last key repeats an earlier key.
+    Keys are 0 to 3, values are 4 to 7, and noise tokens are 8 and 9. Noise comes in pairs of tokens, each in the place
+    of a key and its value. Each sequence draws new values for the keys. The last key repeats an earlier key.
 
     Tests associative recall among noise. A gate or a delta rule that sees the input can keep noise out of the state; a
     linear time-invariant mixer cannot.
