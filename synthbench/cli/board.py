@@ -7,7 +7,7 @@ from typing import Any
 from synthbench.cli.output import aligned
 from synthbench.options import resolve
 from synthbench.reports.aggregates import Interval
-from synthbench.reports.leaderboard import Leaderboard, tasks_words
+from synthbench.reports.leaderboard import Leaderboard
 from synthbench.reports.render.spreadsheet import csv_text
 from synthbench.reports.table import NOTHING, Cell, Table, counted, fixed, in_words
 
@@ -29,8 +29,7 @@ def lines_of(board: Leaderboard | None) -> Iterator[str]:
     if num_more := len(board.entries) - len(best):
         yield f"and {num_more} more"
     if board.partial:
-        num_tasks = len(board.tasks)
-        named = (f"{one.label} ({tasks_words(count, num_tasks)})" for one, count in board.partial.items())
+        named = (f"{row.mechanism.label} ({row.reason})" for row in board.placed if row.entry is None)
         yield f"not ranked, as tasks are missing: {', '.join(named)}"
 
 

@@ -100,7 +100,13 @@ class Placed(NamedTuple):
     mechanism: MechanismFacts
     entry: Entry | None
     """The mechanism's entry in the ranking; None if it is not ranked."""
-    label: str
+    reason: str = ""
+    """How many ranked tasks it ran, if that is why it is not ranked."""
+
+    @property
+    def label(self) -> str:
+        """The label in tables, with a remark on a control, on few seeds or on missing tasks."""
+        return self.entry.label if self.entry else f"{self.mechanism.label} ({self.reason}, not ranked)"
 
 
 _Columns = dict[Column | str, Callable[[Placed], Cell | str]]
@@ -127,10 +133,10 @@ class Leaderboard:
     @property
     def placed(self) -> list[Placed]:
         """All mechanisms: the ranked ones, best first, then the mechanisms that lack a run of some ranked task."""
-        ranked = [Placed(entry.mechanism, entry, entry.label) for entry in self.entries]
-        return ranked + [
-            Placed(one, None, f"{one.label} ({tasks_words(count, len(self.tasks))}, not ranked)")
-            for one, count in self.partial.items()
+        ran = {one: f"{count} of {len(self.tasks)} tasks" * bool(count) for one, count in self.partial.items()}
+        return [
+            *(Placed(entry.mechanism, entry) for entry in self.entries),
+            *(Placed(one, None, words or "no task that counts") for one, words in ran.items()),
         ]
 
     @property
@@ -522,8 +528,3 @@ def _improvement_table(board: Leaderboard) -> Table:
         [(entry.mechanism.label, partial(chance, of)) for of, entry in enumerate(board.entries)],
         sources=sources_of(board.tasks, (entry.mechanism for entry in board.entries)),
     )
-
-
-def tasks_words(count: int, num_tasks: int) -> str:
-    """Say how many ranked tasks a mechanism ran: ``3 of 24 tasks`` or, if none, ``no task that counts``."""
-    return f"{count} of {num_tasks} tasks" if count else "no task that counts"

@@ -25,7 +25,7 @@ def standings(made: Report, category: str | None = None) -> dict[str, Any]:
     """
     cells, board = made.cells, made.board
     tasks = board.tasks if board else cells.tasks
-    placed = board.placed if board else [Placed(one, None, one.label) for one in cells.mechanisms]
+    placed = board.placed if board else [Placed(one, None) for one in cells.mechanisms]
     parts = board.parts if board and category is None else {}
     mechanisms = []
     for mechanism, entry, _ in sorted(placed, key=lambda each: each.mechanism.key not in made.own):

@@ -5,7 +5,7 @@ Templates read them as attributes of namespaces. Reading an attribute that a nam
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,8 +23,8 @@ from synthbench.reports.cells import (
     mechanism_key,
     task_key,
 )
+from synthbench.reports.leaderboard import Leaderboard, quoted
 from synthbench.reports.render.page import charts
-from synthbench.reports.render.page.boards import boards
 from synthbench.reports.render.page.commands import report_command, run_command, seed_ranges, task_terms, term
 from synthbench.reports.render.page.untrusted import anchors
 from synthbench.reports.render.page.untrusted import name as plain_name
@@ -50,7 +50,9 @@ def content(report: Report) -> SimpleNamespace:
     """Collect everything that the HTML page of a report shows: the report, and texts and numbers made from it."""
     selection, cells, records, seeds = report.selection, report.cells, report.records, report.cells.seeds
     shown = _results(report)
-    ranked = boards(report)  # the suite's, then one for each category
+    # The ranking of the suite, with a column per category; then one per category, with a column per task.
+    whole, categories = report.board, (None, *cells.categories)
+    ranked = [_board(report, whole, category) for category in categories] if whole else []
     mechanisms = _mechanism_sections(report, ranked[0], shown)
     tasks = _task_sections(report, shown)
     best = [section.facts for section in mechanisms[:NUM_COLOURS]]
@@ -58,15 +60,6 @@ def content(report: Report) -> SimpleNamespace:
     names = list(dict.fromkeys(mechanism.name for mechanism in cells.mechanisms))
     # One command runs one setting per mechanism; if there are more, each section has its own command.
     is_one_command = len({mechanism.key[:-1] for mechanism in cells.mechanisms}) == len(cells.mechanisms)
-    conditions = _conditions(records)
-    again = run_command(
-        selection.suite,
-        seeds,
-        task=_terms(selection.suite, records),
-        mechanism=",".join(names),
-        condition=next(iter(conditions)),
-    )
-    is_one_command &= len(conditions) == 1
     return SimpleNamespace(
         report=report,
         bibtex=sources.of_suite(plain_name(selection.suite), plain_name(selection.suite_version)),
@@ -75,7 +68,7 @@ def content(report: Report) -> SimpleNamespace:
         on_added_seeds=on_added_seeds(cells),
         devices=sorted({f"{row['device_type']} ({row['device_name']})" for row in records}),
         versions=sorted({_code_version(row) for row in records}),
-        run_command=again if is_one_command else None,
+        run_command=_run_command(report, records, seeds, mechanism=",".join(names)) if is_one_command else None,
         report_command=report_command(
             selection.suite,
             selection.suite_version,
@@ -105,6 +98,38 @@ def _ids(cells: Cells) -> Ids:
     }
     labels["category"] = cells.categories
     return {name: anchors(name, [(label, label) for label in of_filter]) for name, of_filter in labels.items()}
+
+
+def _board(report: Report, whole: Leaderboard, category: str | None) -> SimpleNamespace:
+    """Collect the ranking of one category, with a column per task, or of the suite (None), with a column per category.
+
+    The user's mechanisms come first, then the ranked mechanisms, then all others.
+    """
+    cells, ranking = report.cells, whole if category is None else whole.parts[category]
+    of_suite = {name: part for name, part in whole.parts.items() if part.tasks}
+    capacities = quoted(cells) if category is None else []
+    bodies: dict[str, list[SimpleNamespace]] = {"own": [], "ranked": [], "unranked": []}
+    for placed in ranking.placed:
+        one = placed.mechanism
+        loads = [(task.ladder, cells.cell(task, one).load_at_half) for task in capacities]
+        line = SimpleNamespace(
+            **placed._asdict(),
+            skill=ranking.skill_of(one),
+            parts=[part.skill_of(one) for part in of_suite.values()]
+            if category is None
+            else [cells.skill_on(task, one) for task in ranking.tasks],
+            capacities=[(ladder.sortable(load), ladder.load_text(load)) for ladder, load in loads if ladder],
+        )
+        bodies["own" if one.key in report.own else "ranked" if placed.entry else "unranked"].append(line)
+    return SimpleNamespace(
+        category=category,
+        ranking=ranking,
+        parts={name: part.tasks for name, part in of_suite.items()}
+        if category is None
+        else {task.label: (task,) for task in ranking.tasks},
+        capacities=capacities,
+        bodies={name: body for name, body in bodies.items() if body},
+    )
 
 
 def _results(report: Report) -> Results:
@@ -148,7 +173,7 @@ def _curve(curves: Curves, task: TaskFacts, mechanism: MechanismFacts) -> charts
 
 def _mechanism_sections(report: Report, board: SimpleNamespace, shown: Results) -> list[SimpleNamespace]:
     """Collect the content of one section for each mechanism, in the order of the suite's ranking."""
-    suite, cells = report.selection.suite, report.cells
+    cells = report.cells
     lines = [line for body in board.bodies.values() for line in body]
     ids = anchors("mech", [(line.mechanism.key, line.mechanism.name) for line in lines])
     by_mechanism: dict[Key, list[Row]] = {}
@@ -174,16 +199,14 @@ def _mechanism_sections(report: Report, board: SimpleNamespace, shown: Results) 
                 badge=_badge(rows) if has_verified else "",
                 source=_source(facts.source),
                 command=named
-                and len(conditions := _conditions(rows)) == 1
-                and run_command(
-                    suite,
+                and _run_command(
+                    report,
+                    rows,
                     {int(row["seed"]) for row in rows},
-                    task=_terms(suite, rows),
                     mechanism=named,
                     match=facts.match,
                     block=facts.block if is_one_of_several else None,
-                    positions=facts.positions if is_one_of_several or conditions != {None} else None,
-                    condition=next(iter(conditions)),
+                    positions=facts.positions if is_one_of_several or facts.condition else None,
                 ),
                 results=of_tasks,
             )
@@ -193,10 +216,9 @@ def _mechanism_sections(report: Report, board: SimpleNamespace, shown: Results) 
 
 def _task_sections(report: Report, shown: Results) -> list[SimpleNamespace]:
     """Collect the content of one section for each task, in printed order."""
-    suite, cells = report.selection.suite, report.cells
+    cells = report.cells
     ids = anchors("task", [(task.key, task.name) for task in cells.tasks])
     newest = {task_key(row): row for row in report.records}
-    conditions = _conditions(report.records)
     sections = []
     for task in cells.tasks:
         row, ladder, verdict = newest[task.key], task.ladder, report.verdicts[task.key]
@@ -213,9 +235,11 @@ def _task_sections(report: Report, shown: Results) -> list[SimpleNamespace]:
                 description=report.describe and report.describe(task.name, str(row["task_version"]), arguments),
                 verdict=verdict,
                 source=_source(task.source),
-                command=len(conditions) == 1
-                and run_command(
-                    suite, cells.seeds, task=_terms(suite, [row]) or task.name, condition=next(iter(conditions))
+                command=_run_command(
+                    report,
+                    report.records,
+                    cells.seeds,
+                    task=task_terms(report.selection.suite, {task.name: arguments}) or task.name,
                 ),
                 results=sorted(of_mechanisms, key=lambda result: result.estimate.descending),
             )
@@ -245,13 +269,19 @@ def _level_lines(cells: Cells, task: TaskFacts, coloured: Sequence[MechanismFact
     return lines
 
 
-def _conditions(rows: Sequence[Row]) -> set[str | None]:
-    """Return the conditions of layers in rows: stock (as published), bare (stripped), or None for any other layer."""
-    return {name if is_known(name := row.get("condition")) and name in ("stock", "bare") else None for row in rows}
+def _run_command(
+    report: Report, rows: Sequence[Row], seeds: Collection[int], *, task: str | None = None, **asked: str | None
+) -> str | None:
+    """Write the command that makes these rows again; None if their layers are of several conditions.
 
-
-def _terms(suite: str, rows: Sequence[Row]) -> str | None:
-    return task_terms(suite, {str(row["task"]): str(row["task_args"]) for row in rows})
+    A condition is stock (as published), bare (stripped), or None for any other layer.
+    """
+    suite, found = report.selection.suite, (row.get("condition") for row in rows)
+    conditions = {name if is_known(name) and name in ("stock", "bare") else None for name in found}
+    if len(conditions) > 1:
+        return None
+    task = task or task_terms(suite, {str(row["task"]): str(row["task_args"]) for row in rows})
+    return run_command(suite, seeds, task=task, condition=conditions.pop(), **asked)
 
 
 def _source(key: str) -> dict[str, str]:
