@@ -5,28 +5,36 @@ authors' code. All rates are in run-steps per second; a run-step is one gradient
 size. Each ratio compares two rates of the same row.
 """
 
+import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from statistics import median
-from typing import Any
+from threading import Barrier, BrokenBarrierError
+from typing import Any, TypeVar
 
 import torch
 
 from synthbench.bench.instruments import as_in_a_worker
 from synthbench.bench.published import publish
 from synthbench.bench.rows import Row, Table
-from synthbench.bench.together import side_by_side, wait_for_all
 from synthbench.errors import UsageError
 from synthbench.options import RUN_SUITE, Selection, term_of
 from synthbench.registry import version_of
 from synthbench.runner.environment import usable_cores
+from synthbench.runner.executors.base import WORKER_ENVIRONMENT
 from synthbench.runner.plan import make_cells, select_mechanisms
 from synthbench.suites import Suite, load_suite
 from synthbench.training.capture import WARM_UP_STEPS
 from synthbench.training.cell import Cell, Run
 from synthbench.training.train import Trainer
 
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
+
+_barrier: Barrier | None = None
 TASK = "reverse"
 """Task to train on. It allows every length, and is scored at every position, so that the whole model is computed."""
 
@@ -190,3 +198,47 @@ def _worker_rate(cell: Cell, *, num_steps: int, num_repeats: int) -> float:
     program = Program(_runs(cell, 1, 1), num_steps, torch.device("cpu"))
     wait_for_all()
     return _rate([program], num_repeats)
+
+
+# Worker processes that run side by side and begin their timed parts at the same moment.
+
+
+def side_by_side(function: Callable[[Argument], Result], arguments: Sequence[Argument]) -> list[Result]:
+    """Call a function once per argument, each call in its own process with one thread; return the results in order.
+
+    The function may call :func:`wait_for_all`, but must do so equally often in every process.
+
+    Raises:
+        Exception: If the function raises an exception in any process. Processes in :func:`wait_for_all` then stop
+            waiting.
+    """
+    os.environ.update(WORKER_ENVIRONMENT)
+    context = get_context("spawn")
+    barrier = context.Barrier(len(arguments))
+    with ProcessPoolExecutor(len(arguments), context, _begin, (barrier,)) as pool:
+        waiting = [pool.submit(partial(_or_release_the_others, function), argument) for argument in arguments]
+    problems = [problem for problem in (future.exception() for future in waiting) if problem is not None]
+    for problem in sorted(problems, key=lambda problem: isinstance(problem, BrokenBarrierError)):
+        raise problem
+    return [future.result() for future in waiting]
+
+
+def wait_for_all() -> None:
+    """Wait until all processes of :func:`side_by_side` have called this function; elsewhere, return at once."""
+    if _barrier is not None:
+        _barrier.wait()
+
+
+def _begin(barrier: Barrier) -> None:
+    global _barrier  # noqa: PLW0603 - a barrier can only be handed to a process as it starts
+    _barrier = barrier
+    torch.set_num_threads(1)
+
+
+def _or_release_the_others(function: Callable[[Argument], Result], argument: Argument) -> Result:
+    try:
+        return function(argument)
+    except BaseException:
+        if _barrier is not None:
+            _barrier.abort()
+        raise

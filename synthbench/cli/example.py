@@ -7,7 +7,7 @@ import numpy as np
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.registry import version_of
-from synthbench.reports.descriptions import Description, Example, Token
+from synthbench.reports.report import Description, Example, Token
 from synthbench.tasks import IGNORE, TASKS, sized
 
 LONGEST = 512

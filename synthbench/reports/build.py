@@ -9,13 +9,12 @@ import pandas as pd
 
 from synthbench.errors import UnknownName
 from synthbench.reports.cells import TaskFacts
-from synthbench.reports.descriptions import Describe
 from synthbench.reports.folder import Files
 from synthbench.reports.render import figures, latex, markdown
 from synthbench.reports.render.page import page
 from synthbench.reports.render.readme import readme
 from synthbench.reports.render.spreadsheet import csv_text, json_text
-from synthbench.reports.report import RESERVED, Page, Report
+from synthbench.reports.report import RESERVED, Describe, Page, Report
 from synthbench.reports.selection import select
 from synthbench.reports.standings import standings
 

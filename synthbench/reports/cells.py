@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
 from statistics import median_low
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,6 @@ from synthbench.bits import BITS
 from synthbench.levels import LevelScore, load_at_half
 from synthbench.reports.aggregates import Interval, t_interval
 from synthbench.reports.ladder import Ladder, Profile, ladder_in, mean_profile, scored_levels
-from synthbench.reports.order import place_of
 from synthbench.reports.selection import AROUND, SETTING, TASK_KEY, settings
 from synthbench.reports.statistics import Scores, spread
 from synthbench.results.schema import split_match
@@ -193,6 +192,19 @@ IN_ROWS = ("Softmax", "Standard")
 DIGITS = 9
 """Decimals to which means are rounded before sorting, so that rounding errors do not change the order."""
 NO_ROWS = CellStats()
+_ORDER = {
+    # First as in Table 8 of the SLAY paper, then alphabetically.
+    "category": ("basic", "arithmetic", "long_range", "memory", "patterns", "reasoning", "robustness"),
+    "task": (
+        *("copy", "sort", "reverse", "counting", "parity", "addition", "modular", "long_copy", "distant_match"),
+        *("multihop", "retrieval", "kv_recall", "first_token", "selective_copy", "bigram", "majority", "histogram"),
+        *("stack", "induction", "pattern", "noisy_copy", "compression"),
+    ),
+    # The first of these tasks in a category provides its capacity, since these are often quoted.
+    "capacity": ("mqar", "string_copy", "parity_running", "khop_induction"),
+    "mechanism": ("softmax", "yat-spherical", "performer", "linear", "slay", "slay-laplace", "slay-hadamard"),
+}
+"""Names in the order in which tables print them; all others follow alphabetically."""
 
 
 @dataclass(frozen=True)
@@ -571,3 +583,12 @@ def mean_of(items: Sequence[Any], value: Callable[[Any], float] = float) -> floa
 
 def _number(value: Any) -> float:
     return float(value) if is_known(value) else math.nan
+
+
+def place_of(kind: Literal["category", "task", "mechanism", "capacity"], name: str) -> int:
+    """Return the index (from 0) of a name in the fixed order in which tables show names of one kind.
+
+    The order lists only some names. All other names get the index after the last listed name.
+    """
+    names = _ORDER[kind]
+    return names.index(name) if name in names else len(names)

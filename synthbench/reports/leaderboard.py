@@ -25,9 +25,8 @@ from synthbench.reports.aggregates import (
     reached,
     solved_rates,
 )
-from synthbench.reports.cells import Cells, Key, MechanismFacts, TaskFacts, skills_of
+from synthbench.reports.cells import Cells, Key, MechanismFacts, TaskFacts, place_of, skills_of
 from synthbench.reports.interim import ANALYSES
-from synthbench.reports.order import place_of
 from synthbench.reports.statistics import TOLERANCE, Prior, prior_of
 from synthbench.reports.table import (
     NOTHING,

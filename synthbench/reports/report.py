@@ -1,7 +1,7 @@
 """The contents of a report, before they are written to files."""
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import pandas as pd
 
 from synthbench import sources
-from synthbench.reports.beyond import beyond_table
 from synthbench.reports.bits import bits_tables, bits_verdict
 from synthbench.reports.cells import (
     Cells,
@@ -19,12 +18,10 @@ from synthbench.reports.cells import (
     mechanism_key,
     records,
 )
-from synthbench.reports.curves import mean_curves
-from synthbench.reports.descriptions import Describe
 from synthbench.reports.leaderboard import Leaderboard, leaderboard, leaderboard_tables
 from synthbench.reports.selection import Selection
 from synthbench.reports.separation import separation_table, summary
-from synthbench.reports.table import Table, category_averages, load_table, score_table, steps_table
+from synthbench.reports.table import Table, beyond_table, category_averages, load_table, score_table, steps_table
 from synthbench.reports.variants import (
     Change,
     Variant,
@@ -59,6 +56,44 @@ _LAYERS = {
 def _span(values: "pd.Series[int]") -> str:
     """Format whole numbers as their range, or as one number if all are equal: ``64 to 128``, ``48``."""
     return " to ".join(dict.fromkeys(f"{end:,}" for end in (values.min(), values.max())))
+
+
+class Token(NamedTuple):
+    """An input token, and the target to predict at its position."""
+
+    input: int
+    target: int | None
+    """The target; None if nothing is scored here."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """An example sequence of a task; if it is long, only its beginning and its end are shown."""
+
+    pieces: tuple[tuple[Token, ...], ...]
+    num_hidden: int
+    """Number of tokens between the beginning and the end, which are not shown."""
+    length: int
+    vocab_size: int
+    is_bottleneck: bool
+    """True if all answers are read from the last position."""
+
+
+class Description(NamedTuple):
+    """A description of a task for reports, made from the task's code.
+
+    It is made only if the installed version of the task is the version in the rows (results of runs).
+    """
+
+    summary: str
+    """First sentences of its documentation."""
+    not_tested: str
+    """Abilities that a high score does not show; may be empty."""
+    example: Example | None
+
+
+Describe = Callable[[str, str, str], Description | None]
+"""Function that describes a task, given its name, version and arguments (JSON) as in a row."""
 
 
 class Page(NamedTuple):
@@ -288,3 +323,41 @@ def cite(keys: Iterable[str]) -> tuple[str, list[str]]:
     all_keys = set(keys)
     known = {key for key in all_keys if sources.describe(key) != key}
     return sources.bibtex(known), sorted(all_keys - known)
+
+
+def mean_curves(cells: Cells, curves: pd.DataFrame) -> pd.DataFrame:
+    """Average the learning curves of each mechanism on each task over seeds.
+
+    If a run stopped early, its curve is continued with its last value, up to the last step of the longest run.
+    Otherwise, the mean would fall whenever a run stops because it has learned the task.
+
+    Args:
+        cells: The cells of a report.
+        curves: Learning curves, one row per point, with columns run_id, step, split, metric and value. Runs outside the
+            report are ignored.
+
+    Returns:
+        One row per task, mechanism, split, metric and step, in the order of the report. Columns mean and std (the
+        sample standard deviation) are in the metric's own unit; n counts the seeds that have a value at this step or an
+        earlier one.
+    """
+    owners = pd.DataFrame(
+        [
+            (row["run_id"], row["seed"], task_rank, mechanism_rank)
+            for task_rank, task in enumerate(cells.tasks)
+            for mechanism_rank, cell in enumerate(cells.cells_of(task))
+            for row in cell.rows
+            if row["status"] == "ok"
+        ],
+        columns=["run_id", "seed", "task", "mechanism"],
+    )
+    curve = ["task", "mechanism", "split", "metric"]
+    known = curves[curves["run_id"].isin(owners["run_id"])]
+    points = known.astype({"run_id": str, "split": str, "metric": str, "value": "float64"}).merge(owners, on="run_id")
+    of_runs = points.pivot_table(index=[*curve, "step"], columns="seed", values="value", aggfunc="last")
+    filled = of_runs.groupby(level=curve).ffill()
+    averages = pd.DataFrame({"mean": filled.mean(axis=1), "std": filled.std(axis=1), "n": filled.count(axis=1)})
+    averages = averages.reset_index()
+    averages["task"] = [cells.tasks[rank].label for rank in averages["task"]]
+    averages["mechanism"] = [cells.mechanisms[rank].label for rank in averages["mechanism"]]
+    return averages

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from synthbench.bench.together import side_by_side, wait_for_all
+from synthbench.bench.suite import side_by_side, wait_for_all
 
 
 def moments(delay: float) -> tuple[int, float, float]:

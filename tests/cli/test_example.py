@@ -7,8 +7,8 @@ import pytest
 from synthbench.canonical import canonical_json
 from synthbench.cli.example import describe
 from synthbench.registry import version_of
-from synthbench.reports.descriptions import Example
 from synthbench.reports.ladder import ladder_in
+from synthbench.reports.report import Example
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
 from synthbench.training.identity import task_options

@@ -4,10 +4,9 @@ import json
 
 import pandas as pd
 
-from synthbench.reports.beyond import beyond_table
 from synthbench.reports.build import build
 from synthbench.reports.cells import grid
-from synthbench.reports.table import NOTHING
+from synthbench.reports.table import NOTHING, beyond_table
 from tests.reports._made import climbed, make_frame
 
 Skills = tuple[float | None, float | None]

@@ -2,7 +2,7 @@ import pandas as pd
 import pytest
 
 from synthbench.reports.cells import grid
-from synthbench.reports.curves import mean_curves
+from synthbench.reports.report import mean_curves
 from tests.reports._made import make_frame
 
 

@@ -252,8 +252,7 @@ def test_what_stands_at_a_point_covers_no_point_and_no_other_text(at: list[tuple
 
     assert len(boxes) == len(at)
     assert placed
-    assert all(each.left >= 0 and each.bottom >= 0 and each.right <= 3 and each.top <= 2 for each in placed)
-    assert not [(x, y) for each in placed for x, y in at if each.left < x < each.right and each.bottom < y < each.top]
+    assert all((each[:2] >= 0).all() and (each[2:] <= (3, 2)).all() for each in placed)
+    assert not [at for left, low, right, top in placed for x, y in at if left < x < right and low < y < top]
     for box, other in combinations(placed, 2):
-        is_beside = box.right <= other.left or other.right <= box.left
-        assert is_beside or box.top <= other.bottom or other.top <= box.bottom
+        assert (box[2:] <= other[:2]).any() or (other[2:] <= box[:2]).any()

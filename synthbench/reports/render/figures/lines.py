@@ -1,6 +1,6 @@
 """Figures of lines: skill over load, performance profiles, skill over state size, and learning curves."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,10 +13,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from synthbench.reports.aggregates import Interval, balanced, over_seeds, profile, reached
-from synthbench.reports.cells import TaskFacts
+from synthbench.reports.cells import DIGITS, MechanismFacts, TaskFacts
 from synthbench.reports.ladder import Ladder, Profile
 from synthbench.reports.leaderboard import Leaderboard
 from synthbench.reports.render.figures.drawing import (
+    COLOURS,
     COMPACT,
     DARK,
     PALE,
@@ -29,10 +30,10 @@ from synthbench.reports.render.figures.drawing import (
     panels,
     shown,
 )
-from synthbench.reports.render.figures.facts import looks_of, pale_words
 from synthbench.reports.report import Report, stem_of
 from synthbench.reports.table import counted
 from synthbench.reports.variants import of_sizes
+from synthbench.reports.verdicts import ranked_tasks
 
 _THRESHOLDS = np.arange(41) / 40
 
@@ -78,6 +79,38 @@ def legend_of(looks: Mapping[str, Look], *, has_pale: bool) -> list[tuple[str, A
 
 
 # Skill over the load of a ladder, one panel per task.
+
+
+def best_first(report: Report) -> list[MechanismFacts]:
+    """Sort mechanisms by mean skill, best first, with equal weight for all categories.
+
+    A run without a score has skill 0.
+    """
+    tasks = ranked_tasks(report.cells)
+    weights = balanced([task.category for task in tasks])
+
+    def mean_skill(mechanism: MechanismFacts) -> float:
+        skills = [report.cells.skill_on(task, mechanism).value for task in tasks]
+        return round(float(weights @ np.nan_to_num(skills)), DIGITS)  # rounding errors must not order equal means
+
+    return sorted(report.cells.mechanisms, key=mean_skill, reverse=True)
+
+
+def looks_of(report: Report) -> dict[str, Look]:
+    """Choose a colour and line style for each of the best mechanisms; all figures of a report share them.
+
+    The keys are labels of mechanisms.
+    """
+    best = best_first(report)[: len(COLOURS)]
+    return looks([mechanism.label for mechanism in report.cells.mechanisms if mechanism in best])
+
+
+def pale_words(report: Report, drawn: Collection[str]) -> str:
+    """Return the part of a caption that explains pale lines; empty if no label in ``drawn`` has a pale line."""
+    num_pale = len(set(drawn) - set(looks_of(report)))
+    num_coloured = len(set(drawn)) - num_pale
+    return f" In colour: the {num_coloured} with the best mean skill; pale: the other {num_pale}." * bool(num_pale)
+
 
 _Panels = dict[TaskFacts, tuple[Ladder, dict[str, Profile]]]
 """The ladder of each task, and the profile of each mechanism by its label."""

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from synthbench.reports.cells import MechanismFacts, TaskFacts
 from synthbench.reports.render.figures.drawing import DARK, DOUBLE, SINGLE, SMALL, Drawing, shown, widest
-from synthbench.reports.render.figures.facts import best_first
+from synthbench.reports.render.figures.lines import best_first
 from synthbench.reports.report import Report
 from synthbench.reports.table import fixed, skill_words
 from synthbench.reports.verdicts import SMALLEST_GAP, ranked_tasks

@@ -75,13 +75,8 @@ class Look(NamedTuple):
     """The text at the point: the mechanism's number in the key, or its name."""
 
 
-class Box(NamedTuple):
-    """A rectangle, in inches from the lower left corner of a panel."""
-
-    left: float
-    bottom: float
-    right: float
-    top: float
+Box = Float[np.ndarray, " 4"]
+"""Left, bottom, right and top of a rectangle, in inches from the lower left corner of a panel."""
 
 
 def looks(points: Sequence[Point]) -> list[Look]:
@@ -170,7 +165,7 @@ def places(
         overlaps = ((box[..., :2] < other[..., 2:]) & (other[..., :2] < box[..., 2:])).all(axis=-1)
         is_inside = (tried[:, :2] >= 0).all(axis=1) & (tried[:, 2:] <= size).all(axis=1)
         is_free = is_inside & ~np.asarray(overlaps).any(axis=1)
-        boxes.append(Box(*tried[is_free.argmax()].tolist()) if is_free.any() else None)
+        boxes.append(tried[is_free.argmax()] if is_free.any() else None)
         if boxes[-1] is not None:
             taken = np.vstack([taken, boxes[-1]])
     return boxes
@@ -254,8 +249,8 @@ def _draw_texts(axis: Axes, points: Sequence[Point], index: int, of_points: Sequ
     for anchor, (_point, look), place in zip(inches, there, places(inches, widths, size), strict=True):
         if place is None:
             continue
-        x, y = np.array([place.left + place.right, place.bottom + place.top]) / 2 / size
-        near = np.clip(anchor, (place.left, place.bottom), (place.right, place.top))
+        x, y = (place[:2] + place[2:]) / 2 / size
+        near = np.clip(anchor, place[:2], place[2:])
         if math.dist(anchor, near) > _TIED:
             axis.plot(
                 *(np.array([anchor, near]) / size).T, color=PALE, linewidth=0.3, zorder=3, transform=axis.transAxes
