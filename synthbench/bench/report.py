@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
-from tabulate import tabulate
 
 from synthbench.bench import fidelity, forms, scaling, suite
 from synthbench.bench.rows import SHOWN_AS, Row, load
 from synthbench.errors import StoreError
 from synthbench.options import RUN_SUITE
 from synthbench.reports.render.figures.drawing import COMPACT, DOUBLE, SINGLE, Drawing, files_of, looks, shown
-from synthbench.reports.render.markdown import escape
+from synthbench.reports.render.markdown import escape, plain_table
 from synthbench.reports.render.spreadsheet import csv_text
 from synthbench.suites import load_suite
 
@@ -281,13 +280,7 @@ def _markdown(facts: Facts) -> str:
     ]
     lines = [[_cell(fact[name]) for name in header] for fact in facts]
     is_number = [any(isinstance(fact[name], int | float) for fact in facts) for name in header]
-    table = tabulate(
-        lines,
-        headers=[escape(name) for name in header],
-        tablefmt="github",
-        colalign=["right" if number else "left" for number in is_number],
-        disable_numparse=True,
-    )
+    table = plain_table(lines, list(map(escape, header)), ["right" if number else "left" for number in is_number])
     return "\n\n".join([table, *([f"On every line: {'; '.join(stated)}."] if stated else [])])
 
 

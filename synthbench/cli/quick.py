@@ -3,46 +3,52 @@
 import json
 import sys
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from synthbench import plugins
-from synthbench.cli.options import AsJson, Device, ExecutorName, Plugins, Results, SuiteName, Workers
+from synthbench.cli.options import AsJson, Device, ExecutorName, Plugins, Results, SuiteName, Workers, takes
 from synthbench.cli.output import note, results_only, say
 from synthbench.cli.running import INTERRUPTED, run_with_progress
 from synthbench.errors import SynthbenchError
 from synthbench.options import MAIN_SUITE
 
 
-def quick(
-    mech: Annotated[
+@dataclass(frozen=True)
+class Query:
+    """Options of the command, under the names that :func:`synthbench.first_verdict.quick` gives them."""
+
+    mechanism: Annotated[
         str,
         typer.Option("--mech", help="One mechanism; slay:R=3,P=8 sets options. Or a plugin file with one mechanism."),
-    ],
+    ]
     against: Annotated[
         str | None,
         typer.Option(
             help="The reference: any mechanism with rows for these tasks, in --results or packaged. Default: the best "
             "of the suite's mechanisms of the same class (linear time, no more state)."
         ),
-    ] = None,
-    suite: SuiteName = MAIN_SUITE,
-    device: Device = "auto",
-    executor: ExecutorName = "auto",
-    workers: Workers = None,
-    results: Results = Path("results"),
+    ] = None
+    suite: SuiteName = MAIN_SUITE
+    device: Device = "auto"
+    executor: ExecutorName = "auto"
+    workers: Workers = None
+    results: Results = Path("results")
     ledger: Annotated[
         Path | None,
         typer.Option(help="File that records the comparisons of a search. Default: quick.jsonl in --results."),
-    ] = None,
+    ] = None
     minutes: Annotated[
         float | None, typer.Option(help="Train for about this long at most: on fewer tasks if these take longer.")
-    ] = None,
-    plugin: Plugins = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = None
+    plugins: Plugins = None
+
+
+@takes(Query)
+def quick(asked: Query, as_json: AsJson = False) -> None:
     """Check a mechanism, train it with one seed on a few tasks of a suite, and predict its rank in the full suite.
 
     The tasks of the suite must have levels of difficulty. The output shows the mean scores of the mechanism and of a
@@ -55,20 +61,8 @@ def quick(
 
     with results_only() if as_json else nullcontext():
         try:
-            verdict = first_verdict.quick(
-                mech,
-                against=against,
-                suite=suite,
-                results=results,
-                ledger=ledger,
-                minutes=minutes,
-                plugins=plugins.named(plugin),
-                device=device,
-                executor=executor,
-                workers=workers,
-                run=run_with_progress,
-                note=note,
-            )
+            given = vars(asked) | {"plugins": plugins.named(asked.plugins)}
+            verdict = first_verdict.quick(**given, run=run_with_progress, note=note)
         except SynthbenchError as problem:
             if as_json:
                 say(json.dumps(first_verdict.facts_of_error(problem)))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from synthbench.errors import ContractError, SynthbenchError
-from synthbench.plugins import described, raise_interrupt, reason
+from synthbench.plugins import described, place_of, raise_interrupt, reason
 
 State = Literal["passed", "warning", "FAILED", "not tried"]
 
@@ -26,6 +26,8 @@ class Check(NamedTuple):
     remark."""
     is_needed: bool = False
     """True if later checks mean nothing when this one fails."""
+    unit: type | None = None
+    """The class whose author a failure names, with the line; None: no line is named."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,11 @@ def _made(check: Check) -> tuple[State, str]:
     except CheckWarning as remark:
         return "warning", str(remark)
     except ContractError as problem:
-        return "FAILED", str(problem)
+        place = place_of(check.unit) if check.unit and not problem.__cause__ else ""  # a cause already names the line
+        return "FAILED", f"{problem} ({place})" if place else str(problem)
     except BaseException as problem:  # noqa: BLE001 - foreign code may raise anything
         raise_interrupt(problem)
-        return "FAILED", reason(problem)
+        if check.unit is None or isinstance(problem, SynthbenchError):
+            return "FAILED", reason(problem)
+        return "FAILED", described(problem, check.unit)
     return "passed", ""

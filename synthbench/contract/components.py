@@ -25,16 +25,15 @@ from synthbench.blocks import BLOCKS
 from synthbench.contract import mechanisms as of_mechanisms
 from synthbench.contract import tasks as of_tasks
 from synthbench.contract.causes import cause_of_difference, draws_noted, dropouts_of
-from synthbench.contract.checks import Check, CheckResult, CheckWarning, blamed, make_all
+from synthbench.contract.checks import Check, CheckResult, blamed, make_all
 from synthbench.contract.isolated import IsolatedProcess
 from synthbench.contract.setting import DOUBLE, Setting
-from synthbench.errors import ContractError, SynthbenchError
+from synthbench.errors import ContractError
 from synthbench.layers import in_precision
 from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms._module import without_compilation
 from synthbench.mechanisms._parameters import perturb
 from synthbench.options import arguments_of, coerce, term_of
-from synthbench.plugins import described, place_of, raise_interrupt
 from synthbench.positions import POSITIONS
 from synthbench.process import settings_restored
 from synthbench.registry import Registry, code_hash, version_of
@@ -192,28 +191,7 @@ def recorded(key: str, cache: Path | None) -> list[CheckResult] | None:
 
 def _checks(component: Component, devices: Devices = ("cpu",)) -> list[Check]:
     with blamed(f"{component.kind} {component.name!r} cannot be built", component.unit):
-        return [_placed(check, component.unit) for check in _checks_of_kind(component, component.unit, devices)]
-
-
-def _placed(check: Check, unit: type[Any]) -> Check:
-    """Return the check, with error messages that also name a line of the author's code.
-
-    This is the line that raised the exception or, if there is none, the first line of the class.
-    """
-
-    def make() -> None:
-        try:
-            check.make()
-        except ContractError as problem:
-            place = "" if problem.__cause__ else place_of(unit)  # an error with a cause already names the line
-            raise ContractError(f"{problem} ({place})" if place else str(problem)) from problem
-        except (SynthbenchError, CheckWarning):
-            raise
-        except BaseException as problem:
-            raise_interrupt(problem)
-            raise ContractError(described(problem, unit)) from problem
-
-    return check._replace(make=make)
+        return [check._replace(unit=component.unit) for check in _checks_of_kind(component, component.unit, devices)]
 
 
 def _checks_of_kind(component: Component, unit: type[Any], devices: Devices) -> list[Check]:

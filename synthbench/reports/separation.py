@@ -61,39 +61,35 @@ def separation_table(cells: Cells, verdicts: Verdicts) -> Table:
     A row shows the range of mean scores or skills, the p value, the number of pairs of mechanisms that differ, and the
     verdict.
     """
-    columns: dict[Column | str, Callable[[Verdict], Cell | str]] = {}
+
+    def of(words: Callable[[Verdict], Cell | str]) -> Callable[[TaskFacts], Cell | str]:
+        return lambda task: words(verdicts[task.key])
+
+    columns: dict[Column | str, Callable[[TaskFacts], Cell | str]] = {}
     for name, bound in bounds_of(cells).items():
         if name == "Ceiling" and cells.has_local:
-            columns["Local"] = lambda verdict: percent(verdict.task.local_ceiling)
+            columns["Local"] = lambda task: percent(task.local_ceiling)
         if name == "Ceiling" and _has_shortcut(cells):
-            columns["Shortcut"] = lambda verdict: _shortcut_cell(verdict.task)
-        columns[name] = _of_task(bound)
-    columns["Score" if cells.has_ladder else "Accuracy"] = lambda verdict: (
-        " to ".join(score_text(verdict.task, mean) for mean in verdict.means or ()) or NOTHING
+            columns["Shortcut"] = _shortcut_cell
+        columns[name] = bound
+    columns["Score" if cells.has_ladder else "Accuracy"] = of(
+        lambda one: " to ".join(score_text(one.task, mean) for mean in one.means or ()) or NOTHING
     )
     if not cells.has_ladder:
-        columns["Skill"] = lambda verdict: " to ".join(fixed(skill, 2) for skill in verdict.skills or ()) or NOTHING
+        columns["Skill"] = of(lambda one: " to ".join(fixed(skill, 2) for skill in one.skills or ()) or NOTHING)
     columns |= {
-        "p": lambda verdict: p_text(verdict.p),
-        "Pairs": _pairs_cell,
-        "Between": lambda verdict: percent(verdict.between),
-        Column("Verdict", "word"): lambda verdict: verdict.words,
+        "p": of(lambda one: p_text(one.p)),
+        "Pairs": of(_pairs_cell),
+        "Between": of(lambda one: percent(one.between)),
+        Column("Verdict", "word"): of(lambda one: one.words),
     }
     return table_of(
-        "separation",
-        "Significant differences",
-        _caption(cells),
-        ("Category", "Task"),
-        verdicts.values(),
-        lambda verdict: (verdict.task.category, verdict.task.label),
+        *("separation", "Significant differences", _caption(cells), ("Category", "Task"), cells.tasks),
+        lambda task: (task.category, task.label),
         columns,
         sources=sources_of(cells.tasks, cells.mechanisms),
         is_grouped=True,
     )
-
-
-def _of_task(cell_of: Callable[[TaskFacts], Cell | str]) -> Callable[[Verdict], Cell | str]:
-    return lambda verdict: cell_of(verdict.task)
 
 
 def _has_shortcut(cells: Cells) -> bool:

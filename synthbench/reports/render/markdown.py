@@ -25,19 +25,17 @@ def table(table: Table) -> str:
         [*map(escape, labels), *map(_cell, line.cells)]
         for labels, line in zip(printed_labels(table.lines), table.lines, strict=True)
     ]
-    return tabulate(
-        lines,
-        headers=[escape(heading) for heading in (*table.headings, *(column.label for column in table.columns))],
-        tablefmt="github",
-        colalign=["left"] * len(table.headings) + [_ALIGNMENT[column.kind] for column in table.columns],
-        # Without this a label like 007 would be read as a number.
-        disable_numparse=True,
-    )
+    headings = [escape(heading) for heading in (*table.headings, *(column.label for column in table.columns))]
+    alignments = ["left"] * len(table.headings) + [_ALIGNMENT[column.kind] for column in table.columns]
+    return plain_table(lines, headings, alignments)
 
 
-def plain_table(lines: Iterable[Sequence[object]], headings: Sequence[str]) -> str:
+def plain_table(
+    lines: Iterable[Sequence[object]], headings: Sequence[str], alignments: Sequence[str] | None = None
+) -> str:
     """Render lines of numbers and texts as a Markdown pipe table; the texts are Markdown and are not escaped."""
-    return tabulate(list(lines), headings, tablefmt="github", disable_numparse=True)
+    # If numbers were parsed, a label like 007 would be read as one.
+    return tabulate(list(lines), headings, tablefmt="github", colalign=alignments, disable_numparse=True)
 
 
 def lines(text: str) -> str:
