@@ -9,7 +9,6 @@ docs/statistics.md gives the error rates.
 import json
 import math
 import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -37,7 +36,7 @@ from synthbench.contract.components import record
 from synthbench.contract.isolated import IsolatedProcess
 from synthbench.errors import ContractError, StoreError, SynthbenchError, UsageError
 from synthbench.mechanisms import MECHANISMS
-from synthbench.options import MAIN_SUITE, parse_term, registered, split_terms
+from synthbench.options import MAIN_SUITE, command_line, parse_term, registered, split_terms
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import PerTask, Rank, balanced
 from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE
@@ -906,14 +905,9 @@ def _error_in(runs: pd.DataFrame) -> dict[str, str] | None:
 
 def _next_command(request: Request) -> str:
     """Write the command that runs all tasks, rates and seeds of the suite for the mechanism of a request."""
-    words = ["synthbench", "run", "--suite", request.suite, "--mech", request.mechanisms[0]]
-    for plugin in request.plugins:
-        words += ["--plugin", plugin]
-    if request.device != Request.device:
-        words += ["--device", request.device]
-    if request.results != Request.results:
-        words += ["--results", str(request.results)]
-    return shlex.join(words)
+    given = {"suite": request.suite, "mech": request.mechanisms[0], "plugin": list(request.plugins)}
+    chosen = {name: getattr(request, name) for name in ("device", "results")}
+    return command_line("run", given | {name: at for name, at in chosen.items() if at != getattr(Request, name)})
 
 
 # ----- As text and JSON -----

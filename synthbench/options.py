@@ -7,6 +7,7 @@ functions here check, print and parse the options of any component, and select c
 import dataclasses
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -135,6 +136,19 @@ def term_of(unit: type, arguments: dict[str, Value], *, is_complete: bool = Fals
     given = {name: value for name, value in arguments.items() if is_complete or value != options[name].default}
     texts = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in given.items()]
     return ":".join([getattr(unit, "name", unit.__name__), ",".join(texts)]) if texts else unit.name  # type: ignore[attr-defined]
+
+
+def command_line(command: str, options: Mapping[str, object]) -> str:
+    """Write a command as a shell reads it; an option is left out if it is None, and repeated if it is a list.
+
+    >>> command_line("run", {"suite": "my suite", "task": None, "plugin": ["a.py", "b.py"]})
+    "synthbench run --suite 'my suite' --plugin a.py --plugin b.py"
+    """
+    given = [
+        (name, each) for name, value in options.items() for each in (value if isinstance(value, list) else [value])
+    ]
+    words = [word for name, value in given if value is not None for word in (f"--{name}", str(value))]
+    return shlex.join(["synthbench", command, *words])
 
 
 def parse_term(term: str) -> tuple[str, dict[str, str]]:

@@ -4,7 +4,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -82,29 +82,23 @@ def _devices() -> Finding:
     return _finding("devices", "ok", "; ".join(cards))
 
 
-def _components() -> list[Finding]:
+def _components() -> Iterator[Finding]:
     from synthbench.contract.components import REGISTRIES
 
-    findings = []
     for registry in REGISTRIES.values():
         broken = registry.broken()
-        findings.append(_finding(f"{registry.kind}s", "ok", f"{len(registry) - len(broken)} registered"))
-        findings += [_finding(f"{registry.kind} {unit}", "broken", why) for unit, why in broken.items()]
-    return findings
+        yield _finding(f"{registry.kind}s", "ok", f"{len(registry) - len(broken)} registered")
+        yield from (_finding(f"{registry.kind} {unit}", "broken", why) for unit, why in broken.items())
 
 
-def _suites() -> list[Finding]:
-    from synthbench.suites import load_suite, suite_names
+def _suites() -> Iterator[Finding]:
+    from synthbench.suites.config import Suite, loaded_suites
 
-    findings = []
-    for name in suite_names():
-        try:
-            suite = load_suite(name)
-        except SynthbenchError as problem:
-            findings.append(_finding(f"suite {name}", "broken", str(problem)))
+    for name, suite in loaded_suites():
+        if isinstance(suite, Suite):
+            yield _finding(f"suite {name}", "ok", f"version {suite.version}, {len(suite.tasks)} tasks")
         else:
-            findings.append(_finding(f"suite {name}", "ok", f"version {suite.version}, {len(suite.tasks)} tasks"))
-    return findings
+            yield _finding(f"suite {name}", "broken", str(suite))
 
 
 def _folder(results: Path) -> Finding:

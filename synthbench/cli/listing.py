@@ -11,7 +11,7 @@ import typer
 from synthbench import plugins
 from synthbench.cli.options import AsJson, Plugins, load_what_loads, selecting
 from synthbench.cli.output import print_facts, say
-from synthbench.errors import SynthbenchError, UnknownName, UsageError
+from synthbench.errors import UnknownName, UsageError
 from synthbench.registry import Registry
 from synthbench.sources import describe
 
@@ -113,15 +113,13 @@ def _print_parts(registry: Registry[Any], columns: list[str], plugin: list[str] 
 @list_app.command("suites")
 def list_suites(as_json: AsJson = False) -> None:
     """List the suites: name, version, size, description."""
-    from synthbench.suites import load_suite, suite_names
+    from synthbench.suites.config import Suite, loaded_suites
 
     facts: list[dict[str, Any]] = []
     broken = {}
-    for name in suite_names():
-        try:
-            suite = load_suite(name)
-        except SynthbenchError as problem:
-            broken[name] = str(problem)
+    for name, suite in loaded_suites():
+        if not isinstance(suite, Suite):
+            broken[name] = str(suite)
             continue
         sizes = {kind: len(getattr(suite, kind)) for kind in ("tasks", "mechanisms", "seeds")}
         facts.append({"name": suite.name, "version": suite.version, **sizes, "description": suite.description})

@@ -1,7 +1,6 @@
 """The result of ``synthbench run`` at a glance: a table of tasks by mechanisms, and the command for a full report."""
 
 import json
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import NamedTuple
 
 from synthbench.bits import BITS, choice_in
 from synthbench.cli.output import aligned
+from synthbench.options import command_line
 from synthbench.registry import origin_of
 from synthbench.reports.cells import clipped
 from synthbench.reports.table import NOTHING
@@ -55,7 +55,7 @@ def skill_table(results: Path, runs: Runs, width: int | None) -> str:
     notes = [f"Skill: 0 at the floor, 1 at the ceiling; {in_bits}{mean}."]
     if num_left_out := len(mechanisms) + 1 - num_shown:
         columns = "1 column does" if num_left_out == 1 else f"{num_left_out} columns do"
-        options = ["--mech", ",".join(mechanisms), "--columns", "skill", "--across", "mechanisms"]
+        options = {"mech": ",".join(mechanisms), "columns": "skill", "across": "mechanisms"}
         for_all = _command("export", results, runs, options) or "the same command again, with its output into a file"
         notes.append(f"{columns} not fit into {width} characters; for all: {for_all}")
     return "\n".join([*aligned(shown), *notes])
@@ -70,7 +70,7 @@ def report_command(results: Path, runs: Runs) -> str | None:
     suite = next(iter(runs.values())).cell.suite.name
     listed = load_suite(suite).mechanisms if suite in suite_names() else cells
     others = [name for name, cell in cells.items() if name not in listed and origin_of(cell.mechanism) == "builtin"]
-    return _command("report", results, runs, ["--mech", ",".join(cells)] if others else [])
+    return _command("report", results, runs, {"mech": ",".join(cells)} if others else {})
 
 
 def skill_text(scored: Sequence[Scored | None], *, has_spread: bool) -> str:
@@ -161,10 +161,10 @@ def _lines(
     return [["skill", *mechanisms], *body]
 
 
-def _command(command: str, results: Path, runs: Runs, options: Sequence[str]) -> str | None:
+def _command(command: str, results: Path, runs: Runs, options: Mapping[str, str]) -> str | None:
     """Return the command line of a ``synthbench`` command on the rows of some runs; None if the runs were shortened."""
     cells = [run.cell for run in runs.values()]
     if not all(cell.is_full for cell in cells):
         return None
-    place = [] if results == Path("results") else ["--results", str(results)]
-    return shlex.join(["synthbench", command, "--suite", cells[0].suite.name, *options, *place])
+    place = None if results == Path("results") else results
+    return command_line(command, {"suite": cells[0].suite.name, **options, "results": place})

@@ -2,10 +2,10 @@
 
 import json
 import re
-import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from synthbench.options import command_line
 from synthbench.registry import NAME
 from synthbench.reports.selection import EXTRA
 from synthbench.results.schema import TERM, split_match
@@ -44,7 +44,7 @@ def run_command(
     if task is not None and not _TERMS.fullmatch(task):
         return None
     asked = {"mech": mechanism, "match": match, "seeds": seed_ranges(seeds), "results": "again"}
-    return _command("run", {"suite": suite, "task": task, **around, **asked})
+    return command_line("run", {"suite": suite, "task": task, **around, **asked})
 
 
 def report_command(
@@ -58,7 +58,7 @@ def report_command(
     if not all(map(NAME.fullmatch, (suite, *mechanisms))):
         return None
     options = {"suite": suite, "suite-version": version, "mech": ",".join(mechanisms), "seeds": seed_ranges(seeds)}
-    return _command("report", options | dict(zip(("results", "beside"), stores, strict=False)))
+    return command_line("report", options | dict(zip(("results", "beside"), stores, strict=False)))
 
 
 def task_terms(suite: str, tasks: Mapping[str, str]) -> str | None:
@@ -96,8 +96,3 @@ def seed_ranges(seeds: Iterable[int]) -> str:
         else:
             ranges.append([seed, seed])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
-
-
-def _command(command: str, options: Mapping[str, str | None]) -> str:
-    given = [piece for name, value in options.items() if value is not None for piece in (f"--{name}", value)]
-    return shlex.join(["synthbench", command, *given])
