@@ -182,14 +182,9 @@ def _print_pairs(sides: "list[Side]", suite: str, suite_version: str | None, *, 
 
     comparisons, pairs = pairwise(sides, suite, suite_version)
     if as_json:
-        say(
-            json_text(
-                {"pairs": [pair._asdict() for pair in pairs], "comparisons": [one.as_facts() for one in comparisons]}
-            ),
-            nl=False,
-        )
+        say(json_text({"pairs": pairs, "comparisons": [one.as_facts() for one in comparisons]}), nl=False)
         return
-    print_facts([pair._asdict() for pair in pairs], list(pairs[0]._fields), as_json=False)
+    print_facts(pairs, list(pairs[0]), as_json=False)
     say(
         f"Suite {suite} {comparisons[0].suite_version}: mean difference of {comparisons[0].skill}, second − first, "
         "with its 95 % interval over seeds; p is Holm-adjusted over the pairs. For results by "

@@ -155,6 +155,25 @@ class Comparison:
         interval = None if self.mean_difference is None else self.mean_difference._asdict()
         return {**asdict(self), "mean_difference": interval, "improvement": self.improvement._asdict()}
 
+    def in_brief(self, p: float) -> dict[str, Any]:
+        """Return the facts of a line in the table of all pairs of mechanisms.
+
+        The interval of the mean difference is not adjusted for other pairs. ``p`` is the p value of the difference,
+        Holm-adjusted over all pairs.
+        """
+        difference, low, high = self.mean_difference or UNKNOWN
+        return {
+            "first": self.first,
+            "second": self.second,
+            "difference": difference,
+            "low": low,
+            "high": high,
+            "p": p,
+            "improvement": self.improvement.value,
+            "num_tasks": len(self.tasks),
+            "num_seeds": self.num_seeds,
+        }
+
     def summary(self) -> str:
         """Summarise the comparison in a few sentences."""
         subject = f"{self.second} − {self.first}, suite {self.suite} {self.suite_version}"
@@ -195,26 +214,6 @@ class Comparison:
     def skill(self) -> str:
         """Name of the compared quantity: ``score`` if tasks have levels, otherwise ``skill``."""
         return "score" if self.has_ladder else "skill"
-
-
-class Pair(NamedTuple):
-    """The comparison of one pair of mechanisms, as a row of the table of all pairs."""
-
-    first: str
-    second: str
-    difference: float
-    """Mean difference of skill, second − first; NaN below two common seeds, as are the interval and p."""
-    low: float
-    """Lower end of the difference's 95 % interval over seeds, not adjusted for other pairs."""
-    high: float
-    p: float
-    """P value of the mean difference, Holm-adjusted over all pairs."""
-    improvement: float
-    """Chance that a run of the second mechanism beats a run of the first on a random task."""
-    num_tasks: int
-    """Number of tasks that both mechanisms have."""
-    num_seeds: int
-    """Number of seeds that both mechanisms have on all of these tasks."""
 
 
 class Side(NamedTuple):
@@ -373,26 +372,15 @@ def compare(
 
 def pairwise(
     mechanisms: Sequence[Side], suite: str, suite_version: str | None = None
-) -> tuple[list[Comparison], list[Pair]]:
+) -> tuple[list[Comparison], list[dict[str, Any]]]:
     """Compare every pair of mechanisms by :func:`compare`; within a pair, the mechanisms keep the given order.
 
     Returns:
-        The comparisons, and a :class:`Pair` for each of them, with a p value adjusted for the number of pairs (Holm).
+        The comparisons, and a brief form of each, with a p value adjusted for the number of pairs (Holm).
     """
     comparisons = [compare(first, second, suite, suite_version) for first, second in combinations(mechanisms, 2)]
     adjusted = holm(np.array([comparison.p for comparison in comparisons]))
-    return comparisons, [
-        Pair(
-            comparison.first,
-            comparison.second,
-            *(comparison.mean_difference or UNKNOWN),
-            p,
-            comparison.improvement.value,
-            len(comparison.tasks),
-            comparison.num_seeds,
-        )
-        for comparison, p in zip(comparisons, adjusted.tolist(), strict=True)
-    ]
+    return comparisons, [one.in_brief(p) for one, p in zip(comparisons, adjusted.tolist(), strict=True)]
 
 
 def _without_variants(paired: pd.DataFrame) -> pd.DataFrame:

@@ -208,13 +208,14 @@ def test_of_several_mechanisms_every_pair_is_compared_and_p_adjusted_over_the_pa
     several = sides(["softmax", "slay", "gla"], lambda: rows, lambda _path: rows)
     comparisons, pairs = pairwise(several, "paper")
 
-    assert [(pair.first, pair.second) for pair in pairs] == [("softmax", "slay"), ("softmax", "gla"), ("slay", "gla")]
+    named = [(pair["first"], pair["second"]) for pair in pairs]
+    assert named == [("softmax", "slay"), ("softmax", "gla"), ("slay", "gla")]
     for pair, alone in zip(pairs, comparisons, strict=True):
-        assert alone == against(rows, pair.first, pair.second)
-        assert alone.mean_difference == pair[2:5]
+        assert alone == against(rows, pair["first"], pair["second"])
+        assert alone.mean_difference == (pair["difference"], pair["low"], pair["high"])
     raw = sorted(comparison.p for comparison in comparisons)
-    assert min(pair.p for pair in pairs) == pytest.approx(3 * raw[0])
-    assert (pairs[0].num_tasks, pairs[0].num_seeds) == (1, 3)
+    assert min(pair["p"] for pair in pairs) == pytest.approx(3 * raw[0])
+    assert (pairs[0]["num_tasks"], pairs[0]["num_seeds"]) == (1, 3)
 
 
 def test_the_p_of_a_mean_difference_is_below_a_level_where_its_interval_leaves_zero_out() -> None:
