@@ -278,14 +278,7 @@ def test_a_ledger_that_stays_locked_is_an_error(tmp_path: Path, monkeypatch: pyt
 # ----- Stages -----
 
 
-def test_what_is_asked_for_is_one_mechanism_on_a_ladder() -> None:
-    for mech in ("softmax,linear", "all", "lin*", ""):
-        with pytest.raises(UsageError, match="allowed: one mechanism"):
-            request_of(mech, "core")
-    with pytest.raises(UsageError, match="suite 'smoke' has no ladder; allowed: core"):
-        request_of("softmax", "smoke")
-    with pytest.raises(UsageError, match="minutes is 0; allowed: more than 0"):
-        quick("linear", minutes=0.0)
+def test_the_first_rate_is_asked_for() -> None:
     assert request_of("linear", "core").rates == load_suite("core").training.learning_rates[:1]
 
 

@@ -6,13 +6,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from typer.testing import CliRunner
 
 from synthbench.bench import instruments, scaling
 from synthbench.bench.forms import DIRECTIONS, FORMS, Inputs, Setting, call_of, forms_of
 from synthbench.bench.rows import Row, Table, load
-from synthbench.cli.app import app
-from synthbench.errors import UnknownName, UsageError
+from synthbench.errors import UsageError
 from synthbench.forms import kernels, linear
 from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.base import FeatureAttention
@@ -205,9 +203,6 @@ def test_memory_of_the_streamed_form_grows_with_the_length_and_that_of_the_dense
 def test_what_is_not_allowed_is_refused() -> None:
     with pytest.raises(UsageError, match="float8"):
         measured("linear", [8], dtype="float8")
-    asked = CliRunner().invoke(app, ["bench", "scaling", "--forms", "steamed"])
-    assert isinstance(asked.exception, UnknownName)
-    assert "did you mean 'streamed'" in str(asked.exception)
     with pytest.raises(UsageError, match="slay:P is"):
         measured("slay", [8], arguments={"P": "0"})
 

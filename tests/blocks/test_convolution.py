@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.nn.functional import conv1d, pad, silu
 
 from synthbench.blocks import BLOCKS, conv_elements
-from synthbench.errors import UsageError
 from synthbench.layers import ShortConvolution
 from synthbench.mechanisms import MECHANISMS, Attention, condition_options
 from synthbench.runner.match import size_of as matched_size
@@ -66,18 +65,6 @@ def test_on_queries_keys_and_values_it_has_an_activation(mechanism: str) -> None
     for found, expected in zip(mixer.heads(X), (q, k, v), strict=True):
         torch.testing.assert_close(found, expected)
     torch.testing.assert_close(block.forward_last(X), block(X)[..., -1:, :])
-
-
-@pytest.mark.parametrize(
-    ("mechanism", "options", "message"),
-    [
-        ("lstm", {"conv": 4, "conv_on": "qkv"}, "mechanism 'lstm' has no queries, keys and values; allowed: input"),
-        ("softmax", {"conv_on": "qkv"}, "conv_on is 'qkv' without a convolution; set conv=4 too"),
-    ],
-)
-def test_what_cannot_be_convolved_is_refused(mechanism: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        block_of(mechanism, **options)
 
 
 @pytest.mark.parametrize(("on", "channels"), [("input", 64), ("qkv", 192)])

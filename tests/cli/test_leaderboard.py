@@ -56,12 +56,6 @@ def test_from_an_empty_folder_the_packaged_rows_answer(synthbench: Command, tmp_
     assert not (tmp_path / "results").exists()
 
 
-def test_without_packaged_rows_a_store_must_exist(synthbench: Command) -> None:
-    for done in (synthbench("leaderboard", "--no-packaged"), synthbench("leaderboard", "--results", "elsewhere")):
-        assert done.returncode == 3
-        assert "no results store at" in done.stderr
-
-
 @pytest.mark.end_to_end
 @pytest.mark.usefixtures("_few_packaged")
 def test_ones_own_suite_is_shown_and_the_packaged_rows_stand_beside_it(

@@ -39,8 +39,10 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> Pat
     store("paper", suite="paper")
     (folder / "newer").mkdir()
     (folder / "newer" / "store.json").write_text('{"format": 99}')
-    for name in ("file", "notes.txt", "tiny.toml"):
+    for name in ("file", "notes.txt", "tiny.toml", "my_idea.py", "My Idea.py"):
         (folder / name).write_text("no rows")
+    for name, content in {"empty": b"", "latin": b"fine until here \xff\xfe", "zip": b"PK\x03\x04\x00\x00"}.items():
+        (folder / f"{name}.txt").write_bytes(content)
     pq.write_table(pa.table({"score": [1.0]}), folder / "other.parquet")
     return folder
 

@@ -176,5 +176,3 @@ def test_the_command_trains_look_by_look_and_ends_with_what_is_there(scene: Scen
 
     again = synthbench(*asked, "--json")
     assert json.loads(again.stdout) == {"planned": shown["planned"], "done_before": shown["planned"], "rows": []}
-    refused = synthbench(*asked, "--seeds", "1-3")
-    assert (refused.returncode, refused.stdout) == (2, "")

@@ -10,7 +10,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from synthbench.cli.app import app
-from synthbench.errors import SynthbenchError
 from synthbench.results import Store
 from synthbench.trust.bundle import opened
 
@@ -79,20 +78,6 @@ def test_merge_takes_rows_in_and_tells_of_conflicts(results: Path, tmp_path: Pat
     assert counts["new"] == 0
     assert counts["known"] + len(facts["conflicts"]) == 3
     assert again.exit_code == 0
-
-
-@pytest.mark.parametrize(
-    "command", ["compact", "gc", "doctor", "doctor --repair", "merge nothing", "merge newer nothing", "merge newer"]
-)
-def test_what_is_refused_makes_no_store(tmp_path: Path, command: str) -> None:
-    shutil.copytree(STORES / "99", tmp_path / "newer")
-    words = [str(tmp_path / word) if word in ("nothing", "newer") else word for word in command.split()]
-
-    refused = store(*words, results=tmp_path / "results")
-
-    assert isinstance(refused.exception, SynthbenchError)
-    assert refused.exception.exit_code == 3
-    assert not (tmp_path / "results").exists()
 
 
 def test_merge_of_a_damaged_store_says_what_was_left_out_and_fails(results: Path, tmp_path: Path) -> None:

@@ -28,19 +28,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("based", {"num_heads": 1}, r"num_heads is 1; allowed with based: at least 2, .* or window=0"),
     ("differential", {"model_dim": 12, "layout": "split"}, "a head has 3 channels; allowed: an even number"),
     ("differential", {"model_dim": 12, "num_heads": 3}, "is 3; allowed: an even number, of which two make one"),
-    ("rewa-functional", {"D": 7}, "rewa-functional:D is 7; allowed: an even int"),
-    ("rewa-geometric", {"m": 0, "n": 0, "p": 0}, "m, n and p are all 0; allowed: at least one above 0"),
-    ("rewa-geometric", {"n": 1}, "n is 1, whose sphere is two points; allowed: 0, or int from 2"),
-    ("rewa-adaptive", {"m": 0, "p": 0}, "leave only the spherical geometry; allowed: at least two above 0"),
-    ("rewa-mixture", {"n": 0, "p": 0}, "leave only the euclidean geometry; allowed: at least two above 0"),
-    ("rewa-density", {"m": 4, "r": 5}, "rewa-density:r is 5; allowed: int from 1 to m, here 4"),
-    ("rewa-operator", {"m": 4, "r": 5}, "rewa-operator:r is 5; allowed: int from 1 to m, here 4"),
-    ("rewa-path", {"m": 4, "r": 5}, "rewa-path:r is 5; allowed: int from 1 to m, here 4"),
-    # What would change nothing.
-    ("yat", {"normaliser": "sum", "scale": 2.0}, "scale is 2; allowed: 1 with normaliser=sum"),
-    ("yat", {"normaliser": "softermax", "scale": 2.0}, "scale is 2; allowed: 1 with normaliser=softermax"),
-    ("yat", {"power": 2.0}, "power is 2; allowed: 1 with normaliser=softmax"),
-    ("yat-spherical", {"scale": 2.0}, "scale is 2; allowed: 1 with normaliser=sum"),
 ]
 
 

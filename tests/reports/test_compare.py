@@ -188,8 +188,6 @@ def test_where_nothing_pairs_the_reason_is_named(changes: dict[str, str], messag
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
-        ("softmax", "slai", "did you mean 'slay'"),
-        ("softmax", "softmax", "name two"),
         ("softmax", "abcdef0", "'softmax' is a mechanism and 'abcdef0' a commit"),
         ("abcdef", "softmax", "called 'abcdef'"),
         ("abcdef0", "0000000", "begins the hashes"),

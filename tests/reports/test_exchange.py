@@ -145,17 +145,7 @@ def test_a_compact_table_of_the_packaged_rows_fits_in_a_column(
     assert "Overfull" not in compile_latex({"compact.tex": rf"\twocolumn {done.stdout}"}, "letterpaper")
 
 
-def test_what_is_a_text_of_its_own_takes_no_columns(synthbench: Command) -> None:
-    for options in (
-        ["--card", "slay", "--compact"],
-        ["--card", "slay", "--columns", "skill"],
-        ["--format", "eee", "--task", "mqar"],
-        ["--format", "croissant", "--mech", "slay"],
-        ["--url", "https://example.org"],
-    ):
-        done = synthbench("export", "--suite", "core", *options)
-        assert done.returncode == 2
-        assert "allowed: " in done.stderr
+def test_a_suite_in_bits_has_no_text_of_its_ranking() -> None:
     text = Report(select(Store.open(published(), create=False).runs(), "text"), None)
     for make in (compact, partial(card, name="softmax"), partial(every_eval_ever, created=0)):
         with pytest.raises(UsageError, match="suite 'text' has no ranking"):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from synthbench.errors import UnknownName, UsageError
+from synthbench.errors import UsageError
 from synthbench.mechanisms.performer import Performer
 from synthbench.options import _options_of
 from synthbench.results.schema import split_match
@@ -27,10 +27,6 @@ from tests.training.cells import make_cell
 def test_a_match_is_a_quantity_with_or_without_a_number() -> None:
     assert parse_match("params") == ("params", None)
     assert parse_match("state=4096") == ("state", 4096)
-    with pytest.raises(UnknownName, match="did you mean 'params'"):
-        parse_match("parms")
-    with pytest.raises(UsageError, match="whole number from 1"):
-        parse_match("state=0.5")
 
 
 @pytest.mark.parametrize(("mechanism", "target"), [("slay", 4300), ("linear", 3000), ("softmax", 9000)])
@@ -127,8 +123,6 @@ def test_controls_stay_as_they_are_and_all_that_cannot_be_met_is_named() -> None
         match=r"'lstm' cannot have 3 state elements within 5%.*the nearest is.*'linear' cannot have 3 .*!lstm,!linear'",
     ):
         all_matched([lstm, mean, linear], "state=3")
-    with pytest.raises(UnknownName, match="did you mean 'state'"):
-        all_matched([mean], "stat")
 
 
 @pytest.mark.parametrize("condition", ["stock", "bare"])

@@ -13,56 +13,6 @@ def configured(term: str) -> Task:
 
 
 @pytest.mark.parametrize(
-    ("term", "message"),
-    [
-        ("mqar:vocabulary=32", r"num_pairs of task 'mqar' is 16; allowed: at most 15, the number of keys"),
-        ("mqar:tokens_used=12", r"num_pairs of .* is 16; allowed: at most 12, the number of keys that are used"),
-        (
-            "mqar:vocabulary=64,tokens_used=32",
-            r"tokens_used of .* is 32; allowed: at most 31, the number of keys in the vocabulary",
-        ),
-        ("overwrite_recall:vocabulary=16", r"num_keys of .* is 8; allowed: at most 7, the number of keys that"),
-        (
-            "overwrite_recall:num_keys=1,num_rewritten=1,vocabulary=7,num_writes=4",
-            r"num_writes of .* is 4; allowed: at most 3, the number of values that are used",
-        ),
-        ("composite_recall:grid=3", r"is 16; allowed: a product of two numbers from 2 to 3, .* did you mean 9\?"),
-        ("composite_recall:num_pairs=17", r"num_pairs of .* is 17; .* the size of .* did you mean 16 or 18\?"),
-        ("composite_recall:num_pairs=22", r"num_pairs of .* is 22; .* from 2 to 8, .* did you mean 21\?"),
-        ("in_context_recall:keys_used=9", r"keys_used of .* is 9; allowed: at most 8, the number of keys in the voc"),
-        ("in_context_recall:values_used=9", r"values_used of .* is 9; allowed: at most 8, the number of values in"),
-        ("query_first_recall:num_keys=8,tokens_used=9", r"tokens_used .* is 9; allowed: at most 8, the number of keys"),
-        ("query_first_recall:tokens_used=1", r"tokens_used of .* is 1; allowed: 0, or 2 and more"),
-        ("fuzzy_recall:vocabulary=4", r"max_motif of .* is 3; allowed: at most 2, the number of tokens"),
-        ("fuzzy_recall:vocabulary=6,num_keys=16", r"num_keys of .* is 16; allowed: at most 15, .* different"),
-        ("joint_recall:tokens_used=5", "num_keys of task 'joint_recall' is 6; allowed: at most 5"),
-        ("joint_recall:tokens_used=9", "tokens_used of task 'joint_recall' is 9; allowed: at most 8"),
-        ("alias_recall:tokens_used=33", "tokens_used of task 'alias_recall' is 33; allowed: at most 32"),
-        ("induction_latest:num_triggers=2,num_asked=3", "num_asked is 3; allowed: up to num_triggers=2"),
-        ("induction_latest:num_triggers=2,trigger_ids=1", "trigger_ids is 1; allowed: 0, or from num_triggers=2 on"),
-        ("induction_latest:num_triggers=2,ids_used=1", "ids_used is 1; allowed: 0, or from num_triggers=2 on"),
-        ("pointer_chasing:shortest_chain=5", "allowed: from shortest_chain=5 to below num_nodes=32"),
-        ("pointer_chasing:longest_chain=32", r"allowed: from shortest_chain=\d to below num_nodes=32"),
-        ("pointer_chasing:num_nodes=9,num_starts=10", "num_starts is 10; allowed: up to num_nodes=9"),
-        ("permutation_hops:shortest_chain=5", "longest_chain is 4; allowed: from shortest_chain=5 on"),
-        ("permutation_hops:symbols_used=13", "symbols_used is 13; allowed: up to num_symbols=12"),
-        ("permutation_hops:symbols_used=2", "tokens_per_node is 2; allowed: enough for 5 nodes, not only 4"),
-        ("ancestors:num_nodes=65", "node_ids is 64; allowed: from num_nodes=65 to node_ids=64"),
-        ("ancestors:ids_used=8", "ids_used is 8; allowed: from num_nodes=16 to node_ids=64"),
-        ("in_context_language:num_symbols=2", "most_edges is 3; allowed: up to num_symbols=2"),
-        ("dyck:depth=1,nearest=2", "dyck:nearest is 2; allowed: 0, for with depth=1"),
-        ("interleaved_stacks:num_stacks=5", "num_stacks is 5; allowed: up to stack_ids=4"),
-        ("interleaved_stacks:pops=3,depth=2", "pops is 3; allowed: up to depth=2"),
-        ("broken_grammar:branches=15", "branches is 15; allowed: up to 14, for a token of a gap"),
-        ("broken_grammar:nearest=9", "nearest is 9; allowed: up to longest_gap=8"),
-    ],
-)
-def test_options_that_contradict_each_other_are_refused(term: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        configured(term)
-
-
-@pytest.mark.parametrize(
     ("term", "length", "message"),
     [
         ("anbncn:smallest=4,largest=3", 30, "smallest of task 'anbncn' is 4; allowed: 2 to the largest, 3"),

@@ -152,26 +152,6 @@ def test_the_path_and_the_split_are_in_no_options_and_the_hash_is(file: Path) ->
     assert arguments_of(Text()) == {"corpus": FROZEN_HASH}
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, r"missing.txt': No such file or directory; allowed: a file of UTF-8 text, or a folder of such files"),
-        (b"", r"which has no text; allowed: a file"),
-        (b"fine until here \xff\xfe", r"is not UTF-8 text, from byte 16; allowed: a file"),
-        (b"PK\x03\x04\x00\x00", r"has a zero byte, at 4, as no text has; allowed: a file"),
-    ],
-)
-def test_what_is_no_text_is_refused_in_one_line(tmp_path: Path, content: bytes | None, message: str) -> None:
-    file = tmp_path / "missing.txt"
-    if content is not None:
-        file.write_bytes(content)
-    with pytest.raises(UsageError, match=message) as caught:
-        Text(str(file))
-
-    assert "\n" not in str(caught.value)
-    assert str(file) in str(caught.value)
-
-
 def test_a_folder_without_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="which has no text"):
         Text(str(tmp_path))

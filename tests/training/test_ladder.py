@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synthbench.canonical import canonical_json
-from synthbench.errors import UsageError
 from synthbench.levels import ladder_score, levels_in
 from synthbench.loading import load
 from synthbench.results import Store
-from synthbench.runner.run import run
 from synthbench.suites import load_suite
 from synthbench.tasks import IGNORE, TASKS, Split, _recorded, level_bounds
 from synthbench.training import ladder_scores
@@ -30,7 +27,6 @@ from synthbench.training.train import Trainer, on_levels, train_group
 from synthbench.trust.audit import faults
 from synthbench.trust.beside import join
 from synthbench.trust.verify import Sampling, verify
-from tests.runner.runs import tiny
 from tests.training.cells import CPU, STEPS, make_cell, on_ladder
 
 
@@ -204,19 +200,6 @@ def test_a_height_that_its_levels_do_not_make_is_a_fault(made: Store) -> None:
     assert any("metrics has no levels" in fault for fault in faults(altered, datetime.now(UTC)))
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"tasks": ("parity_running:one_rate=0.3",)}, "allowed: no options in suite 'core'"),
-        ({"tasks": ("memorization",)}, "task 'memorization' has no levels"),
-        ({"predictions": Path("somewhere")}, "allowed: none in suite 'core'"),
-    ],
-)
-def test_what_a_ladder_cannot_do_is_refused(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=words):
-        run(tiny(tmp_path / "results", **{"suite": "core", "tasks": ("parity_running",), **changes}))
-
-
 def test_the_sequences_of_a_level_can_be_had() -> None:
     suite = load_suite("core")
     cell = on_ladder(steps=suite.training.steps)
@@ -232,12 +215,6 @@ def test_the_sequences_of_a_level_can_be_had() -> None:
         count = getattr(suite.evaluation, f"{split}_sequences")
         assert tested.inputs.shape == (count, schedule.levels[2].length)
         assert (tested.targets[:, : schedule.levels[2].first_new] == IGNORE).all()
-
-
-@pytest.mark.parametrize("task", ["parity_running", "parity_running:level=13"])
-def test_sequences_that_no_run_reads_are_refused(task: str) -> None:
-    with pytest.raises(UsageError, match="its level, 1 to 12, as in parity_running:level=1"):
-        draw(task, suite="core")
 
 
 def test_a_level_is_a_size_of_its_task_in_other_suites() -> None:

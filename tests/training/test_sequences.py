@@ -85,30 +85,6 @@ def test_a_file_has_everything_and_the_same_bytes_again(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"one.npz", "two.npz"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"task": "coppy"}, "did you mean 'copy'"),
-        ({"task": "copy:lenght=8"}, "did you mean 'length'"),
-        ({"task": "mqar:level=99"}, "level of task .mqar. is 99; allowed: 1 to 9"),
-        ({"split": "valid"}, "no split called 'valid'"),
-        ({"count": 0}, "count is 0; allowed: 1 and more"),
-        ({"count": 2**62}, "allowed: 1 to 8388608"),
-        ({"count": None}, "count is missing"),
-        ({"seed": 2**63}, "seed is 9223372036854775808; allowed: 0 and more"),
-        ({"count": 10, "batch_size": 4}, "a multiple of the batch size, 4"),
-        ({"batch_size": -1}, "batch size is -1; allowed: 1 and more"),
-        ({"seed": -1}, "seed is -1; allowed: 0 and more"),
-        ({"suite": "smok"}, "did you mean 'smoke'"),
-        ({"suite": "smoke", "count": 1025}, "count is 1025; allowed: 1 to 1024"),
-        ({"suite": "smoke", "batch_size": 4}, "batch size is 4; allowed: none beside suite 'smoke'"),
-    ],
-)
-def test_bad_requests_are_named(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        draw(**{"task": "copy", "split": "test", "count": 8, **arguments})
-
-
 def test_no_file_is_replaced_unasked_and_none_is_left_half_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,22 +123,6 @@ def test_rows_that_broke_the_contract_or_were_shortened_are_not_submitted_and_fa
     assert any("it leaks" in problem for problem in problems)
 
 
-@pytest.mark.parametrize(
-    ("changes", "plugin", "message"),
-    [
-        ({"suite": "mine.toml"}, None, "allowed in a submission"),
-        ({"mechanisms": ("liner",)}, None, "did you mean 'linear'"),
-        ({"mechanisms": ("",)}, None, "no mechanism is named"),
-        ({}, Path("My Idea.py"), "My Idea"),  # a bundle can hold no such name
-    ],
-)
-def test_what_cannot_be_submitted_is_refused(
-    complete: Request, tmp_path: Path, changes: dict[str, Any], plugin: Path | None, message: str
-) -> None:
-    with pytest.raises(UsageError, match=message):
-        submit(dataclasses.replace(complete, **changes), tmp_path / "linear.tar.gz", plugin=plugin)
-
-
 def test_seeds_of_ones_own_choice_are_no_submission(complete: Request, tmp_path: Path) -> None:
     store = Store.open(complete.results, create=False)
     unlucky = next(row for row in store.table().to_pylist() if row["role"] is None)

@@ -17,7 +17,6 @@ import pytest
 
 from synthbench import registry
 from synthbench.canonical import canonical_json
-from synthbench.errors import UsageError
 from synthbench.options import MOVED
 from synthbench.results import Store, published
 from synthbench.results.schema import RUNS, row_sha256, run_id, skill
@@ -450,9 +449,3 @@ def test_the_tolerance_follows_the_test_set_and_the_seeds(rows: list[Row]) -> No
     assert compare.tolerance_of(small, 0.0) == pytest.approx(10 * compare.tolerance_of(large, 0.0))
     assert compare.tolerance_of(large, 0.1) == pytest.approx(0.3)
     assert compare.tolerance_of({**rows[0], "score": 1.0}, 0.0) > 0
-
-
-@pytest.mark.parametrize("fraction", [0.0, -0.1, 1.5, float("nan")])
-def test_a_fraction_that_is_none_is_refused(fraction: float) -> None:
-    with pytest.raises(UsageError, match="fraction"):
-        Sampling(fraction=fraction)

@@ -71,7 +71,6 @@ def test_an_executor_whose_package_is_missing_says_what_to_install(
         ("cuda:1", {}, None),
         ("cuda", {"executor": "inline"}, None),
         ("cuda", {"per_gpu": 0}, "processes per GPU are 0; allowed: 1 and more"),
-        ("cpu", {"per_gpu": 2}, "processes per GPU are 2 with device cpu and executor auto; allowed: on GPUs"),
         ("cuda", {"per_gpu": 2, "executor": "inline"}, "executor inline; allowed: on GPUs, with pool or ray"),
     ],
 )
