@@ -4,17 +4,11 @@ import pytest
 import torch
 
 from synthbench.errors import UsageError
-from synthbench.layers import Linear, YatProduct
+from synthbench.layers import YatProduct
 
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
-
-
-def test_linear_begins_as_pytorch_does() -> None:
-    for parameter in Linear(400, 300, bias=True, generator=generator()).parameters():
-        assert parameter.abs().max() <= 1 / math.sqrt(400)
-        assert float(parameter.detach().std()) == pytest.approx(1 / math.sqrt(3 * 400), rel=0.1)
 
 
 @pytest.mark.parametrize(("bias", "alpha"), [(True, 2.68), (False, 0.0)])
@@ -28,14 +22,6 @@ def test_yat_units_score_alignment_over_distance(*, bias: bool, alpha: float) ->
     distances = (x.unsqueeze(-1) - layer.weight).square().sum(-2)
 
     torch.testing.assert_close(layer(x), scale * inner**2 / (distances + 0.01), rtol=1e-12, atol=1e-12)
-
-
-def test_yat_units_begin_as_linear_layers_do_and_with_an_alpha_of_one() -> None:
-    layer = YatProduct(40, 30, bias=True, generator=generator())
-    linear = Linear(40, 30, bias=True, generator=generator())
-
-    expected = {**linear.state_dict(), "alpha": torch.ones(1)}
-    torch.testing.assert_close(layer.state_dict(), expected, rtol=0, atol=0)
 
 
 def test_yat_units_are_finite_and_not_negative_at_their_own_weights() -> None:

@@ -222,15 +222,6 @@ def test_the_fewest_inputs_generate_the_group(unit: type[GroupWords]) -> None:
     assert len(closure(unit.group, inputs)) == unit.group.order
 
 
-def test_the_first_permutations_of_five_points_move_the_fewest() -> None:
-    num_moved = (S5.elements != np.arange(5)).sum(axis=1)
-
-    assert num_moved[0] == 0
-    assert (num_moved[1:11] == 2).all()
-    assert (num_moved[11:31] == 3).all()
-    assert (num_moved[31:] > 3).all()
-
-
 @pytest.mark.parametrize(("num_symbols", "branches"), [(4, 2), (8, 2), (9, 5)])
 def test_as_many_symbols_may_follow_a_symbol_as_it_may_follow(num_symbols: int, branches: int) -> None:
     may_follow = followers(BrokenGrammar(num_symbols=num_symbols, branches=branches))

@@ -47,11 +47,3 @@ def test_distant_keys_still_share_the_weight(generator: torch.Generator) -> None
     v = torch.ones(1, 4, 8, 16)
 
     torch.testing.assert_close(unit.attend(torch.zeros(1, 4, 8, 16), k, v), v)
-
-
-def test_what_is_learned_starts_where_the_options_say() -> None:
-    metrics = RewaOscillatory(K=3, decay=0.5, frequency=2.0).metrics(torch.zeros(1, 2, 64))
-
-    torch.testing.assert_close(metrics["weight"], torch.full((3, 4), 1 / 3))
-    torch.testing.assert_close(metrics["decay"], torch.full((3, 4), 0.5))
-    torch.testing.assert_close(metrics["frequency"], torch.tensor([[2.0], [4.0], [6.0]]).expand(3, 4))

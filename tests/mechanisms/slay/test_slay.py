@@ -44,16 +44,6 @@ def test_attention_is_that_of_the_tensor_product_features(guard: str, delta: flo
             torch.testing.assert_close(out[head, t], kernel @ v[head, : t + 1] / denominator, rtol=1e-5, atol=1e-6)
 
 
-def test_anchors_are_unit_vectors_shared_by_heads_and_directions_are_not_shared() -> None:
-    slay = Slay(R=2, P=5, D=7, generator=torch.Generator().manual_seed(0))
-
-    assert slay.anchors.shape == (16, 5)
-    torch.testing.assert_close(slay.anchors.norm(dim=0), torch.ones(5))
-    assert slay.directions.shape == (4, 16, 14)
-    assert not torch.equal(slay.directions[0], slay.directions[1])
-    assert not torch.equal(slay.directions[..., :7], slay.directions[..., 7:])
-
-
 def test_no_tensor_is_as_wide_as_the_tensor_product() -> None:
     slay = Slay(R=3, P=8, D=16)
 
