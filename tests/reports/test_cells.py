@@ -18,13 +18,6 @@ def test_the_interval_of_the_only_mechanism_is_that_of_scipy() -> None:
     assert cells.interval(cells.tasks[0], cells.mechanisms[0]) == pytest.approx(expected)
 
 
-def test_a_skill_is_cut_to_floor_and_ceiling_before_it_enters_a_mean() -> None:
-    cells = grid(make_frame({"slay": [0.1, 0.5]}, floor=0.25, ceiling=0.75))
-    cell = cells.cell(cells.tasks[0], cells.mechanisms[0])
-
-    assert cell.skill == pytest.approx(0.25)
-
-
 @pytest.mark.parametrize("scores", [{"slay": [0.3]}, {"slay": [None, None], "softmax": [0.3, 0.4]}])
 def test_below_two_scores_there_is_neither_spread_nor_interval(scores: Any) -> None:
     cells = grid(make_frame(scores))
