@@ -11,7 +11,6 @@ import pytest
 
 from synthbench.cli.running import _interruptible
 from synthbench.mechanisms import MECHANISMS
-from synthbench.runner import worker
 from synthbench.tasks import TASKS
 from tests.cli.commands import Command, MakeRow, python
 from tests.results.stores import filled
@@ -152,17 +151,6 @@ def test_a_run_ends_with_its_scores_on_stdout_and_the_rest_on_stderr(synthbench:
     assert ran.stderr.splitlines()[-1] == "No report shows these rows: --steps and --limit shorten runs."
     again = synthbench("run", *TINY, "-q")
     assert (again.stdout, again.stderr) == (ran.stdout, "")
-
-
-def test_failed_cells_show_their_status(synthbench: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_arguments: object, **_how: object) -> None:
-        raise ArithmeticError("no such token")
-
-    monkeypatch.setattr(worker, "train_group", fail)
-    ran = synthbench("run", *TINY)
-
-    assert ran.returncode == 1
-    assert [line.split() for line in ran.stdout.splitlines()[:2]] == [["skill", "linear"], ["copy", "error"]]
 
 
 def test_quiet_and_verbose_stand_before_or_after_the_command(synthbench: Command) -> None:

@@ -39,7 +39,7 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> Pat
     store("paper", suite="paper")
     (folder / "newer").mkdir()
     (folder / "newer" / "store.json").write_text('{"format": 99}')
-    for name in ("file", "notes.txt", "tiny.toml", "my_idea.py", "My Idea.py"):
+    for name in ("file", "notes.txt", "tiny.toml", "my_linear.py", "My Idea.py"):
         (folder / name).write_text("no rows")
     for name, content in {"empty": b"", "latin": b"fine until here \xff\xfe", "zip": b"PK\x03\x04\x00\x00"}.items():
         (folder / f"{name}.txt").write_bytes(content)
@@ -57,15 +57,6 @@ def test_a_mistake_is_one_line_and_the_documented_exit_code(
 
     assert (done.returncode, done.stdout, done.stderr) == (int(code), "", f"synthbench: {message}\n")
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_a_value_of_the_wrong_type_is_named(synthbench: Command) -> None:
-    done = synthbench("run", "--workers", "two")
-
-    assert done.returncode == 2
-    assert done.stderr.startswith("synthbench: run: --workers is 'two'; ")
-    assert "integer" in done.stderr
-    assert done.stderr.count("\n") == 1
 
 
 def test_the_old_name_of_an_option_works_and_the_new_one_is_said(synthbench: Command) -> None:

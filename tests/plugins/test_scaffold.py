@@ -101,11 +101,3 @@ def test_settings_that_cannot_be_extended_are_left_alone(content: bytes, reason:
     with pytest.raises(UsageError, match=reason):
         write("mech", "one", tmp_path, is_package=False)
     assert [path.name for path in tmp_path.iterdir()] == ["synthbench.toml"]
-
-
-def test_an_unknown_name_points_to_the_file_of_that_name(synthbench: Command, tmp_path: Path) -> None:
-    (tmp_path / "my_idea.py").touch()
-    refused = synthbench("run", "--mech", "my_idea")
-
-    assert refused.returncode == 2
-    assert "there is a file my_idea.py: --plugin my_idea.py loads it" in refused.stderr

@@ -99,11 +99,9 @@ def test_columns_tasks_or_mechanisms_stand_across(
     assert table[2][: len(first)] == first
 
 
-def test_no_column_and_several_columns_in_a_cell_are_refused(rows: pd.DataFrame) -> None:
+def test_no_column_is_refused(rows: pd.DataFrame) -> None:
     with pytest.raises(UsageError, match="no column is named; allowed: one or more"):
         export(rows, "paper", columns=[])
-    with pytest.raises(UsageError, match="tasks stand across and the columns are 'score,skill'; allowed: a single"):
-        export(rows, "paper", columns=["score", "skill"], across="tasks")
 
 
 def test_arguments_choose_among_the_rows_of_a_mechanism() -> None:

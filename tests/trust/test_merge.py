@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from synthbench.errors import UsageError
 from synthbench.results import Store
 from synthbench.trust.merge import merge
 from tests.results.rows import make_honest
@@ -75,10 +74,3 @@ def test_what_is_damaged_hostile_or_without_its_curve_is_left_out_and_named(tmp_
         f"run {future['run_id']}",
     }
     assert path.exists()
-
-
-def test_a_store_is_not_merged_into_itself(tmp_path: Path) -> None:
-    ours = filled(tmp_path / "ours", [make_honest(1)], CURVE)
-
-    with pytest.raises(UsageError, match="is the store that it would be merged into"):
-        merge(ours, tmp_path / "x" / ".." / "ours")
