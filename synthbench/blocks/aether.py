@@ -25,8 +25,8 @@ class Aether(Block):
     Source: Bouhsine (2026), figure 4 and sections 2.1, 2.3 and 3.6. Here, the Yat units (as in section 2.1) and the
     linear layer have biases; the paper's language model has none (table 7). The paper does not state epsilon.
 
-    The learned number alpha begins at 1. Here, as in section 2.3 of the paper, s is (n / log(1 + n))^alpha for n units.
-    In the authors' package ``nmn``, s is alpha, and epsilon is 1e-5.
+    Here, as in section 2.3 of the paper, s is (n / log(1 + n))^alpha for n units, where alpha is learned and begins at
+    1. In the authors' package ``nmn``, s is alpha, and epsilon is 1e-5.
     """
 
     name: ClassVar = "aether"

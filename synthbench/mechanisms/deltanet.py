@@ -21,7 +21,7 @@ from synthbench.options import option
 class Deltanet(SiluAttention):
     r"""Linear attention that replaces the value stored for a key, instead of adding to it.
 
-    First, q, k and v pass through a causal convolution of ``conv`` taps per channel and SiLU. Then q and k are scaled
+    First, q, k and v pass through a causal depthwise convolution with ``conv`` taps and SiLU. Then q and k are scaled
     to norm 1. With :math:`\beta_t = \sigma(x_t W_\beta)`, one per head, the memory :math:`S_t` (a matrix from keys to
     values) is updated and read by
 

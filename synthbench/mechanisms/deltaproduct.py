@@ -23,7 +23,7 @@ class Deltaproduct(SiluAttention):
     r"""The delta rule applied ``steps`` times per token, each time with another key, value and rate.
 
     The delta rule replaces the value stored for a key. First, the query q and the keys k and values v of all steps pass
-    through a causal convolution of ``conv`` taps per channel and SiLU. Then q and all k are scaled to norm 1. Let n be
+    through a causal depthwise convolution with ``conv`` taps and SiLU. Then q and all k are scaled to norm 1. Let n be
     ``steps``. In each head, step j has the rate :math:`\beta_{t,j} = 2 \sigma(x_t W_{\beta,j})`, and the forget gate is
     :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`. Then
 

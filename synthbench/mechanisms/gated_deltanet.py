@@ -21,7 +21,7 @@ from synthbench.options import option
 class GatedDeltanet(SiluAttention):
     r"""DeltaNet whose memory also decays: each token multiplies the whole memory by a forget gate.
 
-    First, q, k and v pass through a causal convolution of ``conv`` taps per channel and SiLU. Then q and k are scaled
+    First, q, k and v pass through a causal depthwise convolution with ``conv`` taps and SiLU. Then q and k are scaled
     to norm 1. With :math:`\beta_t = \sigma(x_t W_\beta)` and :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`,
     one per head,
 

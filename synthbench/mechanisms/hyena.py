@@ -27,7 +27,7 @@ in the authors' code."""
 class Hyena(Mechanism):
     r"""The Hyena operator of order 2: a convolution as long as the sequence, between two gates.
 
-    The projections u, a and v of a token pass through a causal convolution of ``conv`` taps per channel. With L =
+    The projections u, a and v of a token pass through a causal depthwise convolution with ``conv`` taps. With L =
     ``max_length`` and r = t / (L - 1),
 
     .. math::

@@ -17,7 +17,7 @@ from synthbench.mechanisms.gated_deltanet import GatedDeltanet
 class Kda(GatedDeltanet):
     r"""Gated DeltaNet in which every key channel has its own forget gate.
 
-    First, q, k and v pass through a causal convolution of ``conv`` taps per channel and SiLU. Then q and k are scaled
+    First, q, k and v pass through a causal depthwise convolution with ``conv`` taps and SiLU. Then q and k are scaled
     to norm 1. With :math:`\beta_t = \sigma(x_t W_\beta)`, one per head, and
     :math:`\alpha_t = \exp(-A\,softplus(x_t W_1 W_2 + b))`, with one A per head and one b per channel,
 

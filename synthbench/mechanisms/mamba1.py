@@ -22,7 +22,7 @@ class Mamba1(Mechanism):
     r"""A state space model with N states per channel; its step sizes and the vectors B and C depend on the token.
 
     One projection of the token gives a gate z and values x, each with ``expand * model_dim`` channels. The values pass
-    through a causal convolution of ``conv`` taps per channel and SiLU. A projection of x then gives an input vector B,
+    through a causal depthwise convolution with ``conv`` taps and SiLU. A projection of x then gives an input vector B,
     an output vector C and a vector delta of width ``rank``. B and C have width N, and all channels share them. For
     channel c and state n,
 

@@ -25,7 +25,7 @@ class Mamba2(Mechanism):
 
     One projection of the token gives a gate z, values x for each head, an input vector B and an output vector C. B and
     C have width N, and all heads share them. The projection also gives each head a number delta, from which the step
-    size is computed. The vectors x, B and C pass through a causal convolution of ``conv_width`` taps per channel and
+    size is computed. The vectors x, B and C pass through a causal depthwise convolution with ``conv_width`` taps and
     SiLU. Then, in every head,
 
     .. math::

@@ -22,7 +22,7 @@ from synthbench.options import option
 class Mlstm(RecurrentAttention):
     r"""Linear attention with a forget gate, an exponential input gate and a normaliser.
 
-    A causal convolution of ``conv`` taps per channel, followed by SiLU, turns the token :math:`x_t` into :math:`u_t`.
+    A causal depthwise convolution with ``conv`` taps, followed by SiLU, turns the token :math:`x_t` into :math:`u_t`.
     Then q and k are projections of :math:`u_t`, and v is a projection of :math:`x_t`. Let :math:`y_t = [q_t, k_t, v_t]`
     be the concatenated queries, keys and values of all heads. With the gates :math:`i_t = \exp(y_t w_i + b_i)` and
     :math:`f_t = \sigma(y_t w_f + b_f)`, one per head,

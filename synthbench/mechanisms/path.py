@@ -24,7 +24,7 @@ from synthbench.options import option
 class Path(RecurrentAttention):
     r"""Softmax attention in which each token after a key, up to the query, multiplies the key by a Householder matrix.
 
-    Let :math:`w_t` be :math:`x_t W_1 W_2` after three operations: a causal convolution of ``conv`` taps per channel,
+    Let :math:`w_t` be :math:`x_t W_1 W_2` after three operations: a causal depthwise convolution with ``conv`` taps,
     SiLU, and scaling to norm 1 in each head. With :math:`\beta_t = 2 \sigma(x_t u + b)`, one per head,
 
     .. math::

@@ -37,9 +37,9 @@ class Retention(RecurrentAttention):
     Source: Sun et al. (2023), eq. 5 to 8, and "retention score normalization" in section 2.2; torchscale,
     component/multiscale_retention.py. As in that code, the group norm divides each head by the root mean square of its
     channels and has no parameters. The paper's position encoding, xPos, scales q and k and rotates them. The decay
-    takes the place of the scaling, so only the rotation remains. Plane (pair of channels) i of n, counted from 0, has
-    the frequency base^(-i/n) here, as in RoPE, but base^(-i/(n - 1)) in that code. Values are as wide as keys here, but
-    twice as wide in that code.
+    takes the place of the scaling, so only the rotation remains. The channels form n pairs, which are rotated. Pair i
+    (from 0) has the frequency base^(-i/n) here, as in RoPE, but base^(-i/(n - 1)) in that code. Values are as wide as
+    keys here, but twice as wide in that code.
     """
 
     name: ClassVar = "retention"

@@ -26,7 +26,7 @@ class Slstm(Mechanism):
         (z, i, f, o) = (x_t, u_t, u_t, x_t) W + h_{t-1} R + b, \quad c_t = \sigma(f) c_{t-1} + e^i \tanh(z), \quad
         n_t = \sigma(f) n_{t-1} + e^i, \quad h_t = \sigma(o) \, c_t / n_t
 
-    where u is the token x after a causal convolution of ``conv`` taps per channel and SiLU. Each head has its own
+    where u is the token x after a causal depthwise convolution with ``conv`` taps and SiLU. Each head has its own
     matrices W and R, which mix only its channels. The state holds c / n and log n, so nothing can overflow, and the
     paper's stabiliser is not needed. A new token enters the average c / n with the weight
     :math:`\sigma(i - \log\sigma(f) - \log n_{t-1})`. The output is h after a layer norm per head, with a gain. The

@@ -251,7 +251,8 @@ class Leaderboard:
             "Each line names every mechanism that cannot be ruled out as the best on these tasks (95 % confidence over "
             f"seeds) or that scores within {short(MARGIN)} of the first; “next” is the best of the others."
             + f" Of the {len(self.mechanisms)} mechanisms, {', and '.join(few)}. Where a mechanism has only one seed "
-            "on a task, its variance over seeds is estimated from results that have several seeds." * bool(few)
+            "on a task, its variance over seeds is estimated from the mechanisms and tasks that were run with several "
+            "seeds." * bool(few)
         )
 
     @property

@@ -23,9 +23,9 @@ class FlatParameters:
     """Parameters with the same precision and weight decay, joined in one tensor, with their AdamW moments.
 
     Every parameter becomes a contiguous view of the joined tensor, so that one update serves all parameters. If some
-    parameters have no gradient, each unbroken series of parameters with gradients is updated separately. Gaps between
-    parameters align their memory; learning rate and gradient are 0 there. A complex number is treated as two real
-    numbers, as in PyTorch's AdamW.
+    parameters have no gradient, each unbroken series of parameters with gradients is updated separately. Padding
+    between parameters keeps each of them aligned in memory; there, learning rate and gradient are 0. A complex
+    number is treated as two real numbers, as in PyTorch's AdamW.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rates: Sequence[float], decay: float) -> None:

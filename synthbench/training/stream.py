@@ -98,10 +98,11 @@ def in_pieces(
     targets: Shaped[Tensor, "runs batch columns"],
     tokens_at_once: int | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut a batch into nearly equal pieces, each of at most ``tokens_at_once`` tokens, summed over runs.
+    """Cut a batch into nearly equal pieces of at most ``tokens_at_once`` tokens each, counting the tokens of all runs.
 
-    But a piece always has at least one sequence per run. ``targets`` is cut likewise; it may be any tensor with the
-    same runs and sequences. If ``tokens_at_once`` is None, the device's ``TOKENS_AT_ONCE`` is used.
+    A piece has at least one sequence per run, even if that exceeds the limit. ``targets`` is cut likewise; it may
+    be any tensor with the same runs and sequences. If ``tokens_at_once`` is None, the device's ``TOKENS_AT_ONCE`` is
+    used.
     """
     most = max(1, (tokens_at_once or TOKENS_AT_ONCE[inputs.device.type]) // (inputs.shape[0] * inputs.shape[-1]))
     num_pieces = math.ceil(inputs.shape[1] / most)

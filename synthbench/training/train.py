@@ -275,7 +275,7 @@ def train_group(
             :attr:`Cell.program`.
         device: Device to train on.
         keeps_predictions: True to keep the tokens that the models predict in the test.
-        kept: Cache of data, to which newly drawn blocks are added; None for no cache.
+        kept: Cache of drawn sequences, to which newly drawn ones are added; None for no cache.
         on_trained: Called with the model of all runs after the test, but not for tuning runs.
     """
     trainer = Trainer(runs, device, kept=kept)

@@ -111,9 +111,12 @@ def test_single_seeds_are_counted_beside_the_verdict() -> None:
     scores = SEVERAL | {"path": [0.9]}
     board = leaderboard(grid(frame({f"task_{index}": scores for index in range(4)})))
 
-    assert "mechanisms, 1 has only one seed on every task. Where a mechanism has only one seed on a" in board.certainty
+    assert "mechanisms, 1 was run with a single seed on each task. Where a mechanism has" in board.certainty
     some = pd.concat([frame({"more": SEVERAL | {"path": [0.9, 0.92]}}), frame({"task": scores})])
-    assert "1 has only one seed on some tasks and several on others. " in leaderboard(grid(some)).certainty
+    assert (
+        "1 was run with a single seed on some tasks and several seeds on the others"
+        in leaderboard(grid(some)).certainty
+    )
 
 
 def test_a_bare_layer_is_on_the_board_and_in_no_verdict() -> None:
