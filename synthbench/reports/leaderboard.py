@@ -100,7 +100,7 @@ class Placed(NamedTuple):
     entry: Entry | None
     """The mechanism's entry in the ranking; None if it is not ranked."""
     reason: str = ""
-    """How many ranked tasks it ran, if that is why it is not ranked."""
+    """Number of ranked tasks that it ran, if that is why it is not ranked."""
 
     @property
     def label(self) -> str:
