@@ -8,19 +8,20 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any, get_args
 
 import numpy as np
 from jaxtyping import Int
 
 from synthbench.contract.checks import Check, require_all
 from synthbench.errors import ContractError, UsageError
-from synthbench.options import Option, Value, arguments_of, options_of
-from synthbench.plugins import reason
+from synthbench.options import LARGEST, Option, Value, arguments_of, options_of
+from synthbench.plugins import BARE_NAME, reason
 from synthbench.tasks import accuracy, level_bounds
 from synthbench.tasks._measured import MOST_SEARCHED
 from synthbench.tasks._rules import is_left_out, rule_names
 from synthbench.tasks._search import search_level
-from synthbench.tasks.base import IGNORE, SPLITS, Batch, Bound, Level, Split, Task
+from synthbench.tasks.base import IGNORE, SPLITS, Batch, Bound, Level, Measure, Readout, Split, Task
 
 SMALL_BATCH = 64
 NUM_TOKENS = 2**18
@@ -34,6 +35,7 @@ MOST_SKILL_OF_A_RULE = 0.2
 QUICK = 0.25
 """Number of positions examined for rules outside the baseline, as a fraction of the number for the baseline."""
 ROUNDING = 1e-9
+BOUND_KINDS = get_args(Bound.__annotations__["kind"])
 MOST_BITS = 64
 """Limit on the bits per token of a floor, ceiling or reference."""
 
@@ -56,6 +58,7 @@ def checks_of(task: Task, length: int | None = None) -> list[Check]:
         return Check(name, meaning, partial(make, task, *at), is_needed)
 
     return [
+        check("facts", check_facts, tokens, is_needed=True),
         check("shapes", check_shapes, tokens, is_needed=True),
         check("ids", check_ids, tokens, is_needed=True),
         check("scored", check_scored, tokens),
@@ -64,6 +67,7 @@ def checks_of(task: Task, length: int | None = None) -> list[Check]:
         check("global generator", check_global_generator, tokens),
         check("splits", check_splits, tokens),
         check("kinds", check_kinds, tokens),
+        check("shortcuts", check_shortcuts, tokens),
         check("lengths", check_lengths),
         check("bounds", check_bounds, tokens),
         check("floor", check_floor, tokens),
@@ -86,13 +90,39 @@ def check_task(task: Task, length: int | None = None) -> None:
     require_all(checks_of(task, length))
 
 
+def check_facts(task: Task, length: int) -> None:
+    """Facts about a task, and its coordinates, must have types that rows and models accept."""
+    for names, is_allowed, allowed in (
+        (
+            "length min_length vocab_size",
+            lambda size: type(size) is int and 0 < size <= LARGEST,
+            f"int, 1 to {LARGEST}",
+        ),
+        ("source load not_tested", lambda text: isinstance(text, str) and text.isprintable(), "one line of text"),
+        ("category", lambda name: isinstance(name, str) and BARE_NAME.fullmatch(name), "a name such as recall"),
+        ("measure", get_args(Measure).__contains__, " or ".join(get_args(Measure))),
+        ("readout", get_args(Readout).__contains__, " or ".join(get_args(Readout))),
+    ):
+        for name in names.split():
+            value = task.category() if name == "category" else getattr(task, name)
+            if not is_allowed(value):
+                raise _broken(task, length, f"{name} is {value!r}; allowed: {allowed}")
+    try:
+        hash(task)
+    except Exception as error:
+        raise _broken(task, length, f"hashing it gave {reason(error)}; declare fields by option()") from error
+    axes = task.coordinates(length)
+    if not isinstance(axes, np.ndarray) or axes.ndim != 2 or len(axes) != length or not np.isfinite(axes).all():
+        raise _broken(task, length, f"coordinates are not finite numbers of shape [{length}, number of axes]")
+
+
 def check_shapes(task: Task, length: int) -> None:
     """Inputs and targets must be int64 arrays of the requested shape."""
     for batch_size in (1, SMALL_BATCH):
         batch = _sample(task, length, batch_size)
         for field, array in zip(Batch._fields, batch, strict=True):
-            if not isinstance(array, np.ndarray) or array.dtype != np.int64:
-                kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+            if type(array) is not np.ndarray or array.dtype != np.int64:
+                kind = array.dtype if type(array) is np.ndarray else type(array).__name__
                 raise _broken(task, length, f"{field} are {kind}; allowed: an array of int64")
             if array.shape != (batch_size, length):
                 raise _broken(task, length, f"{field} have the shape {array.shape}; allowed: {(batch_size, length)}")
@@ -181,12 +211,26 @@ def check_kinds(task: Task, length: int) -> None:
     other = np.concatenate([inputs[:, :half], np.roll(inputs[:, half:], 1, axis=0)], axis=1)
     of_other = task.kinds(other)
     for name, mask in task.kinds(inputs).items():
-        if mask.dtype != np.bool_ or mask.shape != inputs.shape:
-            raise _broken(
-                task, length, f"kind {name!r} is {mask.dtype} of shape {mask.shape}; allowed: a mask of bools"
-            )
+        _check_array(task, length, f"kind {name!r}", mask, np.bool_)
         if not np.array_equal(mask[:, :half], of_other[name][:, :half]):
             raise _broken(task, length, f"kind {name!r} of a position depends on later tokens")
+
+
+def check_shortcuts(task: Task, length: int) -> None:
+    """Each shortcut must predict a whole number at every position."""
+    inputs = _sample(task, length, SMALL_BATCH).inputs
+    for name, predictions in (task.shortcuts(inputs) | task.level_shortcuts(inputs)).items():
+        _check_array(task, length, f"shortcut {name!r}", predictions, np.integer)
+
+
+def _check_array(task: Task, length: int, what: str, array: Any, kind: Any) -> None:
+    """Check the type and the shape of an array that a task computes from ``SMALL_BATCH`` sequences."""
+    shape = (SMALL_BATCH, length)
+    is_array = isinstance(array, np.ndarray)
+    if not is_array or not np.issubdtype(array.dtype, kind) or array.shape != shape:
+        found = f"{array.dtype} of shape {array.shape}" if is_array else type(array).__name__
+        allowed = "bools" if kind is np.bool_ else "integers"
+        raise _broken(task, length, f"{what} is {found}; allowed: {allowed} of shape {shape}")
 
 
 def check_lengths(task: Task) -> None:
@@ -206,15 +250,16 @@ def check_bounds(task: Task, length: int) -> None:
     """
     floor, ceiling = task.floor(length), task.ceiling(length)
     least, most = (-MOST_BITS, 0) if task.measure == "bits" else (0, 1)
-    for field, value in (("floor", floor.value), ("ceiling", ceiling.value)):
-        if not least - ROUNDING <= value <= most + ROUNDING:
-            raise _broken(task, length, f"the {field} is {value}; allowed: {least} to {most}")
+    for field, bound in (("floor", floor), ("ceiling", ceiling)):
+        if not isinstance(bound, Bound) or not isinstance(bound.value, int | float) or bound.kind not in BOUND_KINDS:
+            raise _broken(task, length, f"the {field} is {bound!r}; allowed: a Bound, {' or '.join(BOUND_KINDS)}")
+        if not least - ROUNDING <= bound.value <= most + ROUNDING:
+            raise _broken(task, length, f"the {field} is {bound.value}; allowed: {least} to {most}")
+        if not 0 <= bound.standard_error < 1:
+            raise _broken(task, length, f"the standard error of the {field} is {bound.standard_error}; allowed: 0 to 1")
     for name, bits in task.references(length).items():
         if not 0 <= bits <= MOST_BITS:
             raise _broken(task, length, f"the reference {name!r} is {bits}; allowed: 0 to {MOST_BITS}")
-    for field, bound in (("floor", floor), ("ceiling", ceiling)):
-        if not 0 <= bound.standard_error < 1:
-            raise _broken(task, length, f"the standard error of the {field} is {bound.standard_error}; allowed: 0 to 1")
     margin = ROUNDING + NUM_STANDARD_ERRORS * (floor.standard_error + ceiling.standard_error)
     if floor.value > ceiling.value + margin:
         raise _broken(task, length, f"the floor {floor.value:.6f} lies above the ceiling {ceiling.value:.6f}")
@@ -416,9 +461,12 @@ def _generator(seed: int) -> np.random.Generator:
 
 def _sample(task: Task, length: int, batch_size: int, seed: int = 0) -> Batch:
     try:
-        return task.sample(_generator(seed), batch_size, length)
+        batch = task.sample(_generator(seed), batch_size, length)
     except Exception as error:
         raise _broken(task, length, f"sampling {batch_size} sequences gave {reason(error)}") from error
+    if not isinstance(batch, Batch):
+        raise _broken(task, length, f"sampling gave {type(batch).__name__}; allowed: Batch(inputs, targets)")
+    return batch
 
 
 def _broken(task: Task, length: int, what: str) -> ContractError:

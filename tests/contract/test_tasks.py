@@ -223,6 +223,23 @@ def asking_early(task: Sum, rng: np.random.Generator, batch_size: int, length: i
 
 
 BROKEN: list[tuple[str, Task, str]] = [
+    ("facts", broken(Echo, length="8"), r"length is '8'; allowed: int, 1 to 16777216"),
+    ("facts", broken(Echo, vocab_size=np.int64(6)), r"vocab_size is np.int64\(6\); allowed: int"),
+    ("facts", broken(Echo, source=None), r"source is None; allowed: one line of text"),
+    ("facts", broken(Echo, measure="guesses"), r"measure is 'guesses'; allowed: accuracy or bits"),
+    ("facts", broken(Echo, category=lambda *_: "a/../b"), r"category is 'a/../b'; allowed: a name such as recall"),
+    ("facts", broken(Echo, __hash__=None), r"hashing it gave TypeError: unhashable type.*; declare fields"),
+    ("facts", broken(Echo, coordinates=lambda *_: np.zeros(3)), r"coordinates are not finite numbers of shape \[8, nu"),
+    (
+        "shapes",
+        broken(Echo, sample=lambda *how: tuple(SOUND(*how))),
+        r"sampling gave tuple; allowed: Batch\(inputs, targets\)",
+    ),
+    (
+        "shapes",
+        altering(lambda x, y: (np.ma.masked_array(x), y)),
+        r"inputs are MaskedArray; allowed: an array of int64",
+    ),
     ("shapes", altering(lambda x, y: (x.astype(np.int32), y)), r"inputs are int32; allowed: an array of int64"),
     ("shapes", sampling(one_too_long), r"shape \(1, 9\); allowed: \(1, 8\)"),
     ("shapes", sampling(crash), r"sampling 1 sequences gave ZeroDivisionError: by zero"),
@@ -255,6 +272,18 @@ BROKEN: list[tuple[str, Task, str]] = [
         "kinds",
         broken(Story, kinds=lambda _task, inputs: {"last": inputs == inputs[:, -1:]}),
         r"kind 'last' of a position depends on later tokens",
+    ),
+    (
+        "shortcuts",
+        broken(Echo, shortcuts=lambda _, x: {"late": x[:, 1:]}),
+        r"'late' is int64 of shape \(64, 7\); allowed",
+    ),
+    ("shortcuts", broken(Echo, level_shortcuts=lambda *_: {"none": None}), r"'none' is NoneType; allowed: integers of"),
+    ("bounds", broken(Echo, floor=lambda *_: 0.5), r"the floor is 0.5; allowed: a Bound, exact or bound"),
+    (
+        "bounds",
+        broken(Echo, floor=lambda *_: Bound(*(0.5, "guess"))),
+        r"kind='guess'.*; allowed: a Bound, exact or bound",
     ),
     ("bounds", broken(Story, ceiling=lambda *_: Bound(0.5)), r"the ceiling is 0.5; allowed: -64 to 0"),
     (
