@@ -769,7 +769,7 @@ class _Query:
     def _run(self, **changes: Any) -> pd.DataFrame:
         """Change fields of the request, train those of its runs that have no row yet, and return all its rows."""
         if self.run(replace(self.request, **changes)).is_interrupted:
-            raise KeyboardInterrupt
+            raise plugin_files.Interrupted
         return self._rows(self.request.results, **changes)
 
     def _rows(self, store: Path, **changes: Any) -> pd.DataFrame:

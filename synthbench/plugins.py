@@ -20,7 +20,8 @@ import re
 import signal
 import sys
 import tomllib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, lru_cache
@@ -29,7 +30,7 @@ from traceback import walk_tb
 from types import ModuleType
 from typing import Any
 
-from synthbench.errors import ContractError, UnknownName, UsageError
+from synthbench.errors import ContractError, SynthbenchError, UnknownName, UsageError
 
 REGISTRIES: list[Any] = []
 """Every :class:`synthbench.registry.Registry` of this process; each registry adds itself."""
@@ -421,6 +422,27 @@ def described(problem: BaseException, unit: type) -> str:
     """Describe an exception in one line: type, message, and the line of :func:`raised_at` or else :func:`place_of`."""
     place = raised_at(problem, unit) or place_of(unit)
     return reason(problem) + (f" ({place})" if place else "")
+
+
+@contextmanager
+def blamed(what: str, unit: type, hint: Callable[[BaseException], str] = lambda _problem: "") -> Iterator[None]:
+    """Turn an exception of foreign code in the ``with`` block into a one-line error that says what has failed.
+
+    Args:
+        what: What fails, such as ``mechanism 'x' cannot be built``.
+        unit: The component's class, whose line the error names.
+        hint: Function that adds a text at the end of the error.
+
+    Raises:
+        ContractError: If the ``with`` block raises any exception that is not a :class:`SynthbenchError`.
+    """
+    try:
+        yield
+    except SynthbenchError:
+        raise
+    except BaseException as problem:
+        raise_interrupt(problem)
+        raise ContractError(f"{what}: {described(problem, unit)}{hint(problem)}") from problem
 
 
 def written(unit: type) -> type:

@@ -3,17 +3,19 @@
 import inspect
 import json
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from synthbench import plugins
 from synthbench.cli.options import AsJson, Plugins, load_what_loads, selecting
 from synthbench.cli.output import print_facts, say
-from synthbench.errors import UnknownName, UsageError
+from synthbench.errors import SynthbenchError, UnknownName, UsageError
 from synthbench.registry import Registry
 from synthbench.sources import describe
+
+T = TypeVar("T")
 
 list_app = typer.Typer(name="list", help="List the components and the suites.", no_args_is_help=True)
 
@@ -35,14 +37,15 @@ def list_tasks(
 
     broken = load_what_loads(plugin) | TASKS.broken()
     tasks = {name: {} for name in TASKS.usable()} if suite is None else load_suite(suite).tasks
-    names = _of_group("category", {name: TASKS[name].category() for name in tasks}, category)
+    names = _of_group("category", _tried(tasks, lambda name: TASKS[name].category(), broken), category)
     if search is not None:
         names = [name for name in names if _mentions(TASKS[name], search)]
         if not names:
             raise UsageError(f"no task has {search!r} in its name, description or source")
     facts_of = task_facts if as_json else task_bounds
     columns = ["name", "category", "length", "vocab_size", "floor", "ceiling", "version"]
-    print_facts([facts_of(name, tasks[name]) for name in names], columns, broken=broken, as_json=as_json)
+    facts = _tried(names, lambda name: facts_of(name, tasks[name]), broken)
+    print_facts(list(facts.values()), columns, broken=broken, as_json=as_json)
 
 
 @list_app.command("mechanisms")
@@ -56,9 +59,10 @@ def list_mechanisms(
     from synthbench.mechanisms import MECHANISMS
 
     broken = load_what_loads(plugin) | MECHANISMS.broken()
-    names = _of_group("family", {name: MECHANISMS[name].family for name in MECHANISMS.usable()}, family)
+    names = _of_group("family", _tried(MECHANISMS.usable(), lambda name: MECHANISMS[name].family, broken), family)
     columns = ["name", "label", "family", "complexity", "state", "parameters"]
-    print_facts(list(map(mechanism_facts, names)), columns, broken=broken, as_json=as_json)
+    facts = _tried(names, mechanism_facts, broken)
+    print_facts(list(facts.values()), columns, broken=broken, as_json=as_json)
 
 
 def _of_group(kind: str, groups: Mapping[str, str], wanted: str | None) -> list[str]:
@@ -66,6 +70,18 @@ def _of_group(kind: str, groups: Mapping[str, str], wanted: str | None) -> list[
     if wanted is not None and wanted not in groups.values():
         raise UnknownName(kind, wanted, set(groups.values()))
     return [name for name, group in groups.items() if wanted in (None, group)]
+
+
+def _tried(names: Iterable[str], function: Callable[[str], T], broken: dict[str, str]) -> dict[str, T]:
+    """Call a function for each name; return its results, and add the reasons of its failures to ``broken``."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = function(name)
+        except BaseException as problem:  # noqa: BLE001 - foreign code may raise anything
+            plugins.raise_interrupt(problem)
+            broken[name] = str(problem) if isinstance(problem, SynthbenchError) else plugins.reason(problem)
+    return found
 
 
 def _mentions(unit: type[Any], words: str) -> bool:
@@ -106,21 +122,18 @@ def _print_parts(registry: Registry[Any], columns: list[str], plugin: list[str] 
     from synthbench.cli.facts import part_facts
 
     broken = load_what_loads(plugin) | registry.broken()
-    facts = [part_facts(registry[name]) for name in registry.usable()]
-    print_facts(facts, columns, broken=broken, as_json=as_json)
+    facts = _tried(registry.usable(), lambda name: part_facts(registry[name]), broken)
+    print_facts(list(facts.values()), columns, broken=broken, as_json=as_json)
 
 
 @list_app.command("suites")
 def list_suites(as_json: AsJson = False) -> None:
     """List the suites: name, version, size, description."""
-    from synthbench.suites.config import Suite, loaded_suites
+    from synthbench.suites import load_suite, suite_names
 
     facts: list[dict[str, Any]] = []
-    broken = {}
-    for name, suite in loaded_suites():
-        if not isinstance(suite, Suite):
-            broken[name] = str(suite)
-            continue
+    broken: dict[str, str] = {}
+    for suite in _tried(suite_names(), load_suite, broken).values():
         sizes = {kind: len(getattr(suite, kind)) for kind in ("tasks", "mechanisms", "seeds")}
         facts.append({"name": suite.name, "version": suite.version, **sizes, "description": suite.description})
     print_facts(facts, list(facts[0]), broken=broken, as_json=as_json)

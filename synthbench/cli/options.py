@@ -1,6 +1,7 @@
 """Command-line options that several commands share, under the headings of the help, and parsers of their values."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -10,7 +11,7 @@ import typer
 
 from synthbench import plugins
 from synthbench.cli.output import set_verbosity
-from synthbench.errors import ContractError, UsageError
+from synthbench.errors import ContractError, SynthbenchError, UsageError
 from synthbench.options import LARGEST, MAIN_SUITE
 from synthbench.runner.request import EXECUTORS
 
@@ -133,6 +134,28 @@ def takes(group: type[Any]) -> Callable[[Callable[..., None]], Callable[..., Non
     return decorate
 
 
+@contextmanager
+def suspected() -> Iterator[None]:
+    """Turn an exception that plugins may have caused into an error of one line.
+
+    Raises:
+        ContractError: If the ``with`` block raises what no command raises itself, and plugins are loaded.
+    """
+    try:
+        yield
+    except (SynthbenchError, OSError, typer.Exit):
+        raise
+    except BaseException as problem:
+        plugins.raise_interrupt(problem)
+        units = [unit for registry in plugins.REGISTRIES for unit in registry.registered()]
+        foreign = [unit for unit in units if not plugins.is_built_in(unit)]
+        if not foreign:
+            raise
+        place = next(filter(None, (plugins.raised_at(problem, unit) for unit in foreign)), None)
+        where = f" ({place})" if place else f"; the fault may lie in a loaded plugin: {', '.join(plugins.loaded())}"
+        raise ContractError(f"{plugins.reason(problem)}{where}") from problem
+
+
 def with_verbosity(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options ``--quiet`` and ``--verbose`` to a command; both options also work before its name."""
     options = [
@@ -144,7 +167,8 @@ def with_verbosity(command: Callable[..., None]) -> Callable[..., None]:
     def wrapper(*, quiet: bool, verbose: bool, **given: Any) -> None:
         if quiet or verbose:
             set_verbosity(quiet=quiet, verbose=verbose)
-        command(**given)
+        with suspected():
+            command(**given)
 
     parameters = signature(command).parameters.values()
     wrapper.__signature__ = signature(command).replace(parameters=[*parameters, *options])  # type: ignore[attr-defined]

@@ -1,7 +1,6 @@
 """``synthbench quick``: a first verdict on a mechanism, after training on few tasks."""
 
 import json
-import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Annotated
 import typer
 
 from synthbench import plugins
-from synthbench.cli.options import AsJson, Device, ExecutorName, Plugins, Results, SuiteName, Workers, takes
+from synthbench.cli.options import AsJson, Device, ExecutorName, Plugins, Results, SuiteName, Workers, suspected, takes
 from synthbench.cli.output import note, results_only, say
 from synthbench.cli.running import INTERRUPTED, run_with_progress
 from synthbench.errors import SynthbenchError
@@ -53,8 +52,8 @@ def quick(asked: Query, as_json: AsJson = False) -> None:
 
     The tasks of the suite must have levels of difficulty. The output shows the mean scores of the mechanism and of a
     reference in each category, the expected rank, and the decision to keep or discard the mechanism. Training stops
-    after three tasks if the mechanism is clearly worse than the reference on them. A mechanism is kept only if it also
-    beats the reference on a new seed. The results are stored, so synthbench run later trains only the missing runs.
+    early if the mechanism is clearly worse than the reference on the first three tasks. A mechanism is kept only if it
+    also beats the reference on a new seed. The results are stored, so synthbench run later trains only the missing runs.
     Mechanisms whose results come with synthbench are not trained.
     """
     from synthbench import first_verdict
@@ -62,13 +61,14 @@ def quick(asked: Query, as_json: AsJson = False) -> None:
     with results_only() if as_json else nullcontext():
         try:
             given = vars(asked) | {"plugins": plugins.named(asked.plugins)}
-            verdict = first_verdict.quick(**given, run=run_with_progress, note=note)
+            with suspected():
+                verdict = first_verdict.quick(**given, run=run_with_progress, note=note)
         except SynthbenchError as problem:
             if as_json:
                 say(json.dumps(first_verdict.facts_of_error(problem)))
             raise
         except KeyboardInterrupt:
             say("interrupted; finished rows are kept, the same command runs the rest", err=True)
-            sys.exit(INTERRUPTED)
+            raise typer.Exit(INTERRUPTED) from None
         say(json.dumps(first_verdict.facts_of(verdict)) if as_json else str(verdict))
-        sys.exit(0 if verdict.ok else 1)
+        raise typer.Exit(0 if verdict.ok else 1)

@@ -13,6 +13,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from synthbench import plugins
 from synthbench.cli import options
 from synthbench.cli.output import about, is_quiet, is_verbose, note, print_facts, say, width_of_stdout
@@ -179,8 +181,8 @@ def run(
         note("No report shows these rows: --steps and --limit shorten runs." if command is None else f"Next: {command}")
     if done.is_interrupted:
         say("interrupted; finished runs are kept, the same command runs the rest", err=True)
-        sys.exit(INTERRUPTED)
-    sys.exit(0 if done.ok else 1)
+        raise typer.Exit(INTERRUPTED)
+    raise typer.Exit(0 if done.ok else 1)
 
 
 @options.takes(Selection)

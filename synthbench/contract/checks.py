@@ -1,7 +1,6 @@
 """Checks of a component (a task, mechanism, position encoding or block) and their results."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -68,27 +67,6 @@ def make_all(checks: Iterable[Check]) -> Iterator[CheckResult]:
 def first_failure(results: Iterable[CheckResult]) -> str | None:
     """Return the message of the first failed check; return None if no check failed."""
     return next((result.detail for result in results if result.state == "FAILED"), None)
-
-
-@contextmanager
-def blamed(what: str, unit: type, hint: Callable[[BaseException], str] = lambda _problem: "") -> Iterator[None]:
-    """Turn any exception of the foreign code in a ``with`` block into a one-line error that says what failed.
-
-    Args:
-        what: Beginning of the error message, such as ``mechanism 'x' cannot be built``.
-        unit: The component's class; the error names a line of its code.
-        hint: Function that makes a text for the end of the message.
-
-    Raises:
-        ContractError: If the ``with`` block raises any exception that is not a :class:`SynthbenchError`.
-    """
-    try:
-        yield
-    except SynthbenchError:
-        raise
-    except BaseException as problem:
-        raise_interrupt(problem)
-        raise ContractError(f"{what}: {described(problem, unit)}{hint(problem)}") from problem
 
 
 def _made(check: Check) -> tuple[State, str]:

@@ -25,7 +25,7 @@ from synthbench.blocks import BLOCKS
 from synthbench.contract import mechanisms as of_mechanisms
 from synthbench.contract import tasks as of_tasks
 from synthbench.contract.causes import cause_of_difference, draws_noted, dropouts_of
-from synthbench.contract.checks import Check, CheckResult, blamed, make_all
+from synthbench.contract.checks import Check, CheckResult, make_all
 from synthbench.contract.isolated import IsolatedProcess
 from synthbench.contract.setting import DOUBLE, Setting
 from synthbench.errors import ContractError
@@ -34,6 +34,7 @@ from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms._module import without_compilation
 from synthbench.mechanisms._parameters import perturb
 from synthbench.options import arguments_of, coerce, term_of
+from synthbench.plugins import blamed
 from synthbench.positions import POSITIONS
 from synthbench.process import settings_restored
 from synthbench.registry import Registry, code_hash, version_of

@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_leaves
 
 from synthbench.contract.causality import Shape, alterations, describe_leak, shapes_of_main_suite
 from synthbench.contract.causes import cause_of_difference, cause_of_leak, draws_noted, dropouts_of
-from synthbench.contract.checks import Check, CheckWarning, blamed, require_all
+from synthbench.contract.checks import Check, CheckWarning, require_all
 from synthbench.contract.setting import DOUBLE, Setting
 from synthbench.contract.states import check_state, check_stream
 from synthbench.errors import ContractError
@@ -36,7 +36,7 @@ from synthbench.mechanisms import Mechanism
 from synthbench.mechanisms._module import without_compilation
 from synthbench.mechanisms._parameters import perturb, unused_parameters
 from synthbench.options import MAIN_SUITE
-from synthbench.plugins import described, raise_interrupt, text_of
+from synthbench.plugins import blamed, described, raise_interrupt, text_of
 from synthbench.suites import load_suite
 
 SHAPE: Mapping[str, Any] = {"model_dim": 16, "num_heads": 2, "max_length": 512}

@@ -12,9 +12,9 @@ from uuid import uuid4
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.errors import ContractError, StoreError, SynthbenchError, UnknownName, UsageError
+from synthbench.errors import StoreError, UnknownName, UsageError
 from synthbench.options import LARGEST_SEED, arguments_of, parse_term, registered
-from synthbench.plugins import described, raise_interrupt
+from synthbench.plugins import blamed
 from synthbench.suites import Suite, load_suite
 from synthbench.tasks import SPLITS, TASKS, Batch, Level, Split, Task, sized
 from synthbench.training.ladder import ladder_schedule
@@ -114,7 +114,7 @@ def draw(
     count = count or num_batches * batch_size
     if count > most:
         raise UsageError(f"count is {count}; allowed: 1 to {most}")
-    try:
+    with blamed(f"task {name!r} cannot be drawn", type(unit)):
         sequences = sequences_of(
             unit, length, stream, seed, num_batches=num_batches, batch_size=batch_size, count=count
         )
@@ -122,11 +122,6 @@ def draw(
         if level is None or stream == "train":
             return sequences
         return replace(sequences, targets=level.new_targets(sequences.targets))
-    except SynthbenchError:
-        raise
-    except BaseException as problem:  # a plugin's task may raise anything
-        raise_interrupt(problem)
-        raise ContractError(f"task {name!r} cannot be drawn: {described(problem, type(unit))}") from problem
 
 
 def sequences_of(

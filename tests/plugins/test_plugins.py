@@ -29,6 +29,18 @@ class Mine(Task):
     source: ClassVar = "unpublished"
 '''
 
+BARE_TASK = """
+import sys
+from synthbench.tasks import Task, task
+@task
+class Mine(Task):
+    name, source, length, vocab_size = "mine", "unpublished", 8, 4
+    def sample(self, rng, batch_size, length):
+        raise NotImplementedError
+    def floor(self, length):
+        return {floor}
+"""
+
 
 def test_a_file_is_loaded_under_its_bare_name_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.py").write_text(TASK)
@@ -90,6 +102,28 @@ def test_a_keyboard_interrupt_that_a_file_raises_is_not_taken_for_ctrl_c(synthbe
 
     assert listed.returncode == 0
     assert "is broken: KeyboardInterrupt (line 1)" in listed.stdout
+
+
+@pytest.mark.parametrize(
+    ("floor", "message"),
+    [
+        (
+            "0.5",
+            "AttributeError: 'float' object has no attribute 'value'; the fault may lie in a loaded plugin: mine.py",
+        ),
+        ("sys.exit(0)", "SystemExit: 0 (mine.py:10)"),
+    ],
+)
+def test_a_task_that_fails_outside_of_its_checks_is_named_and_the_others_are_listed(
+    floor: str, message: str, synthbench: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(BARE_TASK.format(floor=floor))
+    listed, shown = (synthbench(*words, "--plugin", "mine.py") for words in (("list", "tasks"), ("show", "mine")))
+
+    assert listed.returncode == 0
+    assert f"mine  broken: {message.partition(';')[0].partition(' (')[0]}" in listed.stdout
+    assert "\nreverse " in listed.stdout
+    assert (shown.returncode, shown.stdout, shown.stderr) == (4, "", f"synthbench: {message}\n")
 
 
 def test_a_missing_module_is_refused() -> None:
