@@ -282,7 +282,7 @@ BROKEN: list[tuple[str, Task, str]] = [
     ("bounds", broken(Echo, floor=lambda *_: 0.5), r"the floor is 0.5; allowed: a Bound, exact or bound"),
     (
         "bounds",
-        broken(Echo, floor=lambda *_: Bound(*(0.5, "guess"))),
+        broken(Echo, floor=lambda *_: Bound(0.5, "guess")),  # type: ignore[arg-type]
         r"kind='guess'.*; allowed: a Bound, exact or bound",
     ),
     ("bounds", broken(Story, ceiling=lambda *_: Bound(0.5)), r"the ceiling is 0.5; allowed: -64 to 0"),
