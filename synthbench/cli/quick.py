@@ -53,8 +53,8 @@ def quick(asked: Query, as_json: AsJson = False) -> None:
     The tasks of the suite must have levels of difficulty. The output shows the mean scores of the mechanism and of a
     reference in each category, the expected rank, and the decision to keep or discard the mechanism. Training stops
     early if the mechanism is clearly worse than the reference on the first three tasks. A mechanism is kept only if it
-    also beats the reference on a new seed. The results are stored, so synthbench run later trains only the missing runs.
-    Mechanisms whose results come with synthbench are not trained.
+    also beats the reference on a new seed. The results are stored, so synthbench run later trains only the missing
+    runs. Mechanisms whose results come with synthbench are not trained.
     """
     from synthbench import first_verdict
 

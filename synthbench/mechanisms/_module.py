@@ -80,17 +80,15 @@ def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construc
             These two mappings hold the parameter names for which the model has values.
     """
     fields, options = {}, {}
-    owner = _constructor_of(module)
-    hints = _hints(vars(owner).get("__init__"))
-    for parameter in inspect.signature(owner).parameters.values():
+    for owner, parameter in _parameters_of(module):
         name, default = parameter.name, parameter.default
         is_keyword = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         supplied = {**IF_REQUIRED, **SUPPLIED} if default is parameter.empty else SUPPLIED
         if is_keyword and name in supplied:
             fields[name] = supplied[name]
-        elif default is parameter.empty and parameter.kind not in VARIADIC:
+        elif default is parameter.empty:
             raise _unknown(module, owner, parameter)
-        elif is_keyword and name not in taken and (option := _option(module, default, hints.get(name))):
+        elif is_keyword and name not in taken and (option := _option(module, default, _hints(owner).get(name))):
             fields[name] = name
             options[name] = option
     return Construction(fields, options)
@@ -228,19 +226,28 @@ def _next_seed(generator: torch.Generator) -> int:
     return int(torch.randint(2**62, (), generator=generator, device=generator.device))
 
 
-def _constructor_of(module: type[nn.Module]) -> type:
-    """Find the first class, ``module`` or one of its bases, whose constructor is not just ``*args, **kwargs``."""
+def _parameters_of(module: type[nn.Module]) -> Iterator[tuple[type, inspect.Parameter]]:
+    """Yield the parameters of a constructor, except ``*args`` and ``**kwargs``, each with the class that declares it.
+
+    A class that takes ``**kwargs``, but nothing that the model sets, is assumed to pass them on to its base.
+    """
+    seen: set[str] = set()
     for owner in module.__mro__:
-        if {"__init__", "__signature__"} & vars(owner).keys():
-            parameters = inspect.signature(owner).parameters.values()
-            if not parameters or any(parameter.kind not in VARIADIC for parameter in parameters):
-                return owner
-    return module
+        if not {"__init__", "__new__", "__signature__"} & vars(owner).keys():
+            continue
+        parameters = [*inspect.signature(owner).parameters.values()]
+        if all(one.kind in VARIADIC for one in parameters) and "__init__" in vars(owner):
+            # A metaclass, or ``__new__``, may hide the parameters of ``__init__``.
+            parameters = [*inspect.signature(partial(vars(owner)["__init__"], None)).parameters.values()]
+        yield from ((owner, one) for one in parameters if one.kind not in VARIADIC and one.name not in seen)
+        seen |= {one.name for one in parameters}
+        if not any(one.kind is one.VAR_KEYWORD for one in parameters) or seen & {*SUPPLIED, *IF_REQUIRED}:
+            return
 
 
-def _hints(constructor: Any) -> dict[str, Any]:
+def _hints(owner: type) -> dict[str, Any]:
     try:
-        return get_type_hints(constructor)
+        return get_type_hints(vars(owner).get("__init__"))
     except Exception:  # noqa: BLE001 - names that only a type checker imports; the defaults' types do as well
         return {}
 

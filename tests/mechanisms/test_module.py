@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from synthbench.contract.states import check_stream
 from synthbench.errors import ContractError, UsageError
 from synthbench.mechanisms import MECHANISMS, Mechanism, ScoreAttention, mechanism, num_parameters
-from synthbench.mechanisms.base import ModuleMechanism
+from synthbench.mechanisms.base import ModuleMechanism, mechanism_made_of
 from synthbench.options import coerce, options_of
 from synthbench.registry import code_hash, version_of
 from tests.tensors import normal
@@ -244,6 +244,45 @@ def test_a_constructor_that_passes_everything_on_is_read_at_its_base() -> None:
     assert (module.lstm.input_size, module.lstm.hidden_size, module.heads) == (16, 5, 2)
     with pytest.raises(UsageError, match=r"LSTM cannot be built .*: its constructor, that of RNNBase, requires 'mode'"):
         mechanism(nn.LSTM)
+
+
+class Hiding(type):
+    """Its ``__call__`` hides the constructor's parameters from ``inspect.signature``."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(*args, **kwargs)
+
+
+class BuiltByMetaclass(GatedLSTM, metaclass=Hiding):
+    """Its own parameters are read in the same way."""
+
+    def __init__(self, d_model: int, num_heads: int, hidden: int = 8) -> None:
+        super().__init__(d_model, num_heads, hidden)
+
+
+class BuiltByNew(GatedLSTM):
+    def __new__(cls, *_: Any, **__: Any) -> Any:
+        return super().__new__(cls)
+
+    def __init__(self, d_model: int, num_heads: int, hidden: int = 8) -> None:
+        super().__init__(d_model, num_heads, hidden)
+
+
+class Scaled(GatedLSTM):
+    """Has an option of its own, and passes everything else on."""
+
+    def __init__(self, *args: Any, gain: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.gain = gain
+
+
+@pytest.mark.parametrize("unit", [BuiltByMetaclass, BuiltByNew, Scaled])
+def test_parameters_hidden_behind_args_and_kwargs_are_supplied(unit: type[nn.Module]) -> None:
+    made = mechanism_made_of(unit, {}, __name__)
+    given: dict[str, Any] = dict(coerce("mechanism", made, {"hidden": "5"}))
+    module: Any = made(model_dim=16, num_heads=2, **given).module
+
+    assert (module.lstm.input_size, module.lstm.hidden_size, module.heads) == (16, 5, 2)
 
 
 def test_a_constructor_that_refuses_its_arguments_is_told_like_one_that_asks_for_more() -> None:
