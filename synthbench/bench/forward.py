@@ -26,7 +26,8 @@ def forward_ms(name: str, arguments: Mapping[str, Any], length: int) -> float:
 def next_to_softmax(name: str, arguments: Mapping[str, Any]) -> dict[int, dict[str, float]]:
     """Time a mechanism at each of ``LENGTHS``: in milliseconds, and as a multiple of the time of softmax attention."""
     times: dict[int, dict[str, float]] = {}
+    width = {key: size for key, size in arguments.items() if key == "model_dim"}
     for length in LENGTHS:
-        ours, theirs = forward_ms(name, arguments, length), forward_ms("softmax", {}, length)
+        ours, theirs = forward_ms(name, arguments, length), forward_ms("softmax", width, length)
         times[length] = {"ms": ours, "times_softmax": ours / theirs}
     return times

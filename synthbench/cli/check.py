@@ -10,6 +10,7 @@ from synthbench.cli.facts import STATE_LENGTHS, task_facts
 from synthbench.contract.checks import CheckResult, first_failure
 from synthbench.contract.components import REGISTRIES, Component, Devices, check_foreign
 from synthbench.contract.isolated import IsolatedProcess
+from synthbench.contract.mechanisms import lazy_probe
 from synthbench.errors import UnknownName
 from synthbench.mechanisms import MECHANISMS, Mechanism
 from synthbench.mechanisms._parameters import unused_parameters
@@ -100,7 +101,9 @@ def facts_of(component: Component, devices: Devices) -> dict[str, str]:
         }
     if component.kind != MECHANISMS.kind:
         return {}
-    unit, arguments = component.unit, coerce(component.kind, component.unit, dict(component.arguments))
+    unit = component.unit
+    # The arguments include the sizes of the main suite if the mechanism works only at these.
+    arguments = dict(lazy_probe(unit, coerce(component.kind, unit, dict(component.arguments)), devices)().arguments)
     state = ", ".join(
         f"{unit(**arguments, max_length=length).state_elements(length)} after {length} tokens"
         for length in STATE_LENGTHS

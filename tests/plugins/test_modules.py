@@ -27,6 +27,18 @@ class MyModule(nn.Module):
     def forward(self, x):
         return self.out(self.lstm(x)[0])
 """
+FIXED = """
+from synthbench.mechanisms import mechanism
+
+@mechanism
+class Fixed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gru = nn.GRU(48, 48, batch_first=True)
+
+    def forward(self, x):
+        return self.gru(x)[0]
+"""
 FAILING = "        if x.shape[-1] > 48:\n            raise ArithmeticError('too wide')\n        return"
 
 
@@ -41,13 +53,16 @@ def test_a_row_names_the_line_that_raised(synthbench: Command, tmp_path: Path) -
     assert message == "mine.py:15: too wide"
 
 
-def test_the_examples_of_the_documentation_keep_the_contract(synthbench: Command, tmp_path: Path) -> None:
+def test_the_examples_of_the_documentation_and_a_layer_of_one_width_keep_the_contract(
+    synthbench: Command, tmp_path: Path
+) -> None:
     page = Path(__file__).parents[2] / "docs" / "plugins.md"
     examples = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    (tmp_path / "examples.py").write_text("".join(examples))
+    (tmp_path / "examples.py").write_text("".join([*examples, FIXED]))
     checked = synthbench("check", "examples.py", "--json")
 
     assert checked.returncode == 0, checked.stdout + checked.stderr
     reports = json.loads(checked.stdout)
-    assert [report["name"] for report in reports] == ["gated_softmax", "my_module"]
-    assert [report["facts"]["state"].startswith("at most ") for report in reports] == [False, True]
+    assert [report["name"] for report in reports] == ["fixed", "gated_softmax", "my_module"]
+    assert [report["facts"]["state"].startswith("at most ") for report in reports] == [True, False, True]
+    assert reports[0]["facts"]["parameters"] == "14112 in a layer of width 48"
