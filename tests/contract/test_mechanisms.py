@@ -351,6 +351,10 @@ FAULTS = {
     toy("computed", lambda one, x: x * one.w, stated(g=gate_at_zero, w=lambda one, _: one.g + 1)): (
         "keeps 'w', which is computed from parameters"
     ),
+    toy("no-gradient", lambda one, x: one.l(x).detach(), stated(l=linear_layer)): "an output without a gradient",
+    toy("in-a-list", lambda one, x: one.l[0](x.float()).to(x.dtype), stated(l=lambda *how: [linear_layer(*how)])): (
+        "does not survive state_dict: .*, and layers submodules, as in nn.ModuleList"
+    ),
     toy("grows", grow): "makes, drops or resizes the parameter 'gain' in its first call",
     toy("gpu", need_a_gpu): f"RuntimeError: {GPU_ONLY} tensor.* check it with --device cuda where there is a GPU",
 }
@@ -382,6 +386,10 @@ WARNED = {
     toy("single-precision", lambda _, x: x.float()): ("shape", "as it refuses float64: it returns torch.float32"),
     toy("default-zeros", add_default_zeros): ("shape", "float32 on cpu with tolerance 0.0001, as it refuses float64"),
     toy("in-half", lambda _, x: x.bfloat16().cumsum(-2).to(x.dtype)): (
+        "shape",
+        "float32 (bfloat16 inside) on cpu with tolerance 0.031, as it refuses float64: it computes in a lower",
+    ),
+    toy("beside-half", lambda _, x: x + x.bfloat16().cumsum(-2).to(x.dtype)): (
         "shape",
         "float32 (bfloat16 inside) on cpu with tolerance 0.031, as it refuses float64: it computes in a lower",
     ),
