@@ -448,32 +448,50 @@ def _check_input(probe: Probe) -> None:
 
 @torch.no_grad()
 def _check_determinism(probe: Probe) -> None:
-    x = probe.input()
+    x, longest = probe.input(), probe.lengths(LENGTHS)[-1]
     for mode in (False, True):
-        trained = probe.build().train(mode)
-        before = {name: value.clone() for name, value in _tensors(trained).items()}
+        one = other = probe.build().train(mode)
+        with suppress(Exception, SystemExit):  # another check reports what cannot be copied
+            other = copy.deepcopy(one)
+        before = {name: value.clone() for name, value in _tensors(one).items()}
         with draws_noted() as drawn:
-            first = probe.forward(x, trained)
-            plain = _plain_values(trained)  # after the first call, which may store the length for later calls
-            second = probe.forward(x, trained)
-        for name, value in _tensors(trained).items():
-            if name not in before or not _is_same(value, before[name]):
-                raise ContractError(
-                    f"{probe.name} changes its own {name!r} in forward; a call must leave the mechanism as it was"
-                )
-        for name, now in _plain_values(trained).items():
+            first, _ = probe.forward(x, one), probe.forward(probe.noise(*x.shape[:2], seed=1), other)
+            for seed, called in enumerate((one, other)):
+                probe.forward(probe.noise(2, longest, seed=seed), called)
+            _require_unchanged(probe, one, other, before)
+            outs = [probe.forward(x, called) for called in (one, other)]
+            plain = _plain_values(one)  # after the first call, which may store the length for later calls
+            outs.append(probe.forward(x, one))
+        _require_unchanged(probe, one, other, before)
+        for name, now in _plain_values(one).items():
             if not mode and now != plain.get(name):
                 raise ContractError(
                     f"{probe.name} changes its own {name!r} in forward, from {plain.get(name, 'unset')} to {now}; "
                     "a call must leave the mechanism as it was"
                 )
-        if not _change(first, second) <= probe.setting.last_bits:
-            cause = cause_of_difference(drawn, dropouts_of(trained) if mode else ())
+        change = _change(first, torch.stack(outs))
+        if not change <= probe.setting.last_bits:
+            cause = cause_of_difference(drawn, dropouts_of(one) if mode else ())
             advice = "draw random values only once, when it is built"
             unknown = "it keeps values from one call to the next, or draws from a generator of its own"
             raise ContractError(
                 f"{probe.name} gives two outputs for one input in {'train' if mode else 'eval'} mode, "
-                f"{_change(first, second):.2g} apart; {cause}{advice if cause else unknown}"
+                f"{change:.2g} apart; {cause}{advice if cause else unknown}"
+            )
+
+
+def _require_unchanged(probe: Probe, one: Mechanism, other: Mechanism, before: Mapping[str, Tensor]) -> None:
+    """Raise an error if calls changed a tensor of ``one``; ``other`` had calls with other inputs of the same shapes.
+
+    A call may make or resize a tensor that depends only on these shapes, such as a table of positions. ``before`` has
+    the tensors before the first call.
+    """
+    others = _tensors(other)
+    for name, value in _tensors(one).items():
+        kept = [tensors[name] for tensors in (before, others) if name in tensors and tensors[name].shape == value.shape]
+        if not kept or not _is_same(value, kept[0]):
+            raise ContractError(
+                f"{probe.name} changes its own {name!r} in forward; a call must leave the mechanism as it was"
             )
 
 

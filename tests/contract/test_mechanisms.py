@@ -185,6 +185,32 @@ def add_what_came_before(one: Any, x: Tensor) -> Tensor:
     return x + before[0].mean() if isinstance(before, list) else x
 
 
+def read_a_table(one: Any, x: Tensor) -> Tensor:
+    """Old rotary caches do this: the first call makes a buffer, and a longer sequence enlarges it."""
+    if not hasattr(one, "table") or len(one.table) < x.shape[-2]:
+        positions = torch.arange(x.shape[-2], dtype=x.dtype).unsqueeze(-1)
+        one.register_buffer("table", positions.cos(), persistent=False)
+    table: Tensor = one.table[: x.shape[-2]]
+    return x * table
+
+
+def centre_by_the_first_input(one: Any, x: Tensor) -> Tensor:
+    one.centre = centre = getattr(one, "centre", x.mean((0, 1)))
+    return x.sub(centre)
+
+
+def note_the_first_input(one: Any, x: Tensor) -> Tensor:
+    if not hasattr(one, "centre"):
+        one.register_buffer("centre", x.mean((0, 1)))
+    return centre_by_the_first_input(one, x)
+
+
+def stretch_to_the_longest(one: Any, x: Tensor) -> Tensor:
+    """Rotary angles that adapt to the longest sequence so far change those of shorter ones."""
+    one.longest = max(getattr(one, "longest", torch.tensor(0)), torch.tensor(x.shape[-2]))
+    return x.div(one.longest)
+
+
 def fail_to_build(_: Any, generator: torch.Generator | None) -> None:
     raise OSError("no weights" if generator else "no generator")
 
@@ -259,6 +285,7 @@ def need_a_gpu(_: Any, x: Tensor) -> Tensor:
     raise RuntimeError(f"{GPU_ONLY}\n{x}")
 
 
+IN_PLACE = toy("in-place", lambda _, x: x.mul_(0.5))
 REDRAW = toy("redraw", lambda _, x: x + torch.randn(x.shape[-1], dtype=x.dtype))
 PAIR = toy("pair", lambda _, x: (x, x))
 CORRECT = [
@@ -274,6 +301,7 @@ CORRECT = [
     toy("wide-built", softmax_of(0), refuse_narrow),
     toy("wide-called", sum_if_wide),
     toy("checkpoint", through_checkpoint, stated(linear=linear_layer)),
+    toy("table", read_a_table),
 ]
 FAULTS = {
     toy("length-scale", lambda _, x: x / x.shape[-2]): r"sequence length: .* from position 1 onwards \(length 2\)",
@@ -307,11 +335,14 @@ FAULTS = {
     toy("integers", lambda _, x: x.long()): r"to \[2, 1, 16\] torch.int64; shape, dtype and device must be kept",
     toy("elsewhere", lambda _, x: x.to("meta")): "on meta; shape, dtype and device must be kept",
     PAIR: "returns tuple; allowed: a tensor like its input",
-    toy("in-place", lambda _, x: x.mul_(0.5)): "changes its input in place, by 0.5 of its size",
+    IN_PLACE: "changes its input in place, by 0.5 of its size",
     toy("in-place-in-training", halve_in_training): "changes its input in place, by 0.5 of its size",
     toy(
         "keeps", add_what_came_before
     ): "apart; it keeps values from one call to the next, or draws from a generator of",
+    toy("first-input", centre_by_the_first_input): "apart; it keeps values from one call to the next",
+    toy("first-input-noted", note_the_first_input): "changes its own 'centre' in forward",
+    toy("longest-so-far", stretch_to_the_longest): "apart; it keeps values from one call to the next",
     toy(
         "locked", lambda _, x: x * 2, stated(lock=lambda *_: threading.Lock())
     ): "'locked' does not survive deepcopy: Type",
@@ -439,12 +470,13 @@ def test_a_leak_behind_a_gate_or_projection_that_begins_at_zero_is_caught(unit: 
 
 
 @pytest.mark.usefixtures("few_shapes")
-def test_what_is_random_is_checked_no_further() -> None:
-    """Two outputs for one input would look like a leak, and like sequences that see each other."""
-    remarks = remarks_on(REDRAW)
-
-    assert remarks["determinism"].startswith("FAILED")
-    assert remarks["batch"] == remarks["causality"] == "not tried: "
+@pytest.mark.parametrize(("unit", "fault"), [(REDRAW, "determinism"), (IN_PLACE, "input")])
+def test_what_is_random_or_changes_its_input_is_checked_no_further(unit: type[Mechanism], fault: str) -> None:
+    """Two outputs for one input would look like a leak, a batch whose sequences interact, or a wrong backward pass."""
+    assert failed(unit) == [fault]
+    assert {"derivative", "batch", "causality"} <= {
+        check for check, remark in remarks_on(unit).items() if remark == "not tried: "
+    }
 
 
 @pytest.mark.usefixtures("few_shapes")
