@@ -110,7 +110,7 @@ CAUGHT = {
     kernel("in-block", whole_block, anywhere): r"not causal: replacing the inputs from position",
     kernel("in-block-64", lambda self, x: whole_block(self, x, 64), lambda _, x: x.shape[-2] >= 64): r"not causal",
     kernel("padded-block", future, lambda _, x: x.shape[-2] % 32 != 0): r"not causal: replacing the inputs from",
-    kernel("stale-workspace", stale, anywhere): r"sequences of a batch see each other",
+    kernel("stale-workspace", stale, anywhere): r"it keeps values from one call to the next",
     kernel("first-mask", first_mask, anywhere): r"not causal|changes its own 'traced'",
     kernel("backward", spread_back, anywhere): r"backward pass: .* up to position 21 give later inputs .*length 64",
     kernel(
