@@ -27,17 +27,21 @@ def store(*arguments: str, results: Path) -> Result:
 
 
 def test_ls_says_what_a_store_holds(results: Path) -> None:
+    (results / "runs" / f"job-{'0' * 16}.parquet").write_bytes(b"garbage")
     text = store("ls", results=results)
     facts = json.loads(store("ls", "--json", results=results).stdout)
+    groups = {(group["of"], group["name"]): group for group in facts["groups"]}
+    places = {place["place"]: place for place in facts["places"]}
 
     assert text.exit_code == 0
     assert "smoke" in text.stdout
     assert facts["num_rows"] == 3
-    assert {(group["of"], group["name"]): group["statuses"] for group in facts["groups"]}["task", "copy"] == {
-        "ok": 2,
-        "error": 1,
-    }
-    assert {place["place"]: place["files"] for place in facts["places"]}["compact"] == 2
+    assert groups["task", "copy"]["rows"] == 3
+    assert groups["task", "copy"]["statuses"] == {"ok": 2, "error": 1}
+    assert groups["suite", "smoke"]["version"] == "2026.1"
+    assert (places["runs"]["files"], places["compact"]["files"]) == (2, 2)
+    assert places["runs"]["bytes"] == sum(path.stat().st_size for path in (results / "runs").iterdir())
+    assert [report["file"] for report in facts["left_out"]] == [f"runs/job-{'0' * 16}.parquet"]
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,6 @@ def make_row(mech: str, seed: int, score: float | None, /, **changes: Any) -> di
     """One row with the columns that reports read; a score of None makes it one that diverged."""
     row: dict[str, Any] = {
         **{name: value for name, value in DEFAULTS.items() if name not in NOT_RECORDED},
-        "role": None,
         "status": "diverged" if score is None else "ok",
         "error_type": "FloatingPointError" if score is None else None,
         "task": "sort",
@@ -69,22 +68,18 @@ def make_row(mech: str, seed: int, score: float | None, /, **changes: Any) -> di
         "mech_label": MECHANISMS.get(mech, mech),
         "mech_family": "a family",
         "mech_source": "vaswani2017attention" if mech == "softmax" else "slay2026",
-        "match": None,
         "block": "attention_only",
         "seed": seed,
         "score": score,
         "floor": 0.0,
         "metrics": json.dumps({"score_std_over_sequences": 0.1}),
         "steps_planned": 200,
-        "steps_to_threshold": None,
-        "local_ceiling": None,
         "n_params": 40000,
         "n_params_mixer": 33280,
         "state_size": 1088,
         "ensemble_size": 2,
         "git_sha": "0123456789abcdef",
         "git_dirty": False,
-        "verified_by": None,
         "finished_at": pd.Timestamp("2026-01-01T12:00:00Z") + pd.Timedelta(seconds=seed),
     } | changes
     gap = row["ceiling"] - row["floor"]
@@ -93,7 +88,7 @@ def make_row(mech: str, seed: int, score: float | None, /, **changes: Any) -> di
         "run_id": "-".join(map(str, identity)),
         "skill": None if score is None or gap == 0 else (score - row["floor"]) / gap,
     }
-    return derived | row
+    return row | derived | changes
 
 
 def make_frame(scores: Mapping[str, Iterable[float | None]], /, **changes: Any) -> pd.DataFrame:

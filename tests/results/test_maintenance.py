@@ -12,7 +12,7 @@ import pytest
 
 from synthbench.errors import StoreError
 from synthbench.results import Store
-from synthbench.results.maintenance import collect, contents, examine
+from synthbench.results.maintenance import collect, examine
 from synthbench.trust.bundle import opened
 from tests.results.rows import make_row
 from tests.results.stores import CURVE, exact, filled, listing, reader
@@ -41,29 +41,6 @@ def written(store: Store, row: dict[str, object], kind: str = "runs") -> Path:
 
 def damage(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
-
-
-def test_contents_count_rows_and_files(store: Store) -> None:
-    store.write_all([(make_row(seed=4, status="oom", score=None), [])])
-    (store.root / "_tmp" / "half.partial").write_bytes(b"half")
-    (store.root / "runs" / f"job-{'0' * 16}.parquet").write_bytes(b"garbage")
-    read = reader(store.root)
-
-    held = contents(read, read.table())
-
-    assert held["num_rows"] == 4
-    by = {(group["of"], group["name"]): group for group in held["groups"]}
-    assert (by["task", "copy"]["rows"], by["task", "copy"]["statuses"]) == (3, {"ok": 2, "oom": 1})
-    assert by["task", "reverse"]["rows"] == by["suite", "paper"]["rows"] - 3 == 1
-    assert by["suite", "paper"]["version"] == "2026.1"
-    places = {place["place"]: place for place in held["places"]}
-    assert {name: place["files"] for name, place in places.items() if name != "_tmp"} == {
-        "runs": 3,
-        "curves": 1,
-        "compact": 2,
-    }
-    assert places["runs"]["bytes"] == sum(path.stat().st_size for path in (store.root / "runs").iterdir())
-    assert [report["file"] for report in held["left_out"]] == [f"runs/job-{'0' * 16}.parquet"]
 
 
 # What is broken
