@@ -181,13 +181,6 @@ def test_expressions_select_in_the_order_of_the_suite_and_unlisted_names_only_by
 
 def test_an_unlisted_name_takes_arguments_and_one_setting() -> None:
     assert select("task", ["mine:R=2"], NAMES, GROUPS.__getitem__, unlisted=["mine"]) == {"mine": {"R": "2"}}
-    with pytest.raises(UsageError, match="named twice"):
-        select("task", ["mine:R=2", "mine:R=3"], NAMES, GROUPS.__getitem__, unlisted=["mine"])
-    for wrong, nearest in (("mime", "mine"), ("coppy", "copy")):
-        with pytest.raises(UnknownName, match=f"did you mean '{nearest}'"):
-            select("task", [wrong], NAMES, GROUPS.__getitem__, unlisted=["mine"])
-    with pytest.raises(UnknownName, match=r"no task called 'mi\*'; allowed: copy, kv_recall, parity, reverse, sort$"):
-        select("task", ["mi*"], NAMES, GROUPS.__getitem__, unlisted=["mine"])
 
 
 def test_arguments_stay_with_their_name() -> None:

@@ -91,10 +91,6 @@ def test_a_step_that_outlasts_the_time_is_asked_to_end_and_begun_again(
     assert not (tmp_path / "patient.part.txt").exists()
 
 
-def test_nothing_is_begun_without_time(tmp_path: Path) -> None:
-    assert states([step("first", "print(1)")], tmp_path, budget_s=1.0) == {"first": "missing"}
-
-
 def test_the_plan_is_printed_and_nothing_run(tmp_path: Path) -> None:
     result = run_campaign("--dry-run", "--json", "--out", str(tmp_path))
 

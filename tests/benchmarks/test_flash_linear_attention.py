@@ -17,6 +17,7 @@ from synthbench.bench.rows import Table
 from synthbench.forms import linear
 from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.base import FeatureAttention
+from tests.tensors import with_gradients
 
 CPU = torch.device("cpu")
 
@@ -74,10 +75,6 @@ def built(name: str, **options: Any) -> FeatureAttention:
 def draw(length: int) -> tuple[Tensor, ...]:
     generator = torch.Generator().manual_seed(length)
     return tuple(torch.randn(3, 2, length, 8, generator=generator).requires_grad_() for _ in "qkv")
-
-
-def with_gradients(out: Tensor, inputs: tuple[Tensor, ...]) -> list[Tensor]:
-    return [out.detach(), *torch.autograd.grad(out.sin().sum(), inputs)]
 
 
 @pytest.mark.usefixtures("standin")

@@ -6,8 +6,7 @@ import pytest
 from rich.console import Console
 
 from synthbench.blocks import BLOCKS
-from synthbench.cli.show import draw, facts_of, print_page
-from synthbench.errors import UnknownName
+from synthbench.cli.show import draw, print_page
 from synthbench.mechanisms import MECHANISMS
 from synthbench.options import coerce, options_of
 from synthbench.positions import POSITIONS
@@ -37,12 +36,6 @@ def test_the_page_of_a_task_has_bounds_an_example_and_the_rules_behind_its_basel
     assert "example, seed 3" in reverse
     assert re.search(r"shortcut baseline, level 1(-\d+)?: 0\.75", mqar)
     assert "not a shortcut, after *: A key stands once" in mqar
-
-
-def test_an_unknown_name_is_looked_for_everywhere() -> None:
-    for wrong, nearest in (("revers", "reverse"), ("perfomer", "performer"), ("papr", "paper")):
-        with pytest.raises(UnknownName, match=nearest):
-            facts_of(wrong)
 
 
 @pytest.mark.parametrize("registry", [TASKS, MECHANISMS, POSITIONS, BLOCKS], ids=lambda registry: registry.kind)

@@ -52,8 +52,6 @@ def test_settings_of_one_mechanism_are_compared_by_name_and_never_mixed() -> Non
     assert (task.first, task.second) == pytest.approx((0.5, 0.25))
     with pytest.raises(UsageError, match=r"'slay' has rows of 2 settings: \{\"P\":4\}, \{\"P\":8\}"):
         against(rows)
-    with pytest.raises(UsageError, match="no row of mechanism 'slay' with P=5"):
-        against(rows, "softmax", "slay:P=5")
 
 
 @pytest.mark.parametrize("other", [{"task": "reverse"}, {"seq_len": 999}], ids=["task", "size"])
@@ -236,7 +234,7 @@ def test_of_runs_that_do_not_scatter_p_is_what_their_number_allows() -> None:
 
 
 def test_two_folders_that_are_stores_are_read_and_results_is_not(tmp_path: Path) -> None:
-    folders = [tmp_path / name for name in "abc"]
+    folders = [tmp_path / name for name in "ab"]
     for folder in folders:
         folder.mkdir()
         (folder / "store.json").write_text("{}")
@@ -246,10 +244,8 @@ def test_two_folders_that_are_stores_are_read_and_results_is_not(tmp_path: Path)
         read.append(path)
         return make_frame(SCORES)
 
-    assert [side.kind for side in sides([*map(str, folders[:2])], pytest.fail, record)] == ["store", "store"]
-    assert read == folders[:2]
-    with pytest.raises(UsageError, match="3 stores are named; allowed: two, or any number of mechanisms"):
-        sides([*map(str, folders)], pytest.fail, record)
+    assert [side.kind for side in sides([*map(str, folders)], pytest.fail, record)] == ["store", "store"]
+    assert read == folders
 
 
 def test_on_a_ladder_scores_are_compared() -> None:

@@ -99,11 +99,6 @@ def test_columns_tasks_or_mechanisms_stand_across(
     assert table[2][: len(first)] == first
 
 
-def test_no_column_is_refused(rows: pd.DataFrame) -> None:
-    with pytest.raises(UsageError, match="no column is named; allowed: one or more"):
-        export(rows, "paper", columns=[])
-
-
 def test_arguments_choose_among_the_rows_of_a_mechanism() -> None:
     old = make_frame({"slay": [0.2, 0.3]}, mech_args='{"R":3,"guard":"clamp"}', run_id="old")
     new = make_frame({"slay": [0.6, 0.7]}, mech_args='{"R":2,"guard":"clamp"}', run_id="new")

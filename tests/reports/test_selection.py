@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from synthbench.bits import BITS
-from synthbench.errors import UnknownName, UsageError
+from synthbench.errors import UsageError
 from synthbench.reports.selection import WITHDRAWN, default_suite, select, suites_in
 from synthbench.tasks import TASKS
 from tests.reports._made import make_frame
@@ -19,8 +19,6 @@ def test_rows_that_are_not_full_never_enter() -> None:
     shortened = make_frame({"linear": [0.5]}, is_full=False)
 
     assert set(select(pd.concat([make_frame({"slay": [0.5, 0.6]}), shortened]), "paper").rows["mech"]) == {"slay"}
-    with pytest.raises(UsageError, match="1 rows of suite 'paper', all of runs that --steps or --limit shortened"):
-        select(shortened, "paper")
 
 
 def test_a_score_without_a_passed_check_of_causality_never_enters() -> None:
@@ -152,11 +150,6 @@ def test_a_repeated_seed_counts_once_and_its_newest_successful_row_is_taken() ->
     assert select(pd.concat([old, failed]), "paper").rows["status"].tolist() == ["ok", "ok"]
 
 
-def test_an_unknown_version_is_refused_with_the_nearest_one() -> None:
-    with pytest.raises(UnknownName, match=r"'2026\.2'; did you mean '2026\.1'\?"):
-        select(make_frame({"slay": [0.1]}), "paper", "2026.2")
-
-
 def test_the_suites_of_rows_are_those_of_full_ones_the_newest_first() -> None:
     shortened = make_frame({"slay": [0.1]}, is_full=False, suite="smoke", finished_at=LATER)
     full = make_frame({"slay": [0.1]}, suite="core")
@@ -227,8 +220,6 @@ def test_mechanisms_and_seeds_can_be_chosen() -> None:
 
     assert set(chosen["mech"]) == {"slay"}
     assert sorted(chosen["seed"]) == seeds
-    with pytest.raises(UsageError, match="no full row of suite 'paper' with these mechanisms and seeds"):
-        select(rows, "paper", mechanisms=["softmax"])
 
 
 @pytest.mark.parametrize(("metric", "num_variants"), [("accuracy", 2), (BITS, 0)])
