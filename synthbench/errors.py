@@ -62,8 +62,7 @@ class UnknownName(UsageError):
         self.kind, self.name, self.allowed = kind, name, sorted(allowed)
         choices = self.allowed
         # For a name with options, such as mqar:level=3, where a name alone is allowed, the name alone is meant.
-        meant_by = [name.partition(":")[0], *MEANT.get(name.lower(), ())]
-        nearest = [meant for meant in meant_by if meant in choices][:1]
+        nearest = [meant for meant in (name.partition(":")[0], *MEANT.get(name.lower(), ())) if meant in choices][:1]
         nearest = nearest or get_close_matches(name, choices, n=3) or get_close_matches(name.lower(), choices, n=3)
         if nearest:
             hint = "did you mean " + " or ".join(repr(choice) for choice in nearest) + "?"

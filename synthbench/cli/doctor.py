@@ -92,13 +92,13 @@ def _components() -> Iterator[Finding]:
 
 
 def _suites() -> Iterator[Finding]:
-    from synthbench.suites.config import Suite, loaded_suites
+    from synthbench.cli.listing import attempted
+    from synthbench.suites import load_suite, suite_names
 
-    for name, suite in loaded_suites():
-        if isinstance(suite, Suite):
-            yield _finding(f"suite {name}", "ok", f"version {suite.version}, {len(suite.tasks)} tasks")
-        else:
-            yield _finding(f"suite {name}", "broken", str(suite))
+    broken: dict[str, str] = {}
+    for name, suite in attempted(suite_names(), load_suite, broken).items():
+        yield _finding(f"suite {name}", "ok", f"version {suite.version}, {len(suite.tasks)} tasks")
+    yield from (_finding(f"suite {name}", "broken", why) for name, why in broken.items())
 
 
 def _folder(results: Path) -> Finding:

@@ -37,14 +37,14 @@ def list_tasks(
 
     broken = load_what_loads(plugin) | TASKS.broken()
     tasks = {name: {} for name in TASKS.usable()} if suite is None else load_suite(suite).tasks
-    names = _of_group("category", _tried(tasks, lambda name: TASKS[name].category(), broken), category)
+    names = _of_group("category", attempted(tasks, lambda name: TASKS[name].category(), broken), category)
     if search is not None:
         names = [name for name in names if _mentions(TASKS[name], search)]
         if not names:
             raise UsageError(f"no task has {search!r} in its name, description or source")
     facts_of = task_facts if as_json else task_bounds
     columns = ["name", "category", "length", "vocab_size", "floor", "ceiling", "version"]
-    facts = _tried(names, lambda name: facts_of(name, tasks[name]), broken)
+    facts = attempted(names, lambda name: facts_of(name, tasks[name]), broken)
     print_facts(list(facts.values()), columns, broken=broken, as_json=as_json)
 
 
@@ -59,9 +59,9 @@ def list_mechanisms(
     from synthbench.mechanisms import MECHANISMS
 
     broken = load_what_loads(plugin) | MECHANISMS.broken()
-    names = _of_group("family", _tried(MECHANISMS.usable(), lambda name: MECHANISMS[name].family, broken), family)
+    names = _of_group("family", attempted(MECHANISMS.usable(), lambda name: MECHANISMS[name].family, broken), family)
     columns = ["name", "label", "family", "complexity", "state", "parameters"]
-    facts = _tried(names, mechanism_facts, broken)
+    facts = attempted(names, mechanism_facts, broken)
     print_facts(list(facts.values()), columns, broken=broken, as_json=as_json)
 
 
@@ -72,7 +72,7 @@ def _of_group(kind: str, groups: Mapping[str, str], wanted: str | None) -> list[
     return [name for name, group in groups.items() if wanted in (None, group)]
 
 
-def _tried(names: Iterable[str], function: Callable[[str], T], broken: dict[str, str]) -> dict[str, T]:
+def attempted(names: Iterable[str], function: Callable[[str], T], broken: dict[str, str]) -> dict[str, T]:
     """Call a function for each name; return its results, and add the reasons of its failures to ``broken``."""
     found = {}
     for name in names:
@@ -122,7 +122,7 @@ def _print_parts(registry: Registry[Any], columns: list[str], plugin: list[str] 
     from synthbench.cli.facts import part_facts
 
     broken = load_what_loads(plugin) | registry.broken()
-    facts = _tried(registry.usable(), lambda name: part_facts(registry[name]), broken)
+    facts = attempted(registry.usable(), lambda name: part_facts(registry[name]), broken)
     print_facts(list(facts.values()), columns, broken=broken, as_json=as_json)
 
 
@@ -133,7 +133,7 @@ def list_suites(as_json: AsJson = False) -> None:
 
     facts: list[dict[str, Any]] = []
     broken: dict[str, str] = {}
-    for suite in _tried(suite_names(), load_suite, broken).values():
+    for suite in attempted(suite_names(), load_suite, broken).values():
         sizes = {kind: len(getattr(suite, kind)) for kind in ("tasks", "mechanisms", "seeds")}
         facts.append({"name": suite.name, "version": suite.version, **sizes, "description": suite.description})
     print_facts(facts, list(facts[0]), broken=broken, as_json=as_json)

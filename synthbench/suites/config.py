@@ -6,14 +6,14 @@ An unknown key, a wrong type or a value out of range raises an error that names 
 import math
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from synthbench.errors import ContractError, SynthbenchError, UnknownName, UsageError
+from synthbench.errors import ContractError, UnknownName, UsageError
 from synthbench.options import LARGEST, LARGEST_SEED, MAX_SEEDS, require_current
 from synthbench.plugins import NAME, Offer, no_file, offers, raise_interrupt, reason
 
@@ -280,15 +280,6 @@ def load_suite(name: str) -> Suite:
         raise UnknownName("suite", name, suite_names())
     text = files("synthbench.suites").joinpath(f"{name}.toml").read_text(encoding="utf-8")
     return parse_suite(text, origin=f"{name}.toml", expected_name=name)
-
-
-def loaded_suites() -> Iterator[tuple[str, Suite | SynthbenchError]]:
-    """Yield the name of every suite, with the suite or the error that loading it raises."""
-    for name in suite_names():
-        try:
-            yield name, load_suite(name)
-        except SynthbenchError as problem:
-            yield name, problem
 
 
 def _of_package(offer: Offer) -> Suite:
