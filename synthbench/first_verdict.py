@@ -664,7 +664,9 @@ def quick(
         mechanism, plugins = _only_mechanism(mechanism, plugins)
     where = {"results": results, "device": device, "executor": executor, "workers": workers, "plugins": plugins}
     request = request_of(mechanism, suite, **where)
-    num_workers = None if has_packaged_rows(request) else checked(request).executor.num_workers or NUM_FIRST
+    # With rerun, a repeated command has as many workers as the first, though fewer runs are left.
+    planned = None if has_packaged_rows(request) else checked(replace(request, rerun="all"))
+    num_workers = None if planned is None else planned.executor.num_workers or NUM_FIRST
     query = _Query(request, Ledger(ledger or results / LEDGER), minutes, run, note, num_workers)
     return replace(query.verdict(against), wall_s=time.monotonic() - began)
 

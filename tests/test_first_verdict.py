@@ -313,6 +313,12 @@ def test_fewer_tasks_run_where_there_is_less_time(scene: Scene) -> None:
     assert "5 of 6 quick tasks" in str(verdict)
 
 
+def test_a_repeated_query_has_as_many_tasks_though_fewer_runs_are_left(scene: Scene) -> None:
+    first, again = (scene.verdict(against="gla", minutes=2.5, workers=None) for _ in range(2))
+
+    assert [score.task for score in again.tasks] == [score.task for score in first.tasks]
+
+
 def test_what_is_better_is_confirmed_on_a_seed_that_follows_from_the_runs(scene: Scene) -> None:
     scene.levels["linear"] = 0.6
     verdict = scene.verdict(against="gla")
