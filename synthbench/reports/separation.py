@@ -84,7 +84,11 @@ def separation_table(cells: Cells, verdicts: Verdicts) -> Table:
         Column("Verdict", "word"): of(lambda one: one.words),
     }
     return table_of(
-        *("separation", "Significant differences", _caption(cells), ("Category", "Task"), cells.tasks),
+        "separation",
+        "Significant differences",
+        _caption(cells),
+        ("Category", "Task"),
+        cells.tasks,
         lambda task: (task.category, task.label),
         columns,
         sources=sources_of(cells.tasks, cells.mechanisms),
