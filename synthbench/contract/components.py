@@ -158,7 +158,7 @@ def _check_foreign(
     if _examined.get(component.unit, (None,))[0] == asked:
         return _examined[component.unit][1]
     results = _results(component, isolated, cache, devices)
-    if results[0].check != PROCESS:  # with more time or memory, the process may finish
+    if not any(result.check == PROCESS for result in results):  # with more time or memory, the process may finish
         _examined[component.unit] = asked, results
     return results
 
