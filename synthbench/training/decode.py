@@ -15,8 +15,8 @@ from synthbench.training.stream import DeviceBlock, in_pieces
 Form = Literal["streamed", "parallel"]
 """``streamed``: one token at a time, from a state. ``parallel``: all positions at once, until no token changes."""
 
-SEQUENCES = 64
-"""Number of test sequences to decode; small, as each of their tokens takes a step of the model."""
+SEQUENCES: dict[Form, int] = {"streamed": 64, "parallel": 16}
+"""Number of test sequences to decode; small, as each of their tokens may take a pass of the model over all tokens."""
 
 _TRIED = 4
 """Number of tokens on which both forms are compared."""
@@ -52,9 +52,7 @@ def own_tokens(inputs: RunIds, targets: RunIds) -> Bool[Tensor, "runs batch leng
 
 
 @torch.inference_mode()
-def decode(
-    model: SequenceModel, inputs: RunIds, is_own: Bool[Tensor, "runs batch length"], form: Form | None = None
-) -> RunIds:
+def decode(model: SequenceModel, inputs: RunIds, is_own: Bool[Tensor, "runs batch length"], form: Form) -> RunIds:
     """Predict the most probable token at every position; at marked positions, the model reads its own prediction.
 
     In the form ``streamed``, the model reads token by token. In the form ``parallel``, it reads all positions several
@@ -67,13 +65,11 @@ def decode(
         inputs: The token sequences; tokens at marked positions are not read.
         is_own: True at marked positions, where the model reads the token that it predicted at the previous position;
             False at the first position.
-        form: ``streamed`` or ``parallel``. Default: streamed if the model can stream (see :func:`streams`).
+        form: ``streamed`` or ``parallel``; only a model that can stream can do the former (see :func:`streams`).
     """
     was_training = model.training
     model.eval()
     given = inputs.masked_fill(is_own, 0)
-    if form is None:
-        form = "streamed" if streams(model, given) else "parallel"
     if form == "streamed":
         decoded = _streamed(model, given, is_own)
     else:
@@ -123,18 +119,19 @@ def streams(model: SequenceModel, inputs: RunIds) -> bool:
 
 
 def decoded_scores(model: SequenceModel, block: DeviceBlock) -> list[Decoded | None]:
-    """Decode the first :data:`SEQUENCES` sequences of each run, and return one score of the answers per run.
+    """Decode the first sequences of each run (see :data:`SEQUENCES`), and return one score of the answers per run.
 
     The model reads its own earlier predictions in place of right answers (see :func:`own_tokens`). The score is None if
     a run has nothing to replace, for example because every answer is a single token.
     """
-    inputs = block.inputs[0, :, :SEQUENCES]
+    form: Form = "streamed" if streams(model, block.inputs[0]) else "parallel"
+    inputs = block.inputs[0, :, : SEQUENCES[form]]
     targets = torch.full_like(inputs, IGNORE)
-    targets[..., block.columns] = block.targets[0, :, :SEQUENCES]
+    targets[..., block.columns] = block.targets[0, :, : SEQUENCES[form]]
     is_own = own_tokens(inputs, targets)
     if not is_own.any():
         return [None] * len(inputs)
-    return scores_of(decode(model, inputs, is_own), targets, is_own)
+    return scores_of(decode(model, inputs, is_own, form), targets, is_own)
 
 
 def scores_of(decoded: RunIds, targets: RunIds, is_own: Bool[Tensor, "runs batch length"]) -> list[Decoded | None]:
