@@ -240,6 +240,8 @@ def export(
     option, written = ("--compact", "tex") if compact else ("--card", "md") if card is not None else ("", "md")
     if option and format_ not in (None, written):
         raise UsageError(f"--format is {format_!r}, while {option} prints {written}; allowed: without --format")
+    if cite and format_ is not None:
+        raise UsageError(f"--format is {format_!r}, while --cite prints BibTeX; allowed: without --format")
     format_ = format_ or "md"
     if format_ not in (known := [*EXPORTS, *_OF_OTHERS]):
         raise UnknownName("format of an export", format_, known)
