@@ -1,20 +1,17 @@
 """Checks of a task whose answers a test computes a second time: its example, targets and bounds."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from synthbench.contract.tasks import best_constants
 from synthbench.errors import UsageError
-from synthbench.options import coerce
+from synthbench.options import Option, coerce, options_of
 from synthbench.tasks import accuracy
 from synthbench.tasks.base import IGNORE, TASKS, Task
 
@@ -35,26 +32,28 @@ PADDED = {
 """Tasks whose answers are followed by padding, the last id."""
 
 
-@dataclass(frozen=True)
 class Known:
-    """A task's answers in a naive form, and what to compare them on."""
+    """A task's answers in a naive form, which takes every option into account.
 
-    reference: Reference
-    options: dict[str, Any]
-    """Ranges of the options by name: from a number to another, both whole or both not, or any of a list."""
-    others: Sequence[tuple[str, int]] = ()
-    """Other options, as a user writes them, and lengths at which the bounds are compared as well."""
-    oracle: Oracle | None = None
-    """By default the reference, which then must know the answer at the end of each prefix."""
-    most_more: int = 60
-    """Tokens in a sequence beyond the fewest, at most."""
+    Args:
+        others: Other lengths and options, as a user writes them, at which the bounds are compared as well.
+        oracle: By default the reference, which then must know the answer at the end of each prefix.
+    """
+
+    def __init__(self, reference: Reference, *others: str, oracle: Oracle | None = None) -> None:
+        self.reference = reference
+        self.others = others
+        self.oracle = oracle
 
 
-def any_of(values: Any) -> st.SearchStrategy[Any]:
-    """Strategy for the values of a range."""
-    if isinstance(values, list):
-        return st.sampled_from(values)
-    return st.integers(*values) if isinstance(values[0], int) else st.floats(*values)
+def small_values(option: Option) -> st.SearchStrategy[Any]:
+    """The least values of an option, among which all kinds of sequences are short; or all of a few."""
+    if option.choices:
+        return st.sampled_from(option.choices)
+    if option.type is bool:
+        return st.booleans()
+    low, high = option.low or 0, option.high or 0
+    return st.integers(int(low), int(min(high, low + 9))) if option.type is int else st.floats(low, min(high, 20))
 
 
 def targets_from(inputs: list[int], begin: int, answers: list[int]) -> list[set[int]]:
@@ -107,21 +106,6 @@ def oracle_of(reference: Reference) -> Oracle:
     return oracle
 
 
-def checks_of(known: dict[str, Known]) -> list[Any]:
-    """Parameters of a test that calls each: what must hold of every task by the name of the task."""
-    checks: list[tuple[str, Callable[[], None]]] = []
-    for name, one in known.items():
-        checks += [
-            (f"{name}-example", partial(check_example, name, one.reference)),
-            (f"{name}-targets", partial(check_targets, TASKS[name], one)),
-        ]
-        for options, length in (("", TASKS[name].length), *one.others):
-            unit, given_options = TASKS.configured(f"{name}:{options}".removesuffix(":"))
-            check = partial(check_bounds, unit(**given_options), length, one)
-            checks.append((f"{name}-bounds-at-{length}", check))
-    return [pytest.param(check, id=of) for of, check in checks]
-
-
 def _assert_allowed(task: Task, reference: Reference, inputs: list[int], targets: list[int]) -> list[set[int]]:
     allowed = reference(task, inputs)
     assert len(allowed) == len(inputs) == len(targets)
@@ -131,7 +115,6 @@ def _assert_allowed(task: Task, reference: Reference, inputs: list[int], targets
 
 
 def check_example(name: str, reference: Reference) -> None:
-    """The worked example in a task's docstring is true."""
     text = TASKS[name].__doc__ or ""
     found = re.search(
         r"^(?P<setting>.*)::\n\n +inputs +(?P<inputs>.*)\n +targets +(?P<targets>.*)$", text, re.MULTILINE
@@ -146,12 +129,11 @@ def check_example(name: str, reference: Reference) -> None:
     _assert_allowed(task, reference, inputs, targets)
 
 
-def check_targets(unit: type[Task], known: Known) -> None:
-    """The targets of a few sequences are those of the naive form, whatever options, length and seed."""
-    values = {name: any_of(of) for name, of in known.options.items()}
+def check_targets(unit: type[Task], reference: Reference) -> None:
+    values = {name: small_values(option) for name, option in options_of(unit).items()}
 
     @settings(max_examples=30, suppress_health_check=[HealthCheck.filter_too_much])
-    @given(st.fixed_dictionaries(values), st.integers(0, known.most_more), SEEDS)
+    @given(st.fixed_dictionaries(values), st.integers(0, 60), SEEDS)
     def check(options: dict[str, Any], more: int, seed: int) -> None:
         try:
             task = unit(**options)
@@ -163,15 +145,14 @@ def check_targets(unit: type[Task], known: Known) -> None:
         assert inputs.min() >= 0
         assert max(inputs.max(), targets.max()) < task.vocab_size
         for sequence, answers in zip(inputs.tolist(), targets.tolist(), strict=True):
-            allowed = _assert_allowed(task, known.reference, sequence, answers)
+            allowed = _assert_allowed(task, reference, sequence, answers)
             if task.name in PADDED:  # no answer is cut off
-                assert known.reference(task, [*sequence, task.vocab_size - 1]) == [*allowed, {IGNORE}]
+                assert reference(task, [*sequence, task.vocab_size - 1]) == [*allowed, {IGNORE}]
 
     check()
 
 
 def check_bounds(task: Task, length: int, known: Known) -> None:
-    """Constants reach the floor and no more, the oracle the ceiling, from prefixes; and shortcuts fail."""
     oracle = known.oracle or oracle_of(known.reference)
     floor, ceiling = task.floor(length), task.ceiling(length)
     fit, fresh = (task.sample(np.random.default_rng(seed), 8192, length) for seed in (6, 7))

@@ -17,7 +17,6 @@ from synthbench.tasks.nesting.dyck import Dyck
 from synthbench.tasks.nesting.grammar_next_token import GrammarNextToken, _grammar, _laws
 from synthbench.tasks.nesting.interleaved_stacks import InterleavedStacks
 from synthbench.tasks.nesting.listops import CLOSE, MAX, MED, MIN, SUM
-from synthbench.tasks.nesting.modular_brackets import ModularBrackets
 from synthbench.tasks.nesting.prefix_arithmetic import PrefixArithmetic
 from synthbench.tasks.nesting.stack_manipulation import StackManipulation
 from synthbench.tasks.nesting.tree_mirror import TreeMirror
@@ -356,67 +355,31 @@ def grammatical(task: Any, inputs: list[int]) -> list[set[int]]:
     ]
 
 
-TREES = {"fewest": (1, 5), "num_labels": (2, 9), "depth": (4, 6), "arity": (2, 4), "is_shown": [False, True]}
 KNOWN = {
-    "anbncn": Known(run_ends, {"smallest": (2, 9), "largest": (2, 18)}, [("smallest=3,largest=5", 47)]),
+    "anbncn": Known(run_ends, "length=47,smallest=3,largest=5"),
     "dyck": Known(
         innermost_bracket,
-        {"depth": (1, 9), "nearest": (0, 9), "unscored": (0, 9), "num_types": (1, 9), "is_peaked": [False, True]},
-        [
-            ("num_types=2,depth=3,is_peaked=true", 8),
-            ("unscored=3,num_types=3,depth=2", 9),
-            ("unscored=3,num_types=3,depth=3,nearest=4", 12),
-        ],
+        "length=8,num_types=2,depth=3,is_peaked=true",
+        "length=9,unscored=3,num_types=3,depth=2",
+        "length=12,unscored=3,num_types=3,depth=3,nearest=4",
     ),
-    "grammar_next_token": Known(
-        grammatical,
-        {"depth": (1, 5), "num_symbols": (2, 5), "pair_rate": (0.1, 0.9), "scored": ["all", "top"]},
-        [("depth=4,num_symbols=5,pair_rate=0.8", 12)],
-        believe,
-        most_more=8,
-    ),
-    "interleaved_stacks": Known(
-        tops,
-        {"num_stacks": (1, 5), "stack_ids": (1, 8), "depth": (2, 6), "pops": (1, 2), "buried": (0, 3)},
-        [("num_stacks=2,stack_ids=3,depth=2,num_values=3,pops=2", 25)],
-    ),
-    "listops": Known(
-        answering(list_values, offset=0),
-        {"shortest": (4, 12), "depth": (3, 6), "arguments": (2, 6)},
-        [("depth=3,arguments=2", 22)],
-        most_more=12,
-    ),
-    "modular_brackets": Known(
-        answering(value, offset=0), {"shortest": (1, 12), "modulus": (2, 12)}, [("shortest=9,modulus=6", 16)]
-    ),
-    "prefix_arithmetic": Known(prefix_value, {"modulus": (2, 30)}, [("modulus=4", 8)]),
-    "shuffle_dyck": Known(
-        open_types,
-        {"unscored": (0, 9), "num_types": (1, 6), "open_rate": (0.0, 1.0)},
-        [("unscored=2,num_types=3,open_rate=0.7", 9)],
-    ),
-    "solve_equation": Known(
-        answering(unknown, offset=0), {"shortest": (3, 12), "modulus": (3, 12)}, [("shortest=12,modulus=4", 20)]
-    ),
-    "stack_manipulation": Known(
-        answering(stack_left),
-        {"shortest": (2, 12), "num_symbols": (2, 9), "pop_rate": (0.0, 1.0)},
-        [("shortest=4,num_symbols=3,pop_rate=0.9", 24)],
-    ),
+    "grammar_next_token": Known(grammatical, "length=12,depth=4,num_symbols=5,pair_rate=0.8", oracle=believe),
+    "interleaved_stacks": Known(tops, "length=25,num_stacks=2,stack_ids=3,depth=2,num_values=3,pops=2"),
+    "listops": Known(answering(list_values, offset=0), "length=22,depth=3,arguments=2"),
+    "modular_brackets": Known(answering(value, offset=0), "length=16,shortest=9,modulus=6"),
+    "prefix_arithmetic": Known(prefix_value, "length=8,modulus=4"),
+    "shuffle_dyck": Known(open_types, "length=9,unscored=2,num_types=3,open_rate=0.7"),
+    "solve_equation": Known(answering(unknown, offset=0), "length=20,shortest=12,modulus=4"),
+    "stack_manipulation": Known(answering(stack_left), "length=24,shortest=4,num_symbols=3,pop_rate=0.9"),
     "tree_compose": Known(
         answering(expanded),
-        {**TREES, "num_templates": (2, 4)},
-        [
-            ("fewest=2,num_labels=2,depth=3,arity=2,num_templates=2,num_names=3", 64),
-            ("fewest=2,num_labels=3,num_templates=2,num_names=3,is_shown=true", 50),
-        ],
+        "length=64,fewest=2,num_labels=2,depth=3,arity=2,num_templates=2,num_names=3",
+        "length=50,fewest=2,num_labels=3,num_templates=2,num_names=3,is_shown=true",
     ),
     "tree_copy": Known(
-        answering(expanded),
-        {**TREES, "num_templates": (1, 4)},
-        [("fewest=2,num_labels=3,num_templates=3,num_names=3,is_shown=true", 82)],
+        answering(expanded), "length=82,fewest=2,num_labels=3,num_templates=3,num_names=3,is_shown=true"
     ),
-    "tree_mirror": Known(answering(mirror_image), TREES, [("fewest=5,num_labels=3,is_shown=true", 40)]),
+    "tree_mirror": Known(answering(mirror_image), "length=40,fewest=5,num_labels=3,is_shown=true"),
 }
 
 
@@ -445,13 +408,6 @@ def test_induction_names_what_followed_the_longest_copy_of_the_last_tokens() -> 
                 if end >= width and copies:
                     assert guessed[end - 1] == sequence[copies[-1]]
                     break
-
-
-@pytest.mark.parametrize(("symbols", "floor"), [(9, 0.259), (40, 0.292), (100, 0.303)])
-def test_zeros_of_products_lift_the_floor_of_modular_brackets(symbols: int, floor: float) -> None:
-    bound = ModularBrackets(shortest=symbols).floor(symbols + 1)
-
-    assert bound.value == pytest.approx(floor, abs=5e-4)
 
 
 def shapes(levels: list[Nodes]) -> list[tuple[Any, ...]]:

@@ -274,58 +274,34 @@ def likeliest_runs(task: Any, prefix: Tokens, length: int) -> Tokens:
     return np.array(guesses)
 
 
-VOCABULARY = {"vocabulary": (2, 40)}
 KNOWN = {
-    "addition": Known(folded_sum, VOCABULARY, [("vocabulary=3", 7)]),
-    "counting": Known(
-        number_of_zeros, {"largest_count": (1, 40), "num_symbols": (2, 12)}, [("largest_count=2,num_symbols=3", 9)]
-    ),
-    "modular": Known(residue, {"modulus": (2, 40)}, [("modulus=3", 4)]),
-    "parity": Known(residue, {}, [("", 1)]),
-    "copy": Known(copied, VOCABULARY, [("vocabulary=5", 7)]),
-    "reverse": Known(reversed_, VOCABULARY, [("vocabulary=4", 7)], backwards),
-    "sort": Known(sorted_, VOCABULARY, [("vocabulary=5", 7)], at_each(order_statistic)),
-    "distant_match": Known(first_in_the_middle, VOCABULARY, [("vocabulary=4", 9)], first),
-    "long_copy": Known(copied, VOCABULARY, [("vocabulary=3", 9)]),
-    "multihop": Known(after_second_marker, {"vocabulary": (3, 40)}, [("vocabulary=5", 11)]),
-    "first_token": Known(first_at_the_end, VOCABULARY, [("vocabulary=4", 2)]),
-    "kv_recall": Known(value, {"vocabulary": (3, 60)}, [("vocabulary=8", 14)]),
-    "retrieval": Known(needle, {"vocabulary": (3, 40)}, [("vocabulary=4", 5)]),
-    "selective_copy": Known(
-        marked, {**VOCABULARY, "num_marks": (1, 10)}, [("vocabulary=4,num_marks=5", 15)], at_each(after_mark)
-    ),
-    "bigram": Known(looked_up, {}, [("", 5)]),
-    "histogram": Known(
-        counts,
-        {"largest_count": (1, 40), "num_symbols": (2, 12)},
-        [("largest_count=3,num_symbols=4", 9)],
-        at_each(expected_count),
-    ),
-    "majority": Known(most_frequent, {"num_symbols": (2, 12)}, [("num_symbols=3", 8), ("num_symbols=9", 5)]),
-    "induction": Known(
-        successors, {"vocabulary": (2, 80)}, [("vocabulary=3", 17), ("vocabulary=8", 40)], common_successor
-    ),
-    "pattern": Known(
-        next_of_period, {**VOCABULARY, "period": (1, 12)}, [("vocabulary=3,period=6", 9)], one_period_back
-    ),
-    "stack": Known(
-        values_at_pops,
-        {"vocabulary": (3, 40), "pop_rate": (0.0, 1.0), "push_rate": (0.0, 1.0)},
-        [("vocabulary=5,pop_rate=0.6,push_rate=0.7", 9)],
-        nothing,
-    ),
+    "addition": Known(folded_sum, "length=7,vocabulary=3"),
+    "counting": Known(number_of_zeros, "length=9,largest_count=2,num_symbols=3"),
+    "modular": Known(residue, "length=4,modulus=3"),
+    "parity": Known(residue, "length=1"),
+    "copy": Known(copied, "length=7,vocabulary=5"),
+    "reverse": Known(reversed_, "length=7,vocabulary=4", oracle=backwards),
+    "sort": Known(sorted_, "length=7,vocabulary=5", oracle=at_each(order_statistic)),
+    "distant_match": Known(first_in_the_middle, "length=9,vocabulary=4", oracle=first),
+    "long_copy": Known(copied, "length=9,vocabulary=3"),
+    "multihop": Known(after_second_marker, "length=11,vocabulary=5"),
+    "first_token": Known(first_at_the_end, "length=2,vocabulary=4"),
+    "kv_recall": Known(value, "length=14,vocabulary=8"),
+    "retrieval": Known(needle, "length=5,vocabulary=4"),
+    "selective_copy": Known(marked, "length=15,vocabulary=4,num_marks=5", oracle=at_each(after_mark)),
+    "bigram": Known(looked_up, "length=5"),
+    "histogram": Known(counts, "length=9,largest_count=3,num_symbols=4", oracle=at_each(expected_count)),
+    "majority": Known(most_frequent, "length=8,num_symbols=3", "length=5,num_symbols=9"),
+    "induction": Known(successors, "length=17,vocabulary=3", "length=40,vocabulary=8", oracle=common_successor),
+    "pattern": Known(next_of_period, "length=9,vocabulary=3,period=6", oracle=one_period_back),
+    "stack": Known(values_at_pops, "length=9,vocabulary=5,pop_rate=0.6,push_rate=0.7", oracle=nothing),
     "compression": Known(
         runs,
-        {**VOCABULARY, "longest_run": (1, 12)},
-        [("vocabulary=3,longest_run=2", 13), ("vocabulary=2,longest_run=5", 12)],
-        at_each(likeliest_runs),
+        "length=13,vocabulary=3,longest_run=2",
+        "length=12,vocabulary=2,longest_run=5",
+        oracle=at_each(likeliest_runs),
     ),
-    "noisy_copy": Known(
-        copied_in_the_first_half,
-        {**VOCABULARY, "noise_rate": (0.0, 1.0)},
-        [("vocabulary=5,noise_rate=0.5", 9)],
-        first_half,
-    ),
+    "noisy_copy": Known(copied_in_the_first_half, "length=9,vocabulary=5,noise_rate=0.5", oracle=first_half),
 }
 
 

@@ -11,31 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synthbench.options import options_of
-from synthbench.tasks.base import IGNORE
+from synthbench.tasks.base import IGNORE, TASKS
 from synthbench.tasks.state_tracking._groups import A4_Z5, A5, S3, S5, Z60, Group
 from synthbench.tasks.state_tracking._running import running
-from synthbench.tasks.state_tracking._words import GroupWords
-from synthbench.tasks.state_tracking.a4_z5_words import A4Z5Words
-from synthbench.tasks.state_tracking.a5_words import A5Words
-from synthbench.tasks.state_tracking.broken_grammar import BrokenGrammar, rule_of
+from synthbench.tasks.state_tracking.broken_grammar import rule_of
 from synthbench.tasks.state_tracking.cycle_navigation import CycleNavigation
 from synthbench.tasks.state_tracking.even_pairs import EvenPairs
 from synthbench.tasks.state_tracking.modular_arithmetic import ModularArithmetic
-from synthbench.tasks.state_tracking.s3_words import S3Words
 from synthbench.tasks.state_tracking.s5_swaps import S5Swaps
-from synthbench.tasks.state_tracking.s5_words import S5Words
-from synthbench.tasks.state_tracking.z60_words import Z60Words
 from tests.tasks._known import SEEDS, Known, Tokens, targets_from, value_of
-
-WORDS: dict[type[GroupWords], tuple[str, int]] = {
-    S3Words: ("num_inputs=3,tokens_per_element=3", 50),
-    A4Z5Words: ("tokens_per_element=2", 31),
-    A5Words: ("tokens_per_element=4", 64),
-    Z60Words: ("num_inputs=3", 20),
-    S5Words: ("num_inputs=11", 20),
-    S5Swaps: ("tokens_per_element=2", 25),
-}
-"""Tasks of words, each with options and a length at which its bounds are compared."""
 
 
 def string_of(task: Any, inputs: list[int]) -> list[int]:
@@ -104,34 +88,24 @@ def reached(task: Any, inputs: list[int]) -> list[set[int]]:
             state, distance = token, 0
         assert distance == 0 or token != state
         assert distance <= task.longest_gap
-        targets.append({state if distance >= task.nearest else IGNORE})
+        nearest = 1 if position < task.asked_before else task.nearest
+        targets.append({state if distance >= nearest else IGNORE})
     return targets
 
 
-SHORTEST, MODULI, RATES = (2, 20), (2, 12), (0.01, 0.9)
 KNOWN = {
-    "broken_grammar": Known(
-        reached,
-        {"num_symbols": (5, 9), "branches": (1, 3), "longest_gap": (3, 6), "nearest": (1, 3)},
-        [("num_symbols=4,branches=1,longest_gap=3,nearest=2", 20)],
-    ),
-    "even_pairs": Known(
-        unequal_pairs, {"shortest": SHORTEST, "num_symbols": (2, 5)}, [("shortest=5,num_symbols=3", 20)]
-    ),
-    "parity_final": Known(ones, {"shortest": SHORTEST, "one_rate": RATES}, [("shortest=4,one_rate=0.1", 20)]),
-    "parity_running": Known(ones_so_far, {"one_rate": RATES}, [("one_rate=0.2", 20)]),
-    "cycle_navigation": Known(
-        place, {"shortest": SHORTEST, "modulus": MODULI, "stay_rate": RATES}, [("modulus=6,stay_rate=0.0", 20)]
-    ),
-    "modular_arithmetic": Known(
-        value,
-        {"shortest": SHORTEST, "modulus": MODULI, "product_rate": RATES},
-        [("shortest=4,modulus=6,product_rate=0.6", 21)],
-    ),
-    **{
-        unit.name: Known(word, {"num_inputs": (5, unit().num_inputs), "tokens_per_element": (1, 5)}, [other])
-        for unit, other in WORDS.items()
-    },
+    "broken_grammar": Known(reached, "length=20,num_symbols=4,branches=1,longest_gap=3,nearest=2"),
+    "even_pairs": Known(unequal_pairs, "length=20,shortest=5,num_symbols=3"),
+    "parity_final": Known(ones, "length=20,shortest=4,one_rate=0.1"),
+    "parity_running": Known(ones_so_far, "length=20,one_rate=0.2"),
+    "cycle_navigation": Known(place, "length=20,modulus=6,stay_rate=0.0"),
+    "modular_arithmetic": Known(value, "length=21,shortest=4,modulus=6,product_rate=0.6"),
+    "s3_words": Known(word, "length=50,num_inputs=3,tokens_per_element=3"),
+    "a4_z5_words": Known(word, "length=31,tokens_per_element=2"),
+    "a5_words": Known(word, "length=64,tokens_per_element=4"),
+    "z60_words": Known(word, "length=20,num_inputs=3"),
+    "s5_words": Known(word, "length=20,num_inputs=11"),
+    "s5_swaps": Known(word, "length=25,tokens_per_element=2"),
 }
 
 
@@ -213,30 +187,11 @@ def test_a5_is_simple_and_z60_commutes() -> None:
     np.testing.assert_array_equal(Z60.products, np.add.outer(np.arange(60), np.arange(60)) % 60)
 
 
-@pytest.mark.parametrize("unit", WORDS)
-def test_the_fewest_inputs_generate_the_group(unit: type[GroupWords]) -> None:
+@pytest.mark.parametrize("name", [name for name, known in KNOWN.items() if known.reference is word])
+def test_the_fewest_inputs_generate_the_group(name: str) -> None:
+    unit: Any = TASKS[name]
     fewest = options_of(unit)["num_inputs"].low
     assert fewest is not None
     inputs = np.arange(unit.first_input, unit.first_input + int(fewest))
 
     assert len(closure(unit.group, inputs)) == unit.group.order
-
-
-@pytest.mark.parametrize(("num_symbols", "branches"), [(4, 2), (8, 2), (9, 5)])
-def test_as_many_symbols_may_follow_a_symbol_as_it_may_follow(num_symbols: int, branches: int) -> None:
-    may_follow = followers(BrokenGrammar(num_symbols=num_symbols, branches=branches))
-    counts = Counter(after for symbols in may_follow.values() for after in symbols)
-
-    assert {len(symbols) for symbols in may_follow.values()} == set(counts.values()) == {branches}
-    assert all(symbol not in symbols for symbol, symbols in may_follow.items())
-
-
-def test_gaps_of_a_broken_grammar_have_every_length_equally_often() -> None:
-    task = BrokenGrammar(longest_gap=4)
-    _, targets = task.sample(np.random.default_rng(0), 500, 400)
-    # A gap is as long as there are scored tokens in a row; two symbols of the walk in a row have a gap of none.
-    rows = ["".join("w" if target == IGNORE else "g" for target in row) for row in targets[:, 1:].tolist()]
-    lengths = Counter(len(gap) for row in rows for gap in row.split("w")[:-1])
-
-    assert set(lengths) == {0, 1, 2, 3, 4}
-    assert max(lengths.values()) < 1.05 * min(lengths.values())
