@@ -27,19 +27,8 @@ class Unit:
         """Another docstring."""
         return 2 * number
 '''
-RELAID = '''
-class Unit:
-    """An altogether different docstring."""
-    # a comment
-    name = "unit"
-
-
-    def double(self, number):  # and one more
-        return (2
-                * number)
-'''
-
-
+RELAID = PLAIN.replace("2 * number", "(2\n * number)").replace("One", "# Another").replace("):", "):  # a comment\n\n")
+CHANGED = PLAIN.replace("2 * number", "3 * number")
 HEIR = """
 import unit_base
 
@@ -48,14 +37,25 @@ class Unit(unit_base.Unit):
 """
 
 
+ROOM = {
+    "__init__.py": "",
+    "_shared.py": "raise RuntimeError('not a unit')",
+    "base.py": "from synthbench.registry import Registry\nUNITS = Registry('unit', room='some_room')",
+    "sub/__init__.py": "",
+    "sub/one.py": "from some_room.base import UNITS\nclass One:\n    name = 'one'\nUNITS.register(One)",
+}
+"""A package that has one unit, by file."""
+
+
 @pytest.fixture
-def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package that is on the path and empty, to register units in."""
-    folder = tmp_path / "some_room"
-    folder.mkdir()
-    (folder / "__init__.py").write_text("", encoding="utf-8")
+def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry[Any]:
+    """The registry of a package that is on the path."""
+    (tmp_path / "some_room" / "sub").mkdir(parents=True)
+    for name, text in ROOM.items():
+        (tmp_path / "some_room" / name).write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    return folder
+    registry: Registry[Any] = importlib.import_module("some_room.base").UNITS
+    return registry
 
 
 def unit_called(name: str) -> type[Any]:
@@ -81,19 +81,7 @@ def _forget_modules() -> Iterator[None]:
             del sys.modules[name]
 
 
-def test_the_room_is_imported_on_first_use_and_not_its_underscored_files(room: Path) -> None:
-    (room / "_shared.py").write_text("raise RuntimeError('not a unit')", encoding="utf-8")
-    (room / "base.py").write_text(
-        "from synthbench.registry import Registry\nUNITS = Registry('unit', room='some_room')\n", encoding="utf-8"
-    )
-    (room / "sub").mkdir()
-    (room / "sub" / "__init__.py").write_text("", encoding="utf-8")
-    (room / "sub" / "one.py").write_text(
-        "from some_room.base import UNITS\n\n\nclass One:\n    name = 'one'\n\n\nUNITS.register(One)\n",
-        encoding="utf-8",
-    )
-    units = importlib.import_module("some_room.base").UNITS
-
+def test_the_room_is_imported_on_first_use_and_not_its_underscored_files(units: Registry[Any]) -> None:
     assert "some_room.sub.one" not in sys.modules
     units.register(unit_called("copy"))
     assert list(units) == ["copy", "one"]
@@ -106,16 +94,12 @@ def test_the_room_is_imported_on_first_use_and_not_its_underscored_files(room: P
 
 
 @pytest.mark.parametrize("name", ["", "Copy", "long copy", "-copy", "_copy", "a" * 65, "copy:1", 7, None])
-def test_a_malformed_name_is_refused(name: Any) -> None:
-    units: Registry[Any] = Registry("unit", room="some_room")
-
+def test_a_malformed_name_is_refused(name: Any, units: Registry[Any]) -> None:
     with pytest.raises(UsageError, match="allowed: lower-case letters"):
         units.register(unit_called(name))
 
 
-@pytest.mark.usefixtures("room")
-def test_two_units_under_one_name_are_refused() -> None:
-    units: Registry[Any] = Registry("unit", room="some_room")
+def test_two_units_under_one_name_are_refused(units: Registry[Any]) -> None:
     first, second = unit_called("copy"), unit_called("copy")
     second.__qualname__ = "Other"
     units.register(first)
@@ -129,8 +113,7 @@ def test_two_units_under_one_name_are_refused() -> None:
 
 
 def test_code_hash_sees_code_and_ignores_comments_docstrings_and_layout(tmp_path: Path) -> None:
-    changes = {"2 * number": "3 * number", '"unit"': '"units"', "def double": "def triple"}
-    texts = [PLAIN, RELAID, *(PLAIN.replace(old, new) for old, new in changes.items())]
+    texts = [PLAIN, RELAID, CHANGED, PLAIN.replace('"unit"', '"units"'), PLAIN.replace("double", "triple")]
     plain, relaid, *changed = (
         code_hash(unit_from(tmp_path / f"unit_{place}.py", text)) for place, text in enumerate(texts)
     )
@@ -150,9 +133,7 @@ def heirs_of(path: Path, *sources: str) -> Iterator[str]:
 
 def test_code_hash_sees_the_files_of_the_bases(tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
-    plain, relaid, changed = heirs_of(
-        tmp_path / "lib" / "unit_base.py", PLAIN, RELAID, PLAIN.replace("2 * number", "3 * number")
-    )
+    plain, relaid, changed = heirs_of(tmp_path / "lib" / "unit_base.py", PLAIN, RELAID, CHANGED)
 
     assert plain == relaid != changed
 
@@ -163,8 +144,7 @@ def test_an_installed_base_counts_by_the_version_of_its_package(
     (tmp_path / "site-packages").mkdir()
     versions = iter(["lib==1", "lib==1", "lib==2"])
     monkeypatch.setattr("synthbench.registry.origin_of", lambda _unit: next(versions))
-    changed = PLAIN.replace("2 * number", "3 * number")
-    first, edited, raised = heirs_of(tmp_path / "site-packages" / "unit_base.py", PLAIN, changed, PLAIN)
+    first, edited, raised = heirs_of(tmp_path / "site-packages" / "unit_base.py", PLAIN, CHANGED, PLAIN)
 
     assert first == edited != raised
 
@@ -228,33 +208,27 @@ def test_code_hash_sees_what_a_unit_of_a_notebook_reads_from_other_cells(
     assert (hashes[0] != hashes[1]) == is_seen
 
 
-def test_what_comes_with_synthbench_has_its_declared_version() -> None:
-    assert version_of(TASKS["copy"]) == "1"
-    assert version_of(TASKS["composite_recall"]) == "2"
-
-
 def test_a_foreign_unit_has_its_source_for_a_version_unless_it_declares_one_itself(tmp_path: Path) -> None:
     plain = unit_from(tmp_path / "unit_plain.py", PLAIN)
     second = unit_from(tmp_path / "unit_second.py", PLAIN.replace('name = "unit"', 'name = "unit"; version = 2'))
     source = "from synthbench.tasks import TASKS\n\nclass Unit(TASKS['composite_recall']):\n    name = 'own'\n"
     heir_of_a_built_in = unit_from(tmp_path / "unit_heir.py", source)
-
     heir = type("Heir", (second,), {"__module__": second.__module__})
 
+    assert version_of(TASKS["composite_recall"]) == "2"
     assert version_of(plain) == f"1+{code_hash(plain)}"
     assert version_of(second) == "2"
     assert version_of(heir) == f"2+{code_hash(heir)}"
     assert version_of(heir_of_a_built_in) == f"2+{code_hash(heir_of_a_built_in)}"
 
 
-@pytest.mark.usefixtures("room")
 @pytest.mark.parametrize("version", [0, True, "2b", 1.5, None])
-def test_a_version_that_is_no_whole_number_is_refused(version: object) -> None:
+def test_a_version_that_is_no_whole_number_is_refused(version: object, units: Registry[Any]) -> None:
     unit = unit_called("copy")
     unit.version = version
 
     with pytest.raises(UsageError, match=r"has the version .*; allowed: whole numbers from 1"):
-        Registry("unit", room="some_room").register(unit)
+        units.register(unit)
 
 
 def test_origin_of_a_builtin_a_distribution_and_a_file(tmp_path: Path) -> None:
