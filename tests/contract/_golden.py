@@ -69,6 +69,13 @@ def changes(component: str, held: Entry, now: Entry, *, number: str | None = Non
     return added + altered + gone + other
 
 
+def check_unchanged(component: str, held: Entry | None, now: Entry, *, number: str | None = None) -> None:
+    """Fail with what differs from what is held, or with what is new beside it."""
+    assert held is not None, f"{component} is not held: {REWRITE}"
+    assert not (found := changes(component, held, now, number=number)), "\n".join(found)
+    assert (held["version"], outline(held)) == (now["version"], outline(now)), f"{component} has news: {REWRITE}"
+
+
 def _consequence(where: str) -> str:
     is_bound = "floor" in where or "ceiling" in where
     return ", which changes the skill of every row" if is_bound else ""

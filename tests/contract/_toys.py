@@ -25,6 +25,17 @@ def toy(name: str, forward: Forward, initialise: Callable[[Any, Any], None] | No
     return type(name, (Toy,), {"__module__": __name__, "name": name, "forward": forward, **built, **methods})
 
 
+def stated(**make: Callable[[Any, Any], Any]) -> Callable[[Any, Any], None]:
+    """An ``initialise`` that sets attributes, each made from the mechanism and its generator."""
+
+    def initialise(self: Any, generator: torch.Generator | None) -> None:
+        assert generator is not None
+        for name, function in make.items():
+            setattr(self, name, function(self, generator))
+
+    return initialise
+
+
 def softmax_of(sees: int) -> Forward:
     """Attention in which a query sees the keys up to ``sees`` positions ahead."""
 

@@ -24,23 +24,11 @@ from synthbench.training.seeding import data_blocks, data_seed, init_seed
 from synthbench.training.train import train_group
 from synthbench.trust import replan
 from synthbench.trust.replan import CannotVerify
-from tests.contract._golden import (
-    FOLDER,
-    REWRITE,
-    SWITCH,
-    Entry,
-    Lists,
-    changes,
-    fragile,
-    outline,
-    read,
-    rewritten,
-    rounded,
-    write,
-)
+from tests.contract import _golden
+from tests.contract._golden import Entry, Lists, rounded
 from tests.contract._rounding import Rounding
 
-PATH = FOLDER / "first_steps.json"
+PATH = _golden.FOLDER / "first_steps.json"
 KEY = "training"
 NUMBER = "TRAINING_VERSION in synthbench/training/identity.py"
 
@@ -162,16 +150,13 @@ def streams() -> Lists:
 
 @pytest.fixture(scope="module")
 def held() -> Entry:
-    if os.environ.get(SWITCH) == "1":
-        write(PATH, {KEY: rewritten(KEY, read(PATH).get(KEY), entry_now())})
-    return read(PATH)[KEY]
+    if os.environ.get(_golden.SWITCH) == "1":
+        _golden.write(PATH, {KEY: _golden.rewritten(KEY, _golden.read(PATH).get(KEY), entry_now())})
+    return _golden.read(PATH)[KEY]
 
 
 def test_training_computes_what_its_version_did(held: Entry) -> None:
-    now = entry_now()
-
-    assert not (found := changes(KEY, held, now, number=NUMBER)), "\n".join(found)
-    assert (held["version"], outline(held)) == (now["version"], outline(now)), f"{KEY} has news: {REWRITE}"
+    _golden.check_unchanged(KEY, held, entry_now(), number=NUMBER)
 
 
 def test_what_is_held_of_training_does_not_depend_on_how_a_processor_rounds(held: Entry) -> None:
@@ -179,7 +164,7 @@ def test_what_is_held_of_training_does_not_depend_on_how_a_processor_rounds(held
         moved = entry(["two rates"])
 
     assert moved != {term: entry_now()[term] for term in moved}
-    assert not (found := fragile(held, moved)), f"rounding decides {found}"
+    assert not (found := _golden.fragile(held, moved)), f"rounding decides {found}"
 
 
 def test_a_version_of_training_above_1_is_part_of_every_id(monkeypatch: pytest.MonkeyPatch) -> None:

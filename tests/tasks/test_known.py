@@ -1,7 +1,9 @@
 """Every task has answers that a test computes a second time, and they are its answers."""
 
+import numpy as np
 import pytest
 
+from synthbench.errors import UsageError
 from synthbench.options import parse_term
 from synthbench.tasks import TASKS, sized
 from tests.tasks import (
@@ -35,6 +37,14 @@ def test_constants_reach_the_floor_the_oracle_the_ceiling_from_prefixes_and_shor
     name, arguments = parse_term(setting.removesuffix(":"))
     length, options = sized(name, arguments)
     check_bounds(TASKS[name](**options), length, KNOWN[name])
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_length_that_no_sequence_has_is_refused_whatever_is_asked_for(name: str) -> None:
+    task = TASKS[name]()
+    for call in (task.floor, task.ceiling, lambda length: task.sample(np.random.default_rng(0), 1, length)):
+        with pytest.raises(UsageError, match=f"length of task '{name}' is 0; allowed: "):
+            call(0)
 
 
 def test_every_task_is_known_but_those_of_files() -> None:

@@ -26,7 +26,6 @@ from synthbench.tasks import (
 from synthbench.tasks._measured import MOST_SEARCHED, measured_local_ceiling, measured_shortcuts
 from synthbench.tasks._rules import is_left_out, rule_names
 from synthbench.tasks.basic.copy import Copy
-from synthbench.tasks.basic.reverse import Reverse
 from tests.cli.commands import python
 
 GENERATE = Path(__file__).parents[2] / "docs" / "generate.py"
@@ -184,15 +183,6 @@ def test_what_the_file_does_not_have_is_measured() -> None:
         assert floor_and_ceiling(task, 32) == (task.floor(32), task.ceiling(32))
     assert local_ceiling(with_an_option, 32) == measured_local_ceiling(with_an_option, 32)
     assert shortcut_accuracies(with_an_option, 32) == measured_shortcuts(with_an_option, 32)
-
-
-def test_a_task_of_another_version_is_not_in_the_file(
-    generate: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Reverse, "version", Reverse.version + 1)
-    missing = generate["suite_tasks"]().keys() - _recorded.entries().keys()
-
-    assert missing == {f"reverse {Reverse.version} length=32,vocabulary=32"}
 
 
 def test_naming_the_tasks_does_not_read_the_file() -> None:

@@ -252,9 +252,6 @@ DECLARING = [name for name in TASKS if TASKS[name].no_shortcuts]
 def test_what_a_task_leaves_out_is_a_rule_that_would_raise_a_baseline(name: str) -> None:
     levels = TASKS[name].ladder(256)
     patterns = dict.fromkeys(TASKS[name].no_shortcuts, 0.0)
-    for pattern, reason in TASKS[name].no_shortcuts.items():
-        assert reason.endswith("."), name
-        assert any(is_left_out(rule, [pattern]) for rule in rule_names(256)), pattern
     for level in (levels[0], levels[len(levels) // 2]):
         fit, fresh = (
             Batch(inputs[:1024], level.new_targets(targets[:1024]))

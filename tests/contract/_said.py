@@ -1,0 +1,15 @@
+"""Golden file of what the contract says of each faulty component in these tests."""
+
+import re
+
+from tests.contract._golden import FOLDER
+
+SAID: dict[str, str] = dict(
+    re.findall(r"^([\w-]+): (.*)$", (FOLDER / "contract.txt").read_text(encoding="utf-8"), re.MULTILINE)
+)
+"""By the name of a component, how a message ends; three dots stand for anything."""
+
+
+def is_said(name: str, message: str) -> bool:
+    pattern = re.escape(SAID[name]).replace(r"\.\.\.", ".*")
+    return re.search(rf"{pattern}\Z", message, re.DOTALL) is not None
