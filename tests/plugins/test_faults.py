@@ -1,5 +1,6 @@
-"""A plugin's fault costs its own row and nothing else."""
+"""A plugin's fault costs its own row and nothing else, and what it changes reaches no row of another."""
 
+import json
 import os
 import random
 import tempfile
@@ -19,12 +20,27 @@ from synthbench.contract.isolated import IsolatedProcess
 from synthbench.errors import ContractError
 from synthbench.process import settings_restored
 from synthbench.results import Store
-from synthbench.runner.plan import select_components
 from synthbench.runner.request import Request
-from synthbench.runner.run import foreign_components, prepare, run
+from synthbench.runner.run import prepare, run
+from synthbench.trust.compare import RESULTS
 from tests.runner.runs import FAULTS, plugin_text, tiny
 
 pytestmark = pytest.mark.end_to_end
+
+
+REPLACES = """
+import torch
+
+attention = torch.nn.functional.scaled_dot_product_attention
+
+def faster(q, k, v, *arguments, **named):
+    return 1.01 * attention(q, k, v, *arguments, **named)
+
+torch.nn.functional.scaled_dot_product_attention = faster
+
+step = torch.optim.AdamW.step
+torch.optim.AdamW.step = lambda self, *arguments: (step(self, *arguments), step(self, *arguments))[0]
+"""
 
 
 def request(results: Path, *mechanisms: str, **changes: Any) -> Request:
@@ -181,13 +197,6 @@ def test_settings_are_put_back(tmp_path: Path) -> None:
     assert np.random.get_state(legacy=False)["state"]["key"].tolist() == states[2]  # noqa: NPY002
 
 
-def test_only_foreign_units_are_examined(tmp_path: Path) -> None:
-    assert foreign_components(select_components(request(tmp_path, "softmax", "slay"))) == []
-    plugins.load([str(FAULTS)])
-    (component,) = foreign_components(select_components(request(tmp_path, "softmax", "sound")))
-    assert (component.kind, component.name) == ("mechanism", "sound")
-
-
 def test_a_block_that_drops_out_is_named_before_it_is_trained() -> None:
     @block
     class Drops(AttentionOnly):
@@ -219,3 +228,25 @@ def test_a_block_that_passes_its_convolution_over_is_named() -> None:
     with pytest.raises(ContractError, match=r"does not use its convolution; let its `around` call `mix`"):
         examine(Component("block", "bare", {"conv": 4}))
     assert not any(result.state == "FAILED" for result in examine(Component("block", "bare")))
+
+
+def test_rows_beside_a_plugin_that_replaces_attention_and_the_optimiser_are_those_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for owner, name in ((torch.optim.AdamW, "step"), (torch.nn.functional, "scaled_dot_product_attention")):
+        monkeypatch.setattr(owner, name, getattr(owner, name))  # put back what this process loads too
+    files = [tmp_path / "first.py", tmp_path / "second.py"]
+    for plugin in files:
+        plugin.write_text(REPLACES + plugin_text(plugin.stem))
+    run(request(tmp_path / "alone", "softmax", plugins=()))
+    run(request(tmp_path / "beside", "softmax", "first", "second", plugins=tuple(map(str, files))))
+    alone, beside = (Store.open(tmp_path / name, create=False).table().to_pylist() for name in ("alone", "beside"))
+    by_name = {row["mech"]: row for row in beside}
+
+    assert {name: row["status"] for name, row in by_name.items()} == {
+        "softmax": "ok", "first": "contract", "second": "contract",
+    }  # fmt: skip
+    assert {name: by_name["softmax"][name] for name in RESULTS} == {name: alone[0][name] for name in RESULTS}
+    assert by_name["softmax"]["plugins_loaded"] is None
+    for name in ("first", "second"):
+        assert json.loads(by_name[name]["plugins_loaded"]) == [f"{name}.py"]
