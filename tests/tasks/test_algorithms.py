@@ -5,9 +5,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import pytest
 
-from synthbench.tasks.algorithms.binary_addition import BinaryAddition
 from synthbench.tasks.algorithms.bucket_sort import BucketSort
 from synthbench.tasks.algorithms.periodic_pattern import PeriodicPattern
 from synthbench.tasks.algorithms.planted_counting import PlantedCounting
@@ -111,19 +109,6 @@ def test_bucket_sort_is_guessed_by_one_of_the_most_frequent_symbols_in_each_slot
     (guesses,) = task.shortcuts(task.sample(np.random.default_rng(0), 1, 7).inputs).values()
 
     assert (counts[range(3), guesses[0, 4:]] == counts.max(axis=1)).all()
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "expected"),
-    [([0, 1], [0, 1], [0, 0, 0, 3]), ([1, 1, 0], [1, 1], [0, 1, 1, 1, 3])],
-)
-def test_the_carry_of_the_lowest_place_is_handed_on_everywhere(
-    first: list[int], second: list[int], expected: list[int]
-) -> None:
-    inputs = np.array([[*first, 2, *second, 4, *[5] * len(expected)]])
-    guesses = BinaryAddition().level_shortcuts(inputs)["carry from the lowest place"]
-
-    assert guesses[0, -len(expected) :].tolist() == expected
 
 
 def test_no_two_levels_of_periodic_pattern_share_a_period() -> None:

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from synthbench.tasks.base import IGNORE
-from synthbench.tasks.copying.missing_duplicate import MissingDuplicate
 from synthbench.tasks.copying.palindrome import Palindrome
-from synthbench.tasks.copying.selective_copying import SelectiveCopying
 from tests.tasks._known import Known, Tokens, last_only, targets_from, transduced
 
 Answer = Callable[[list[int]], list[int]]
@@ -111,30 +109,6 @@ KNOWN = {
 }
 
 
-def test_the_surroundings_of_the_mask_are_compared_with_those_of_all_symbols() -> None:
-    task = MissingDuplicate(num_symbols=3)
-    sequence = [0, 1, 2, 0, 2, 2, 0, 1, 3, 0, 2, 2, 4]
-    rules = task.level_shortcuts(np.array([sequence]))
-
-    # 0 1 stands before 2; and 2 alone stands between 0 1 and 0 2.
-    for name in ("two before", "two on either side", "most frequent", "odd count"):
-        assert rules[name][0, -1] == 2, name
-
-
-@pytest.mark.parametrize("num_tokens", [1, 2])
-def test_shortcuts_of_palindrome_name_what_stood_before_the_latest_copy_of_the_last_tokens(num_tokens: int) -> None:
-    inputs, _ = Palindrome(num_symbols=2).sample(np.random.default_rng(0), 16, 40)
-    guesses = Palindrome(num_symbols=2).shortcuts(inputs)[f"last {num_tokens}"]
-
-    for sequence, guessed in zip(inputs.tolist(), guesses.tolist(), strict=True):
-        size = sequence.index(2)
-        for position in range(size + num_tokens - 1, 2 * size):
-            read = sequence[position - num_tokens + 1 : position + 1][::-1]
-            copies = [place for place in range(size + 1) if sequence[: size + 1][place : place + num_tokens] == read]
-            expected = size if position == size else copies[-1]
-            assert guessed[position] == sequence[max(expected - 1, 0)]
-
-
 @pytest.mark.parametrize("block", [2, 8])
 def test_blocks_of_a_palindrome_differ_in_what_is_asked_only(block: int) -> None:
     task = Palindrome(num_symbols=2, shortest=2 * block, block=block)
@@ -148,12 +122,3 @@ def test_blocks_of_a_palindrome_differ_in_what_is_asked_only(block: int) -> None
         assert own == set(range(phase, size, block))
         for place in set(range(size - block)) - own:
             assert sequence[place] == sequence[place + block]
-
-
-def test_selective_copying_has_a_shortcut_that_takes_the_nearest_symbol() -> None:
-    task = SelectiveCopying(num_symbols=3, num_tokens=2)
-    inputs = np.array([[3, 0, 3, 3, 1, 3, 3, 4, 3, 3], [2, 0, 3, 3, 3, 3, 3, 4, 3, 3]])
-    nearest = task.level_shortcuts(inputs)["symbols nearest to average places"][:, -2:]
-
-    # Two symbols in seven places stand on average at the places 2 and 5, counted from 1.
-    assert nearest.tolist() == [[0, 1], [0, 0]]

@@ -15,11 +15,8 @@ from synthbench.tasks.nesting._trees import Law, Nodes, grow
 from synthbench.tasks.nesting.anbncn import LONGEST_GAP
 from synthbench.tasks.nesting.dyck import Dyck
 from synthbench.tasks.nesting.grammar_next_token import GrammarNextToken, _grammar, _laws
-from synthbench.tasks.nesting.interleaved_stacks import InterleavedStacks
 from synthbench.tasks.nesting.listops import CLOSE, MAX, MED, MIN, SUM
 from synthbench.tasks.nesting.prefix_arithmetic import PrefixArithmetic
-from synthbench.tasks.nesting.stack_manipulation import StackManipulation
-from synthbench.tasks.nesting.tree_mirror import TreeMirror
 from tests.tasks._known import SEEDS, Known, Reference, Tokens, last_only, targets_from, value_of
 
 EXAMPLES = settings(max_examples=30)
@@ -392,24 +389,6 @@ def test_the_shortest_sequence_of_dyck_is_the_first_that_may_be_scored(depth: in
     assert task.min_length == 1 + is_scored.argmax()
 
 
-def test_induction_names_what_followed_the_longest_copy_of_the_last_tokens() -> None:
-    task = TreeMirror(is_shown=True)
-    inputs, _ = task.sample(np.random.default_rng(0), 3, task.length)
-    guesses = task.shortcuts(inputs)["induction"]
-
-    for sequence, guessed in zip(inputs.tolist(), guesses.tolist(), strict=True):
-        for end in range(1, len(sequence)):
-            for width in (4, 3, 2, 1):
-                copies = [
-                    place
-                    for place in range(width, end)
-                    if sequence[place - width : place] == sequence[end - width : end]
-                ]
-                if end >= width and copies:
-                    assert guessed[end - 1] == sequence[copies[-1]]
-                    break
-
-
 def shapes(levels: list[Nodes]) -> list[tuple[Any, ...]]:
     """The trees of an array of levels, as nested tuples."""
     below: list[tuple[Any, ...]] = []
@@ -492,22 +471,3 @@ def test_ceilings_of_long_words_neither_overflow_nor_vanish() -> None:
 
     np.testing.assert_allclose(small.following / small.read[:, :, None], large.following / large.read[:, :, None])
     assert 0.8 < task.ceiling(160).value < 1
-
-
-def test_a_shortcut_of_stacks_counts_back_by_the_pops_of_the_last_runs() -> None:
-    # PUSH 8, 9 and 10, POP 10, PUSH 11, and two POPs: 11 and 9.
-    task = InterleavedStacks(num_stacks=1, stack_ids=1, num_values=10)
-    inputs = np.array([[0, 2, 0, 3, 0, 4, 1, 4, 0, 5, 1, 5, 1, 3]])
-    found = task.level_shortcuts(inputs)
-
-    assert found["as far back as the POPs of 1 runs"][0, [6, 10, 12]].tolist() == [4, 5, 4]
-    assert found["as far back as the POPs of 2 runs"][0, [6, 10, 12]].tolist() == [4, 4, 3]
-
-
-def test_a_shortcut_of_stack_manipulation_undoes_a_push_right_before_a_pop() -> None:
-    # 0 1, PUSH 0, POP, PUSH 1, PUSH 0, POP, POP: the first two POPs undo the PUSH before them, the third does nothing.
-    task = StackManipulation(num_symbols=2, shortest=2)
-    inputs = np.array([[0, 1, 2, 4, 3, 2, 4, 4, 6, 7, 7, 7, 7, 7, 7, 7, 7]])
-    found = task.level_shortcuts(inputs)["POPs undo the PUSH before them, end by counts"]
-
-    assert found[0, 9:12].tolist() == [1, 1, 5]

@@ -23,7 +23,7 @@ from synthbench.tasks import (
     local_ceiling,
     shortcut_accuracies,
 )
-from synthbench.tasks._measured import MOST_SEARCHED, measured_local_ceiling, measured_shortcuts
+from synthbench.tasks._measured import MOST_SEARCHED, accuracy, large_sample, measured_local_ceiling, measured_shortcuts
 from synthbench.tasks._rules import is_left_out, rule_names
 from synthbench.tasks.basic.copy import Copy
 from tests.cli.commands import python
@@ -128,6 +128,17 @@ def test_what_is_cheap_to_measure_of_a_ladder_is_right(on_ladders: dict[str, Lev
 
     for name in LADDERS:
         assert_level_right(cheap[name], on_ladders[cheap[name]])
+
+
+@pytest.mark.parametrize("name", [name for name in TASKS if TASKS[name].levels])
+def test_the_rules_of_a_task_score_on_its_second_level_what_the_file_says(name: str) -> None:
+    level = TASKS[name].ladder(longest=128)[1]
+    inputs, targets = large_sample(level.task, level.length, 1)
+    bases = _recorded.entries()[_recorded.level_key(level)]["bases"]
+    for rule, predictions in level.task.level_shortcuts(inputs).items():
+        if (name, rule) not in UNSETTLED:
+            reached = accuracy(predictions, level.new_targets(targets)).value
+            assert reached == pytest.approx(bases[rule], rel=1e-9, abs=1e-12), rule
 
 
 @pytest.mark.slow
