@@ -7,15 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synthbench.levels import (
-    LevelScore,
-    isotonic,
-    ladder_score,
-    levels_in,
-    load_at_half,
-    metrics_of_levels,
-    profile,
-)
+from synthbench import levels
+from synthbench.levels import LevelScore, ladder_score
 
 SKILLS = st.lists(st.floats(-2, 2), min_size=1, max_size=16)
 
@@ -29,7 +22,7 @@ def ladder(*skills: float) -> list[LevelScore]:
 def test_the_isotonic_fit_falls_keeps_the_sum_and_none_is_nearer_and_a_score_lies_between_0_and_1(
     skills: list[float], seed: int
 ) -> None:
-    fit = np.array(isotonic(skills))
+    fit = np.array(levels.isotonic(skills))
     others = -np.sort(-(fit + 0.3 * np.random.default_rng(seed).standard_normal((50, len(skills)))), axis=1)
 
     assert (np.diff(fit) <= 0).all()
@@ -39,7 +32,7 @@ def test_the_isotonic_fit_falls_keeps_the_sum_and_none_is_nearer_and_a_score_lie
 
 
 def test_what_falls_already_is_only_clipped() -> None:
-    assert profile(ladder(1.1, 0.5, -0.2)) == pytest.approx([1, 0.5, 0])
+    assert levels.profile(ladder(1.1, 0.5, -0.2)) == pytest.approx([1, 0.5, 0])
 
 
 def test_noise_around_the_base_is_no_score() -> None:
@@ -53,10 +46,10 @@ def test_noise_around_the_base_is_no_score() -> None:
     ids=["between", "at a level", "mastered", "not begun"],
 )
 def test_half_of_the_skill_is_between_two_loads(skills: tuple[float, ...], load: float) -> None:
-    assert load_at_half(ladder(*skills)) == pytest.approx(load, rel=1e-6, abs=0)
+    assert levels.load_at_half(ladder(*skills)) == pytest.approx(load, rel=1e-6, abs=0)
 
 
 def test_a_row_gives_back_its_levels() -> None:
-    levels = ladder(1, 0.5)
-    assert levels_in({**metrics_of_levels(levels), "other": 1.0}) == levels
-    assert levels_in({"shortcut.latest": 0.5}) == []
+    two = ladder(1, 0.5)
+    assert levels.levels_in({**levels.metrics_of_levels(two), "other": 1.0}) == two
+    assert levels.levels_in({"shortcut.latest": 0.5}) == []

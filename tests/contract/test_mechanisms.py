@@ -410,24 +410,14 @@ def test_every_check_has_a_result() -> None:
     assert set(others) == {"not tried: "}
 
 
-@pytest.mark.parametrize(
-    ("longest", "fails", "message"),
-    [
-        (
-            200,
-            ["shape"],
-            "12800 of 12800 values of the output are not finite for inputs of scale 1 in float64 (length 400)",
-        ),
-        (500, ["as trained", "backward"], "not finite for inputs of scale 1 in float32 (length 1000)"),
-    ],
-)
+@pytest.mark.parametrize(("longest", "fails"), [(200, ["shape"]), (500, ["as trained", "backward"])])
 @pytest.mark.usefixtures("few_shapes")
-def test_outputs_that_are_no_numbers_at_a_length_are_no_leak(longest: int, fails: list[str], message: str) -> None:
-    unit = toy("nan-long", nothing_beyond(longest), stated(scale=constant_scale))
+def test_outputs_that_are_no_numbers_at_a_length_are_no_leak(longest: int, fails: list[str]) -> None:
+    unit = toy(f"nan-beyond-{longest}", nothing_beyond(longest), stated(scale=constant_scale))
     remarks = remarks_on(unit)
 
     assert [check for check, remark in remarks.items() if not remark.startswith("not tried")] == fails
-    assert all(message in remarks[check] for check in fails)
+    assert all(is_said(unit.name, remarks[check]) for check in fails)
 
 
 @pytest.mark.usefixtures("few_shapes")

@@ -173,28 +173,29 @@ def test_a_meddler_changes_nothing_for_the_jobs_after_it(tmp_path: Path) -> None
     assert not list(tmp_path.rglob("written by*"))
 
 
+def settings_here() -> tuple[Any, ...]:
+    numpys = np.random.get_state(legacy=False)["state"]["key"].tolist()  # noqa: NPY002
+    states = torch.get_rng_state().tolist(), random.getstate(), numpys
+    return Path.cwd(), torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled(), *states
+
+
 def test_settings_are_put_back(tmp_path: Path) -> None:
-    folder, threads = Path.cwd(), torch.get_num_threads()
-    states = torch.get_rng_state(), random.getstate(), np.random.get_state(legacy=False)["state"]["key"].tolist()  # noqa: NPY002
+    before = settings_here()
 
     def meddle() -> None:
         torch.set_default_dtype(torch.float64)
-        torch.set_num_threads(threads + 1)
+        torch.set_num_threads(torch.get_num_threads() + 1)
         torch.set_grad_enabled(False)
         torch.rand(1)
         random.random()  # noqa: S311 - its state is what matters
         np.random.rand()  # noqa: NPY002
         os.chdir(tmp_path)
+        assert not any(now == then for now, then in zip(settings_here(), before, strict=True))
         raise KeyError
 
     with pytest.raises(KeyError), settings_restored():
         meddle()
-
-    assert (Path.cwd(), torch.get_num_threads(), torch.get_default_dtype()) == (folder, threads, torch.float32)
-    assert torch.is_grad_enabled()
-    assert torch.equal(torch.get_rng_state(), states[0])
-    assert random.getstate() == states[1]
-    assert np.random.get_state(legacy=False)["state"]["key"].tolist() == states[2]  # noqa: NPY002
+    assert settings_here() == before
 
 
 def test_a_block_that_drops_out_is_named_before_it_is_trained() -> None:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import HealthCheck, given, reject, settings
@@ -32,18 +32,12 @@ PADDED = {
 """Tasks whose answers are followed by padding, the last id."""
 
 
-class Known:
-    """A task's answers in a naive form, which takes every option into account.
+class Known(NamedTuple):
+    """A task's answers in a naive form, which takes every option into account."""
 
-    Args:
-        others: Other lengths and options, as a user writes them, at which the bounds are compared as well.
-        oracle: By default the reference, which then must know the answer at the end of each prefix.
-    """
-
-    def __init__(self, reference: Reference, *others: str, oracle: Oracle | None = None) -> None:
-        self.reference = reference
-        self.others = others
-        self.oracle = oracle
+    reference: Reference
+    oracle: Oracle | None = None
+    """By default the reference, which then must know the answer at the end of each prefix."""
 
 
 def small_values(option: Option) -> st.SearchStrategy[Any]:

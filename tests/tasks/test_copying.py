@@ -90,22 +90,15 @@ def keeping_everything(_task: Any, inputs: Tokens) -> Tokens:
 
 
 KNOWN = {
-    "string_copy": Known(rearranged, "length=15,shortest=7,num_symbols=2"),
-    "reverse_string": Known(rearranged, "length=8,shortest=2,num_symbols=2"),
-    "duplicate_string": Known(rearranged, "length=18,shortest=3,num_symbols=2"),
-    "odds_first": Known(rearranged, "length=20,shortest=4,num_symbols=3"),
-    "palindrome": Known(mirrored, "length=21,shortest=6,num_symbols=2"),
-    "missing_duplicate": Known(
-        restored, "length=22,shortest=5,num_symbols=2", "length=22,shortest=5,num_symbols=6,num_erased=4"
-    ),
-    "selective_copying": Known(selected, "length=27,num_symbols=3,num_tokens=9", oracle=selecting),
-    "bottleneck_compression": Known(everything, "length=6,num_symbols=2", oracle=keeping_everything),
-    "ngram_lookup": Known(
-        looked_up,
-        "length=41,num_symbols=3,order=4,num_decoys=2",
-        "length=30,num_symbols=6,order=3,num_decoys=1,num_openings=2",
-        "length=30,num_symbols=6,order=3,num_decoys=2,num_openings=1,shares_follower=true",
-    ),
+    "string_copy": Known(rearranged),
+    "reverse_string": Known(rearranged),
+    "duplicate_string": Known(rearranged),
+    "odds_first": Known(rearranged),
+    "palindrome": Known(mirrored),
+    "missing_duplicate": Known(restored),
+    "selective_copying": Known(selected, selecting),
+    "bottleneck_compression": Known(everything, keeping_everything),
+    "ngram_lookup": Known(looked_up),
 }
 
 

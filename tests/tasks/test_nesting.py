@@ -353,30 +353,19 @@ def grammatical(task: Any, inputs: list[int]) -> list[set[int]]:
 
 
 KNOWN = {
-    "anbncn": Known(run_ends, "length=47,smallest=3,largest=5"),
-    "dyck": Known(
-        innermost_bracket,
-        "length=8,num_types=2,depth=3,is_peaked=true",
-        "length=9,unscored=3,num_types=3,depth=2",
-        "length=12,unscored=3,num_types=3,depth=3,nearest=4",
-    ),
-    "grammar_next_token": Known(grammatical, "length=12,depth=4,num_symbols=5,pair_rate=0.8", oracle=believe),
-    "interleaved_stacks": Known(tops, "length=25,num_stacks=2,stack_ids=3,depth=2,num_values=3,pops=2"),
-    "listops": Known(answering(list_values, offset=0), "length=22,depth=3,arguments=2"),
-    "modular_brackets": Known(answering(value, offset=0), "length=16,shortest=9,modulus=6"),
-    "prefix_arithmetic": Known(prefix_value, "length=8,modulus=4"),
-    "shuffle_dyck": Known(open_types, "length=9,unscored=2,num_types=3,open_rate=0.7"),
-    "solve_equation": Known(answering(unknown, offset=0), "length=20,shortest=12,modulus=4"),
-    "stack_manipulation": Known(answering(stack_left), "length=24,shortest=4,num_symbols=3,pop_rate=0.9"),
-    "tree_compose": Known(
-        answering(expanded),
-        "length=64,fewest=2,num_labels=2,depth=3,arity=2,num_templates=2,num_names=3",
-        "length=50,fewest=2,num_labels=3,num_templates=2,num_names=3,is_shown=true",
-    ),
-    "tree_copy": Known(
-        answering(expanded), "length=82,fewest=2,num_labels=3,num_templates=3,num_names=3,is_shown=true"
-    ),
-    "tree_mirror": Known(answering(mirror_image), "length=40,fewest=5,num_labels=3,is_shown=true"),
+    "anbncn": Known(run_ends),
+    "dyck": Known(innermost_bracket),
+    "grammar_next_token": Known(grammatical, believe),
+    "interleaved_stacks": Known(tops),
+    "listops": Known(answering(list_values, offset=0)),
+    "modular_brackets": Known(answering(value, offset=0)),
+    "prefix_arithmetic": Known(prefix_value),
+    "shuffle_dyck": Known(open_types),
+    "solve_equation": Known(answering(unknown, offset=0)),
+    "stack_manipulation": Known(answering(stack_left)),
+    "tree_compose": Known(answering(expanded)),
+    "tree_copy": Known(answering(expanded)),
+    "tree_mirror": Known(answering(mirror_image)),
 }
 
 

@@ -193,44 +193,16 @@ def of_memory(task: Any, inputs: list[int]) -> list[set[int]]:
 
 
 KNOWN = {
-    "query_first_recall": Known(of_one_pair, "length=14,num_keys=5,num_values=4", "length=10,num_keys=8,tokens_used=3"),
-    "mqar": Known(
-        of_pairs,
-        "length=29,num_pairs=5,vocabulary=13,alpha=1.0,filler=noise",
-        "length=25,num_pairs=3,vocabulary=19,tokens_used=4",
-        oracle=oracle_of(latest_values),
-    ),
-    "overwrite_recall": Known(
-        of_writes,
-        "length=31,num_keys=3,num_rewritten=2,vocabulary=11,num_writes=4,with_replacement=true",
-        "length=25,num_keys=3,num_rewritten=3,vocabulary=19,tokens_used=4",
-        oracle=oracle_of(latest_values),
-    ),
-    "composite_recall": Known(
-        of_composites,
-        "length=58,num_pairs=9,grid=3,num_values=5",
-        "length=31,num_pairs=4,grid=3,num_values=5,with_replacement=true",
-        oracle=oracle_of(composite_values),
-    ),
-    "in_context_recall": Known(
-        of_stream,
-        "length=21,vocabulary=9,scored=probe",
-        "length=20,vocabulary=12,keys_used=2",
-        "length=20,vocabulary=12,keys_used=3,values_used=2",
-    ),
-    "noisy_recall": Known(
-        of_stream, "length=21,vocabulary=9,num_noise=1,noise=0.9", "length=24,vocabulary=10,keys_used=3"
-    ),
-    "fuzzy_recall": Known(of_motifs, "length=17,vocabulary=7,num_keys=2", oracle=oracle_of(values_of_motifs)),
-    "memorization": Known(of_memory, "length=5,num_keys=3"),
-    "joint_recall": Known(
-        of_contexts, "length=24,num_contexts=3,num_keys=2,context_ids=4,key_ids=5,num_values=5,tokens_used=4"
-    ),
-    "alias_recall": Known(
-        of_aliases,
-        "length=19,num_keys=5,num_names=3,num_values=6,num_pairs=4,tokens_used=4",
-        oracle=oracle_of(values_of_aliases),
-    ),
+    "query_first_recall": Known(of_one_pair),
+    "mqar": Known(of_pairs, oracle_of(latest_values)),
+    "overwrite_recall": Known(of_writes, oracle_of(latest_values)),
+    "composite_recall": Known(of_composites, oracle_of(composite_values)),
+    "in_context_recall": Known(of_stream),
+    "noisy_recall": Known(of_stream),
+    "fuzzy_recall": Known(of_motifs, oracle_of(values_of_motifs)),
+    "memorization": Known(of_memory),
+    "joint_recall": Known(of_contexts),
+    "alias_recall": Known(of_aliases, oracle_of(values_of_aliases)),
 }
 
 

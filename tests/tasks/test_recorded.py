@@ -12,17 +12,7 @@ import pytest
 
 from synthbench.plugins import SWITCH
 from synthbench.suites import load_suite
-from synthbench.tasks import (
-    TASKS,
-    Bound,
-    Level,
-    Task,
-    _recorded,
-    floor_and_ceiling,
-    level_bounds,
-    local_ceiling,
-    shortcut_accuracies,
-)
+from synthbench.tasks import TASKS, Bound, Level, Task, _recorded
 from synthbench.tasks._measured import MOST_SEARCHED, accuracy, large_sample, measured_local_ceiling, measured_shortcuts
 from synthbench.tasks._rules import is_left_out, rule_names
 from synthbench.tasks.basic.copy import Copy
@@ -157,23 +147,23 @@ def test_a_task_of_a_suite_is_answered_without_drawing(monkeypatch: pytest.Monke
     unit = TASKS["sort"]
     monkeypatch.setattr(unit, "sample", None)
     monkeypatch.setattr(unit, "ceiling", None)
-    for function in (local_ceiling, shortcut_accuracies):
+    for function in (_recorded.local_ceiling, _recorded.shortcut_accuracies):
         function.cache_clear()
     entry = _recorded.entries()[_recorded.key_of(unit(), length)]
 
-    assert floor_and_ceiling(unit(), length) == (Bound(*entry["floor"]), Bound(*entry["ceiling"]))
-    assert local_ceiling(unit(), length) == Bound(*entry["local_ceiling"])
-    assert shortcut_accuracies(unit(), length) == {}
+    assert _recorded.floor_and_ceiling(unit(), length) == (Bound(*entry["floor"]), Bound(*entry["ceiling"]))
+    assert _recorded.local_ceiling(unit(), length) == Bound(*entry["local_ceiling"])
+    assert _recorded.shortcut_accuracies(unit(), length) == {}
 
 
 def test_a_level_is_answered_without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     unit = TASKS["mqar"]
     monkeypatch.setattr(unit, "sample", None)
     monkeypatch.setattr(unit, "ceiling", None)
-    level_bounds.cache_clear()
+    _recorded.level_bounds.cache_clear()
     level = unit.ladder(longest=32)[-1]
     entry = _recorded.entries()[_recorded.level_key(level)]
-    found = level_bounds(level)
+    found = _recorded.level_bounds(level)
 
     assert found.base == max(entry["bases"].values()) == entry["bases"][found.rule]
     assert (found.ceiling, found.answers) == (entry["ceiling"], entry["answers"])
@@ -191,9 +181,9 @@ def test_what_the_file_does_not_have_is_measured() -> None:
     from_elsewhere, with_an_option = Mine(), Copy(vocabulary=7)
 
     for task in (from_elsewhere, with_an_option):
-        assert floor_and_ceiling(task, 32) == (task.floor(32), task.ceiling(32))
-    assert local_ceiling(with_an_option, 32) == measured_local_ceiling(with_an_option, 32)
-    assert shortcut_accuracies(with_an_option, 32) == measured_shortcuts(with_an_option, 32)
+        assert _recorded.floor_and_ceiling(task, 32) == (task.floor(32), task.ceiling(32))
+    assert _recorded.local_ceiling(with_an_option, 32) == measured_local_ceiling(with_an_option, 32)
+    assert _recorded.shortcut_accuracies(with_an_option, 32) == measured_shortcuts(with_an_option, 32)
 
 
 def test_naming_the_tasks_does_not_read_the_file() -> None:

@@ -1,8 +1,7 @@
 """The state-tracking tasks: targets recomputed from the inputs alone, one sequence at a time; the groups."""
 
-from collections import Counter
 from functools import reduce
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,6 @@ from synthbench.tasks.base import IGNORE, TASKS
 from synthbench.tasks.state_tracking._groups import A4_Z5, A5, S3, S5, Z60, Group
 from synthbench.tasks.state_tracking._running import running
 from synthbench.tasks.state_tracking.broken_grammar import rule_of
-from synthbench.tasks.state_tracking.cycle_navigation import CycleNavigation
-from synthbench.tasks.state_tracking.even_pairs import EvenPairs
-from synthbench.tasks.state_tracking.modular_arithmetic import ModularArithmetic
-from synthbench.tasks.state_tracking.s5_swaps import S5Swaps
 from tests.tasks._known import SEEDS, Known, Tokens, targets_from, value_of
 
 
@@ -94,49 +89,19 @@ def reached(task: Any, inputs: list[int]) -> list[set[int]]:
 
 
 KNOWN = {
-    "broken_grammar": Known(reached, "length=20,num_symbols=4,branches=1,longest_gap=3,nearest=2"),
-    "even_pairs": Known(unequal_pairs, "length=20,shortest=5,num_symbols=3"),
-    "parity_final": Known(ones, "length=20,shortest=4,one_rate=0.1"),
-    "parity_running": Known(ones_so_far, "length=20,one_rate=0.2"),
-    "cycle_navigation": Known(place, "length=20,modulus=6,stay_rate=0.0"),
-    "modular_arithmetic": Known(value, "length=21,shortest=4,modulus=6,product_rate=0.6"),
-    "s3_words": Known(word, "length=50,num_inputs=3,tokens_per_element=3"),
-    "a4_z5_words": Known(word, "length=31,tokens_per_element=2"),
-    "a5_words": Known(word, "length=64,tokens_per_element=4"),
-    "z60_words": Known(word, "length=20,num_inputs=3"),
-    "s5_words": Known(word, "length=20,num_inputs=11"),
-    "s5_swaps": Known(word, "length=25,tokens_per_element=2"),
+    "broken_grammar": Known(reached),
+    "even_pairs": Known(unequal_pairs),
+    "parity_final": Known(ones),
+    "parity_running": Known(ones_so_far),
+    "cycle_navigation": Known(place),
+    "modular_arithmetic": Known(value),
+    "s3_words": Known(word),
+    "a4_z5_words": Known(word),
+    "a5_words": Known(word),
+    "z60_words": Known(word),
+    "s5_words": Known(word),
+    "s5_swaps": Known(word),
 }
-
-
-def share_of_mode(answers: list[int]) -> float:
-    return max(Counter(answers).values()) / len(answers)
-
-
-def test_floors_are_those_of_all_strings_of_a_length() -> None:
-    expressions = [
-        [first, 5 + one, second, 5 + two, third]
-        for first, second, third in product(range(5), repeat=3)
-        for one, two in product(range(3), repeat=2)
-    ]
-    by_hand = {
-        EvenPairs(shortest=6, num_symbols=3): [
-            sum(a != b for a, b in pairwise(string)) % 2 for string in product(range(3), repeat=6)
-        ],
-        CycleNavigation(shortest=6): [sum(string) % 5 for string in product((0, 1, -1), repeat=6)],
-        ModularArithmetic(shortest=5): [value_of(string, 5, "+-*") for string in expressions],
-    }
-    for task, answers in by_hand.items():
-        assert task.floor(task.min_length).value == pytest.approx(share_of_mode(answers), abs=1e-12)
-
-
-def test_floor_of_swaps_is_that_of_all_words() -> None:
-    longest = 4
-    modes = [
-        share_of_mode([reduce(lambda state, swap: int(S5.products[state, swap]), letters, 0) for letters in words])
-        for words in (list(product(range(1, 11), repeat=length)) for length in range(1, longest + 1))
-    ]
-    assert S5Swaps().floor(longest).value == pytest.approx(sum(modes) / longest, abs=1e-12)
 
 
 @given(seed=SEEDS, length=st.integers(1, 40), window=st.sampled_from([None, 1, 2, 4, 8]))
