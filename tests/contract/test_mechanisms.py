@@ -3,7 +3,7 @@
 import itertools
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -137,11 +137,6 @@ def sparse_shift(one: Any, _generator: torch.Generator) -> nn.Buffer:
     return nn.Buffer(torch.eye(one.model_dim).roll(1, 0).to_sparse())
 
 
-def nothing_beyond(length: int) -> Callable[[Any, Tensor], Tensor]:
-    """Outputs that are NaN for sequences of more than ``length`` tokens."""
-    return lambda one, x: x * one.scale * (torch.nan if x.shape[-2] > length else 1)
-
-
 def see_the_last_at_third(_: Any, x: Tensor) -> Tensor:
     return torch.cat([x[..., :2, :], x[..., 2:3, :] + x[..., -1:, :], x[..., 3:, :]], -2) if x.shape[-2] > 3 else x
 
@@ -164,10 +159,6 @@ def reseeded_layer(mechanism: Any, generator: torch.Generator) -> nn.Linear:
 def layer_of_its_own_generator(mechanism: Any, _: Any) -> nn.Parameter:
     own = torch.Generator().manual_seed(0)
     return nn.Parameter(torch.randn(mechanism.model_dim, generator=own))
-
-
-def halve_in_training(one: Any, x: Tensor) -> Tensor:
-    return x.mul_(0.5) if one.training else x * 0.5
 
 
 def add_what_came_before(one: Any, x: Tensor) -> Tensor:
@@ -236,11 +227,6 @@ def raise_what_has_no_text(_: Any, x: Tensor) -> Tensor:
     raise Wordless(x)
 
 
-def double_with_half_the_gradient(one: Any, x: Tensor) -> Tensor:
-    out: Tensor = one.linear(x)
-    return out + out.detach()
-
-
 def gate_at_zero(*_: Any) -> nn.Parameter:
     return nn.Parameter(torch.zeros(1))
 
@@ -256,16 +242,6 @@ def grow(one: Any, x: Tensor) -> Tensor:
         one.gain = nn.Parameter(torch.ones(x.shape[-1], dtype=x.dtype))
     grown: Tensor = x * one.gain
     return grown
-
-
-def through_checkpoint(one: Any, x: Tensor) -> Tensor:
-    out: Tensor = checkpoint(lambda x: one.linear(x).cumsum(-2), x, use_reentrant=True)
-    return out
-
-
-def add_default_zeros(_: Any, x: Tensor) -> Tensor:
-    """Product with a float32 matrix, which float64 refuses."""
-    return x @ torch.eye(x.shape[-1])
 
 
 def need_a_gpu(_: Any, x: Tensor) -> Tensor:
@@ -287,7 +263,7 @@ CORRECT = [
     toy("merged", lambda one, x: x * (one.w if one.training else one.w.detach()), stated(w=constant_scale)),
     toy("wide-built", softmax_of(0), refuse_narrow),
     toy("wide-called", sum_if_wide),
-    toy("checkpoint", through_checkpoint, stated(linear=linear_layer)),
+    toy("checkpoint", lambda one, x: checkpoint(one.l, x.cumsum(-2), use_reentrant=True), stated(l=linear_layer)),
     toy("table", read_a_table),
 ]
 FAULTS = [
@@ -309,7 +285,7 @@ FAULTS = [
     toy("elsewhere", lambda _, x: x.to("meta")),
     PAIR,
     IN_PLACE,
-    toy("in-place-in-training", halve_in_training),
+    toy("in-place-in-training", lambda one, x: x.mul_(0.5) if one.training else x * 0.5),
     toy("keeps", add_what_came_before),
     toy("first-input", centre_by_the_first_input),
     toy("first-input-noted", note_the_first_input),
@@ -343,10 +319,11 @@ WARNED = [
         lambda one, x: x * (2 + one.gate * (torch.arange(x.shape[-2]) >= 64).unsqueeze(-1)),
         stated(gate=gate_at_zero),
     ),
-    toy("half", double_with_half_the_gradient, stated(linear=linear_layer)),
+    toy("half", lambda one, x: one.linear(x) + one.linear(x).detach(), stated(linear=linear_layer)),
     toy("own-seed", lambda one, x: one.scale * x, stated(scale=layer_of_its_own_generator)),
     toy("single-precision", lambda _, x: x.float()),
-    toy("default-zeros", add_default_zeros),
+    # The product with a float32 matrix is one that float64 refuses.
+    toy("default-zeros", lambda _, x: x @ torch.eye(x.shape[-1])),
     toy("in-half", lambda _, x: x.bfloat16().cumsum(-2).to(x.dtype)),
     toy("beside-half", lambda _, x: x + x.bfloat16().cumsum(-2).to(x.dtype)),
     toy("in-eighth", lambda _, x: x.to(torch.float8_e4m3fn).to(x.dtype)),
@@ -413,7 +390,8 @@ def test_every_check_has_a_result() -> None:
 @pytest.mark.parametrize(("longest", "fails"), [(200, ["shape"]), (500, ["as trained", "backward"])])
 @pytest.mark.usefixtures("few_shapes")
 def test_outputs_that_are_no_numbers_at_a_length_are_no_leak(longest: int, fails: list[str]) -> None:
-    unit = toy(f"nan-beyond-{longest}", nothing_beyond(longest), stated(scale=constant_scale))
+    scale = stated(scale=constant_scale)
+    unit = toy(f"nan-{longest}", lambda one, x: x * one.scale * (torch.nan if x.shape[-2] > longest else 1), scale)
     remarks = remarks_on(unit)
 
     assert [check for check, remark in remarks.items() if not remark.startswith("not tried")] == fails

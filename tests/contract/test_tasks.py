@@ -85,20 +85,11 @@ def with_zeros(targets: np.ndarray) -> np.ndarray:
     return targets
 
 
-def one_too_long(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-    task.check_length(length)
-    return SOUND(task, rng, batch_size, length + 1)
-
-
 def reused(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
     inputs, targets = SOUND(task, rng, batch_size, length)
     view = LATEST[:batch_size, :length]
     view[:] = inputs
     return Batch(view, targets)
-
-
-def own_seed(task: Echo, _rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-    return SOUND(task, np.random.default_rng(0), batch_size, length)
 
 
 def seed_of_rng(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -115,10 +106,6 @@ def refuse_shortest(task: Echo, rng: np.random.Generator, batch_size: int, lengt
     if length == task.min_length:
         raise UsageError("too short")
     return SOUND(task, rng, batch_size, length)
-
-
-def crash(_task: Echo, _rng: np.random.Generator, _batch_size: int, _length: int) -> Batch:
-    raise ZeroDivisionError("by zero")
 
 
 def deaf(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -212,10 +199,6 @@ def step(load: int, length: int, first_new: int = 0, **options: Any) -> dict[str
     return {"load": load, "length": length, "first_new": first_new, **options}
 
 
-def stretched_coordinates(_task: Echo, length: int) -> Any:
-    return np.linspace(0, 1, length)[:, None]
-
-
 def asking_early(task: Sum, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
     inputs, targets = Sum.sample(task, rng, batch_size, length)
     targets[:, 8:] = IGNORE
@@ -233,15 +216,15 @@ BROKEN = {
     "plain-tuple": broken(Echo, sample=lambda *how: tuple(SOUND(*how))),
     "masked-array": altering(lambda x, y: (np.ma.masked_array(x), y)),
     "half-integers": altering(lambda x, y: (x.astype(np.int32), y)),
-    "one-too-long": sampling(one_too_long),
-    "crash": sampling(crash),
+    "one-too-long": sampling(lambda task, rng, size, length: SOUND(task, rng, size, length + 1)),
+    "crash": sampling(lambda *_: 1 / 0),
     "input-too-large": altering(lambda x, y: (with_first(x, 6), y)),
     "target-too-small": altering(lambda x, y: (x, with_first(y, -1))),
     "nothing-scored": altering(lambda x, y: (x, np.full_like(y, IGNORE))),
     "one-array-twice": altering(lambda x, _: (x, x)),
     "reused-array": sampling(reused),
     "state-of-its-own": sampling(lambda task, _, *size: SOUND(task, STATE, *size)),
-    "own-seed-for-all": sampling(own_seed),
+    "own-seed-for-all": sampling(lambda task, _, *size: SOUND(task, np.random.default_rng(0), *size)),
     "seed-of-the-generator": sampling(seed_of_rng),
     "global-draw": sampling(global_draw),
     "refused-shortest": sampling(refuse_shortest),
@@ -269,7 +252,7 @@ BROKEN = {
     "equal-loads": climbing(step(4, 4), step(4, 8)),
     "shorter-level": climbing(step(4, 8), step(5, 6)),
     "other-vocabulary-of-a-level": climbing(step(4, 4), step(5, 4, vocabulary=9)),
-    "other-coordinates-of-a-level": climbing(coordinates=stretched_coordinates),
+    "other-coordinates-of-a-level": climbing(coordinates=lambda _task, length: np.linspace(0, 1, length)[:, None]),
     "nothing-new-on-a-level": climbing(sample=asking_early),
     "begins-above-the-level-below": climbing(step(4, 4), step(8, 8, 5)),
     "begins-at-its-end": climbing(step(4, 4, 4)),

@@ -1,4 +1,4 @@
-"""Every command that takes a suite says where a suite went that has another name by now."""
+"""A suite that has another name by now is explained, and its rows are found."""
 
 from pathlib import Path
 
@@ -11,35 +11,6 @@ from synthbench.errors import UsageError
 from synthbench.options import MAIN_SUITE, MOVED, STUDIED
 from synthbench.suites import EXTRA, load_suite, suite_names
 from synthbench.trust.beside import join
-from tests.cli.commands import Command
-
-COMMANDS = (
-    ("run", "--dry-run", "--suite"),
-    ("status", "--suite"),
-    ("quick", "--mech", "linear", "--suite"),
-    ("report", "--suite"),
-    ("leaderboard", "--suite"),
-    ("export", "--suite"),
-    ("compare", "softmax", "lstm", "--suite"),
-    ("list", "tasks", "--suite"),
-    ("data", "mqar:level=1", "--out", "mqar.npz", "--suite"),
-    ("show",),
-)
-
-
-@pytest.mark.parametrize("name", ["climb", "digits"])
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
-def test_a_command_says_in_one_line_where_a_suite_went(
-    command: tuple[str, ...], name: str, synthbench: Command
-) -> None:
-    done = synthbench(*command, name)
-    where = "is now a study: in a checkout, python -m studies.prototypes.train digits makes its runs"
-    if name in MOVED:
-        now, words = MOVED[name]
-        where = f"is now {now!r}: {words}"
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"synthbench: suite {name!r} {where} (docs/upgrading.md)\n"
 
 
 def test_the_suites_of_a_study_are_its_settings() -> None:

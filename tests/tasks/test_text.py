@@ -145,14 +145,6 @@ def test_the_path_and_the_split_are_in_no_options_and_the_hash_is(file: Path) ->
     assert arguments_of(Text()) == {"corpus": FROZEN_HASH}
 
 
-def test_a_folder_without_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="which has no text"):
-        Text(str(tmp_path))
-    (tmp_path / "picture.png").write_bytes(b"\x89PNG")
-    with pytest.raises(UsageError, match=r"picture\.png is not UTF-8 text, from byte 0"):
-        Text(str(tmp_path))
-
-
 def test_more_than_is_read_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_corpus, "MOST_BYTES", 1000)
     with pytest.raises(UsageError, match="has 5,148 bytes; allowed: up to 1,000"):
