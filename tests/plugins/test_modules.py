@@ -12,22 +12,8 @@ from tests.cli.commands import Command
 pytestmark = pytest.mark.end_to_end
 
 
-MODULE = """
-import torch
-from torch import nn
-from synthbench.mechanisms import mechanism
-
-@mechanism
-class MyModule(nn.Module):
-    def __init__(self, width, hidden: int = 8):
-        super().__init__()
-        self.lstm = nn.LSTM(width, hidden, batch_first=True)
-        self.out = nn.Linear(hidden, width)
-
-    def forward(self, x):
-        return self.out(self.lstm(x)[0])
-"""
 FIXED = """
+from torch import nn
 from synthbench.mechanisms import mechanism
 
 @mechanism
@@ -39,18 +25,18 @@ class Fixed(nn.Module):
     def forward(self, x):
         return self.gru(x)[0]
 """
-FAILING = "        if x.shape[-1] > 48:\n            raise ArithmeticError('too wide')\n        return"
 
 
 def test_a_row_names_the_line_that_raised(synthbench: Command, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(MODULE.replace("        return", FAILING))
+    (tmp_path / "mine.py").write_text(FIXED)
     smoke = ("run", "--suite", "smoke", "--task", "copy:length=8", "--steps", "4", "--limit", "16", "--device", "cpu")
-    ran = synthbench(*smoke, "--mech", "my_module", "--plugin", "mine.py", "--results", "rows")
+    ran = synthbench(*smoke, "--mech", "fixed", "--plugin", "mine.py", "--results", "rows")
     rows = Store.open(tmp_path / "rows", create=False).runs()
 
     assert ran.returncode == 1
     (message,) = set(rows.error_message)
-    assert message == "mine.py:15: too wide"
+    assert message.startswith("mine.py:12: ")
+    assert "48, got 64" in message
 
 
 def test_the_examples_of_the_documentation_and_a_layer_of_one_width_keep_the_contract(

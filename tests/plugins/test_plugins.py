@@ -17,31 +17,17 @@ from synthbench.registry import origin_of, version_of
 from synthbench.tasks import TASKS
 from tests.cli.commands import Command
 
-TASK = '''
-from dataclasses import dataclass
-from typing import ClassVar
-from synthbench.tasks import Task, task
-
-FACTOR = 2
-
-@task
-@dataclass(frozen=True)
-class Mine(Task):
-    """A task that says nothing of itself."""
-    name: ClassVar = "mine"
-    source: ClassVar = "unpublished"
-'''
-
-BARE_TASK = """
+TASK = """
 import sys
 from synthbench.tasks import Task, task
+
 @task
 class Mine(Task):
     name, source, length, vocab_size = "mine", "unpublished", 8, 4
     def sample(self, rng, batch_size, length):
         raise NotImplementedError
     def floor(self, length):
-        return {floor}
+        return 0.5
 """
 
 
@@ -64,7 +50,7 @@ def test_a_file_is_loaded_under_its_bare_name_from_any_folder(tmp_path: Path, mo
 def test_an_edit_anywhere_in_the_file_is_another_version(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     versions = []
-    for text in (TASK, TASK.replace("FACTOR = 2", "FACTOR = 3"), TASK + "# a comment\n"):
+    for text in (TASK, TASK.replace("0.5", "0.25"), TASK + "# a comment\n"):
         path.write_text(text)
         plugins.load([str(path)])
         versions.append(version_of(TASKS["mine"]))
@@ -106,13 +92,13 @@ def test_a_file_that_cannot_be_used_says_why(text: str, message: str, tmp_path: 
             "0.5",
             "AttributeError: 'float' object has no attribute 'value'; the fault may lie in a loaded plugin: mine.py",
         ),
-        ("sys.exit(0)", "SystemExit: 0 (mine.py:10)"),
+        ("sys.exit(0)", "SystemExit: 0 (mine.py:11)"),
     ],
 )
 def test_a_task_that_fails_outside_of_its_checks_is_named_and_the_others_are_listed(
     floor: str, message: str, synthbench: Command, tmp_path: Path
 ) -> None:
-    (tmp_path / "mine.py").write_text(BARE_TASK.format(floor=floor))
+    (tmp_path / "mine.py").write_text(TASK.replace("0.5", floor))
     listed, shown = (synthbench(*words, "--plugin", "mine.py") for words in (("list", "tasks"), ("show", "mine")))
 
     assert listed.returncode == 0

@@ -1,5 +1,6 @@
 """Every task has answers that a test computes a second time, and they are its answers."""
 
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -8,19 +9,12 @@ import pytest
 from synthbench.errors import UsageError
 from synthbench.options import parse_term
 from synthbench.tasks import TASKS, sized
-from tests.tasks import (
-    test_algorithms,
-    test_copying,
-    test_hops,
-    test_nesting,
-    test_published,
-    test_recall,
-    test_state_tracking,
-)
-from tests.tasks._known import check_bounds, check_example, check_targets
+from tests.tasks._known import Known, check_bounds, check_example, check_targets
 
-MODULES = (test_algorithms, test_copying, test_hops, test_nesting, test_published, test_recall, test_state_tracking)
-KNOWN = {name: known for module in MODULES for name, known in module.KNOWN.items()}
+MODULES = "algorithms", "copying", "hops", "nesting", "published", "recall", "state_tracking"
+KNOWN: dict[str, Known] = {}
+for module in MODULES:
+    KNOWN |= import_module(f"tests.tasks.test_{module}").KNOWN
 SETTINGS = (Path(__file__).parent / "settings.txt").read_text(encoding="utf-8").split()
 """Other lengths and options of tasks, at which the bounds are compared as well."""
 

@@ -20,7 +20,6 @@ from synthbench.tasks.nesting.prefix_arithmetic import PrefixArithmetic
 from tests.tasks._known import SEEDS, Known, Reference, Tokens, last_only, targets_from, value_of
 
 EXAMPLES = settings(max_examples=30)
-Tree = Any  # a name, or a label and a list of trees
 Answers = Callable[[Any, list[int]], list[int]]
 """The answers to what stands before a separator."""
 
@@ -69,27 +68,21 @@ def unknown(task: Any, equation: list[int]) -> list[int]:
     return [values.index(given_value)]
 
 
-def list_value(tokens: list[int], depth: int, arguments: int) -> int:
-    """Take a digit or a list from the end of reversed tokens."""
-    token = tokens.pop()
-    if token < MIN:
-        return token
-    assert depth > 0
-    values: list[int] = []
-    while tokens[-1] != CLOSE:
-        values.append(list_value(tokens, depth - 1, arguments))
-    tokens.pop()
-    assert 2 <= len(values) <= arguments
-    values.sort()
-    middle = values[(len(values) - 1) // 2]
-    return {MIN: values[0], MAX: values[-1], MED: middle, SUM: sum(values) % 10}[token]
-
-
 def list_values(task: Any, expression: list[int]) -> list[int]:
     assert len(expression) >= task.shortest
-    tokens = expression[::-1]
-    answer = list_value(tokens, task.depth, task.arguments)
-    assert not tokens
+    arguments: list[list[int]] = [[]]  # of the lists that are open, read from the end
+    for token in reversed(expression):
+        if token == CLOSE:
+            arguments.append([])
+        elif token < MIN:
+            arguments[-1].append(token)
+        else:
+            values = sorted(arguments.pop())
+            assert 2 <= len(values) <= task.arguments
+            assert len(arguments) <= task.depth
+            of = {MIN: values[0], MAX: values[-1], MED: values[(len(values) - 1) // 2], SUM: sum(values) % 10}
+            arguments[-1].append(of[token])
+    ((answer,),) = arguments
     return [answer]
 
 
@@ -154,102 +147,69 @@ def run_ends(task: Any, inputs: list[int]) -> list[set[int]]:
     return targets
 
 
-def trees_of(task: Any, string: list[int]) -> list[Tree]:
-    """The trees and names of a string; trees are as deep and as wide as the options allow, and have enough nodes."""
-    opening, closing, equals = task.opening, task.closing, task.equals
-    tokens = string[::-1]
+def trees_of(task: Any, string: list[int]) -> list[tuple[list[int], list[int]]]:
+    """Each tree or name of a string, and its mirror image.
 
-    def take(level: int) -> Tree:
+    Trees are as deep and as wide as the options allow, and have enough nodes.
+    """
+    opening, closing, tokens = task.opening, task.closing, string[::-1]
+
+    def take(level: int) -> tuple[list[int], list[int]]:
         token = tokens.pop()
-        if closing < token < equals:
-            return token
+        if closing < token < task.equals:
+            return [token], [token]
         assert token == opening
         assert level < task.depth
-        label, children = tokens.pop(), []
+        label, children = tokens.pop(), list[tuple[list[int], list[int]]]()
         assert label < opening
         while tokens[-1] != closing:
             children.append(take(level + 1))
-        tokens.pop()
-        assert sum(not isinstance(child, int) for child in children) <= task.arity
-        return label, children
+        assert sum(len(child) > 1 for child, _ in children) <= task.arity
+        inside = [token for child, _ in children for token in child]
+        mirrored = [token for _, child in reversed(children) for token in child]
+        return [opening, label, *inside, tokens.pop()], [opening, label, *mirrored, closing]
 
     trees = []
     while tokens:
-        num_left = tokens.count(opening)
         trees.append(take(0))
-        assert isinstance(trees[-1], int) or num_left - tokens.count(opening) >= task.fewest
+        assert len(trees[-1][0]) == 1 or trees[-1][0].count(opening) >= task.fewest
     return trees
 
 
-def spelled(task: Any, tree: Tree) -> list[int]:
-    opening, closing, tokens = task.opening, task.closing, list[int]()
-
-    def spell(label: int, children: list[Tree]) -> None:
-        tokens.extend((opening, label))
-        for child in children:
-            spell(*child)
-        tokens.append(closing)
-
-    spell(*tree)
-    return tokens
-
-
-def mirrored(tree: Tree) -> Tree:
-    label, children = tree
-    return label, [mirrored(child) for child in reversed(children)]
-
-
 def mirror_image(task: Any, string: list[int]) -> list[int]:
-    (tree,) = trees_of(task, string)
-    return spelled(task, mirrored(tree))
+    ((_, mirrored),) = trees_of(task, string)
+    return mirrored
 
 
-def names_in(tree: Tree) -> list[int]:
-    if isinstance(tree, int):
-        return [tree]
-    return [name for child in tree[1] for name in names_in(child)]
-
-
-def definitions_of(task: Any, string: list[int]) -> tuple[dict[int, Tree], Tree]:
-    """The templates by name, and the main tree."""
-    *definitions, main = trees_of(task, string)
-    names, trees = definitions[::2], definitions[1::2]
-    assert len(names) == len(trees) == len(set(names)) == task.num_templates
-    assert all(isinstance(name, int) for name in names)
-    num_names = [len(names_in(tree)) for tree in (main, *trees)]
+def expanded(task: Any, string: list[int]) -> list[int]:
+    """The main tree, which follows the names and their templates."""
+    *definitions, main = [tree for tree, _ in trees_of(task, string)]
+    names = [name for (name,) in definitions[::2]]
+    templates = dict(zip(names, definitions[1::2], strict=True))
+    num_names = [sum(task.closing < token < task.equals for token in tree) for tree in (main, *templates.values())]
+    assert len(names) == len(templates) == task.num_templates
     if task.name == "tree_copy":
         assert num_names == [task.num_templates] + [0] * task.num_templates
     else:
         assert sorted(num_names) == [0] + [1] * task.num_templates
-    return dict(zip(names, trees, strict=True)), main
 
+    def with_copies(tree: list[int]) -> list[int]:
+        return [one for token in tree for one in (with_copies(templates[token]) if token in templates else [token])]
 
-def expanded(task: Any, string: list[int]) -> list[int]:
-    definitions, main = definitions_of(task, string)
-
-    def with_copies(tree: Tree) -> Tree:
-        if isinstance(tree, int):
-            return with_copies(definitions[tree])
-        return tree[0], [with_copies(child) for child in tree[1]]
-
-    return spelled(task, with_copies(main))
+    return with_copies(main)
 
 
 def prefix_value(task: Any, inputs: list[int]) -> list[set[int]]:
     *expression, equals = inputs
-    left = expression.copy()
-
-    def value_of_next() -> int:
-        token = left.pop(0)
-        if token < task.modulus:
-            return token
-        first, second = value_of_next(), value_of_next()
-        values = [first + second, first - second, first * second]
-        return int(values[token - task.modulus] % task.modulus)
-
     assert equals == task.modulus + 3
-    answer = value_of_next()
-    assert not left
+    values: list[int] = []  # of the expressions read from the end
+    for token in reversed(expression):
+        if token < task.modulus:
+            values.append(token)
+        else:
+            first, second = values.pop(), values.pop()
+            values.append([first + second, first - second, first * second][token - task.modulus] % task.modulus)
+    (answer,) = values
     return last_only(inputs, answer)
 
 

@@ -20,11 +20,11 @@ SEEDS = st.integers(0, 2**32 - 1)
 FRACTION = Fraction(1, 3)
 
 
-def batch_of(seed: int, num_ids: int = 4, length: int = 9) -> Batch:
-    """Random tokens, some of them scored."""
+def batch_of(seed: int) -> Batch:
+    """Random tokens of three ids, so that copies are common; some of them scored."""
     rng = np.random.default_rng(seed)
-    inputs = rng.integers(num_ids, size=(5, length))
-    targets = np.where(rng.random(inputs.shape) < 0.4, rng.integers(num_ids, size=inputs.shape), IGNORE)
+    inputs, others = rng.integers(3, size=(2, 5, 9))
+    targets = np.where(rng.random(inputs.shape) < 0.4, others, IGNORE)
     targets[0, -1] = 0
     return Batch(inputs, targets)
 
@@ -53,9 +53,10 @@ def among(chosen: list[int], answer: int) -> float:
     return chosen.count(answer) / len(chosen) if chosen else 0.0
 
 
-def assert_guesses(rule: Rule, batch: Batch, choose: Callable[[list[int], list[int]], list[int]]) -> None:
-    """The rule guesses among the tokens that are chosen from those read and the answers before."""
-    expected = [among(choose(read, asked), answer) for read, answer, asked in scored(batch)]
+def assert_guesses(rule: Rule, seed: int, choose: Callable[[list[int], list[int], set[int]], list[int]]) -> None:
+    """The rule guesses among the tokens that are chosen from those read, the answers before, and all answers."""
+    batch = batch_of(seed)
+    expected = [among(choose(read, asked, candidates_of(batch)), answer) for read, answer, asked in scored(batch)]
     np.testing.assert_allclose(rule(view_of(batch)), expected, rtol=1e-12)
 
 
@@ -71,30 +72,24 @@ def mean_of(halves: _rules.Halves, batch: Batch) -> float:
 @given(seed=SEEDS, steps=st.integers(0, 8))
 def test_a_token_back_is_that_token(seed: int, steps: int) -> None:
     rule = partial(_rules.token_back, steps=steps)
-    assert_guesses(rule, batch_of(seed), lambda read, _asked: read[::-1][steps : steps + 1])
+    assert_guesses(rule, seed, lambda read, *_: read[::-1][steps : steps + 1])
 
 
 @given(seed=SEEDS, steps=st.integers(1, 5), is_from_start=st.booleans(), is_distinct=st.booleans())
 def test_an_answer_back_counts_answers_only(seed: int, steps: int, *, is_from_start: bool, is_distinct: bool) -> None:
-    batch = batch_of(seed)
-    answers = candidates_of(batch)
-
-    def choose(read: list[int], _asked: list[int]) -> list[int]:
+    def choose(read: list[int], _asked: list[int], answers: set[int]) -> list[int]:
         counted = [token for token in (read if is_from_start else read[::-1]) if token in answers]
         return (list(dict.fromkeys(counted)) if is_distinct else counted)[steps - 1 : steps]
 
     rule = partial(_rules.answer_back, steps=steps, is_from_start=is_from_start, is_distinct=is_distinct)
-    assert_guesses(rule, batch, choose)
+    assert_guesses(rule, seed, choose)
 
 
 @given(seed=SEEDS, is_later=st.booleans(), is_distinct=st.booleans(), without=st.sampled_from(["", "asked", "single"]))
 def test_a_guess_is_uniform_among_the_answers_in_a_window(
     seed: int, without: str, *, is_later: bool, is_distinct: bool
 ) -> None:
-    batch = batch_of(seed)
-    answers = candidates_of(batch)
-
-    def choose(read: list[int], asked: list[int]) -> list[int]:
+    def choose(read: list[int], asked: list[int], answers: set[int]) -> list[int]:
         size = -(-len(read) // 3)
         part = read[-size:] if is_later else read[:size]
         out = {"": [], "asked": asked, "single": [token for token in read if read.count(token) == 1]}[without]
@@ -102,39 +97,33 @@ def test_a_guess_is_uniform_among_the_answers_in_a_window(
         return sorted(set(chosen)) if is_distinct else chosen
 
     window = Window(FRACTION, is_later=is_later)
-    assert_guesses(partial(_rules.guess, window=window, is_distinct=is_distinct, without=without), batch, choose)
+    assert_guesses(partial(_rules.guess, window=window, is_distinct=is_distinct, without=without), seed, choose)
 
 
 @given(seed=SEEDS)
 def test_neighbours_are_what_stood_beside_the_present_token(seed: int) -> None:
-    batch = batch_of(seed)
-
-    def choose(read: list[int], _asked: list[int]) -> list[int]:
+    def choose(read: list[int], _asked: list[int], answers: set[int]) -> list[int]:
         beside = {read[-1]}
         for place in range(len(read) - 1):
             if read[place] == read[-1]:
                 beside |= {read[max(place - 1, 0)], read[place + 1]}
-        return sorted({*read} & candidates_of(batch) - beside)
+        return sorted({*read} & answers - beside)
 
-    assert_guesses(partial(_rules.guess, window=ALL, without="neighbours"), batch, choose)
+    assert_guesses(partial(_rules.guess, window=ALL, without="neighbours"), seed, choose)
 
 
 @given(seed=SEEDS)
 def test_the_most_frequent_answer_is_shared_by_those_that_tie(seed: int) -> None:
-    batch = batch_of(seed)
-    answers = candidates_of(batch)
-
-    def choose(read: list[int], _asked: list[int]) -> list[int]:
+    def choose(read: list[int], _asked: list[int], answers: set[int]) -> list[int]:
         most = max(map(read.count, answers))
         return [token for token in answers if read.count(token) == most]
 
-    assert_guesses(partial(_rules.frequent, window=ALL), batch, choose)
+    assert_guesses(partial(_rules.frequent, window=ALL), seed, choose)
 
 
 @given(seed=SEEDS, which=st.sampled_from(_rules.WHICH), context=st.integers(1, 3), is_backwards=st.booleans())
 def test_beside_a_copy_of_the_last_tokens(seed: int, which: str, context: int, *, is_backwards: bool) -> None:
-    batch, step = batch_of(seed, num_ids=3), 1 if is_backwards else -1
-    answers = candidates_of(batch)
+    step = 1 if is_backwards else -1
 
     def is_copy(read: list[int], place: int, size: int) -> bool:
         last = len(read) - 1
@@ -143,7 +132,7 @@ def test_beside_a_copy_of_the_last_tokens(seed: int, which: str, context: int, *
             for back in range(size)
         )
 
-    def choose(read: list[int], _asked: list[int]) -> list[int]:
+    def choose(read: list[int], _asked: list[int], answers: set[int]) -> list[int]:
         last, beside = len(read) - 1, []
         for size in range(context, 0, -1):
             if places := [place for place in range(last) if is_copy(read, place, size)]:
@@ -159,7 +148,7 @@ def test_beside_a_copy_of_the_last_tokens(seed: int, which: str, context: int, *
         }[which]
         return chosen if beside else sorted(set(read) & answers)
 
-    assert_guesses(partial(_rules.beside_copy, which=which, context=context, is_backwards=is_backwards), batch, choose)
+    assert_guesses(partial(_rules.beside_copy, which=which, context=context, is_backwards=is_backwards), seed, choose)
 
 
 @given(seed=SEEDS, is_later=st.booleans())
