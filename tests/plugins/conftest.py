@@ -19,9 +19,10 @@ def synthbench(synthbench: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
 
 
 @pytest.fixture
-def install(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Make a folder that holds installed packages; put it on ``PYTHONPATH``."""
+def install(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Put packages into a folder on the path as if they were installed."""
     site = tmp_path_factory.mktemp("site")
+    monkeypatch.syspath_prepend(str(site))
 
     def add(distribution: str, entry_points: str, **modules: str) -> Path:
         information = site / f"{distribution.replace('-', '_')}-1.0.dist-info"

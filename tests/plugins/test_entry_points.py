@@ -39,37 +39,29 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry[
     monkeypatch.setitem(sys.modules, "room_of_tests", SimpleNamespace(UNITS=registry))
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("SYNTHBENCH_PLUGINS", "on")
-    forget()
+    for cached in ("_offers", "_distributions"):
+        monkeypatch.setattr(plugins, cached, getattr(plugins, cached).__wrapped__)
     yield registry
     for name in [name for name in sys.modules if name.startswith("some_")]:
         del sys.modules[name]
-    forget()
 
 
-def forget() -> None:
-    plugins._offers.cache_clear()
-    plugins._distributions.cache_clear()
-
-
-def use(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(site))
-    forget()
+ENTRIES = """
+[synthbench.blocks]
+bad = some_bad:Bad
+good = some_good:Good
+missing = some_good:Missing
+plain = some_plain:Plain
+"""
 
 
 def test_a_unit_is_known_by_its_package_and_imported_when_it_is_chosen(
-    install: Install, units: Registry[object], monkeypatch: pytest.MonkeyPatch
+    install: Install, units: Registry[object]
 ) -> None:
-    values = {
-        "good": "some_good:Good",
-        "bad": "some_bad:Bad",
-        "missing": "some_good:Missing",
-        "plain": "some_plain:Plain",
-    }
-    text = "\n".join(["[synthbench.blocks]", *map(" = ".join, values.items())])
     modules = {"some_good": GOOD, "some_bad": "raise SystemExit(3)", "some_plain": "class Plain:\n    name = 'plain'"}
-    use(install("Some.Package", text, **modules), monkeypatch)
+    install("Some.Package", ENTRIES, **modules)
 
-    assert list(units) == [f"some-package/{name}" for name in sorted(values)]
+    assert list(units) == [f"some-package/{name}" for name in ("bad", "good", "missing", "plain")]
     assert "some-package/bad" in units
     assert not units.is_built_in("some-package/good")
     assert units.registered_by("some_good") == []
@@ -92,10 +84,8 @@ def test_a_unit_is_known_by_its_package_and_imported_when_it_is_chosen(
 
 
 @pytest.mark.parametrize("name", ["../../x", "x" * 300, "\N{PILE OF POO}", "<script>"])
-def test_a_hostile_name_is_broken_and_printed_as_ascii(
-    name: str, install: Install, units: Registry[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use(install("hostile", f"[synthbench.blocks]\n{name} = some_good:Good\n"), monkeypatch)
+def test_a_hostile_name_is_broken_and_printed_as_ascii(name: str, install: Install, units: Registry[object]) -> None:
+    install("hostile", f"[synthbench.blocks]\n{name} = some_good:Good\n")
 
     (listed,) = units
     assert listed.isascii()
@@ -103,13 +93,10 @@ def test_a_hostile_name_is_broken_and_printed_as_ascii(
     assert units.usable() == []
 
 
-def test_a_name_that_is_declared_twice_names_both(
-    install: Install, units: Registry[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_is_declared_twice_names_both(install: Install, units: Registry[object]) -> None:
     declared = "[synthbench.blocks]\ngood = one:Good\n"
     site = install("twice", declared)
     (site / "twice-1.0.dist-info" / "entry_points.txt").write_text(declared + "good = two:Good\n")
-    use(site, monkeypatch)
 
     assert "it is declared twice, as one:Good and as two:Good" in units.broken()["twice/good"]
 
@@ -117,7 +104,7 @@ def test_a_name_that_is_declared_twice_names_both(
 def test_plugins_can_be_switched_off(
     install: Install, units: Registry[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use(install("some-package", "[synthbench.blocks]\ngood = some_good:Good\n"), monkeypatch)
+    install("some-package", "[synthbench.blocks]\ngood = some_good:Good\n")
     monkeypatch.setenv("SYNTHBENCH_PLUGINS", "off")
 
     assert list(units) == []
@@ -127,13 +114,11 @@ def test_plugins_can_be_switched_off(
 
 
 @pytest.mark.usefixtures("units")
-def test_a_suite_of_a_package_is_read_from_the_file_that_it_names(
-    install: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_suite_of_a_package_is_read_from_the_file_that_it_names(install: Install, tmp_path: Path) -> None:
     suite_file(tmp_path / "mine.toml", "smoke")
     module = f"from pathlib import Path\n\n\ndef mine():\n    return Path({str(tmp_path / 'mine.toml')!r})\n"
     entry = "[synthbench.suites]\nmine = some_suites:mine\nlost = some_suites:lost\nwrong = some_suites:Path\n"
-    use(install("suite-maker", entry, some_suites=module), monkeypatch)
+    install("suite-maker", entry, some_suites=module)
 
     assert {"smoke", "suite-maker/mine"} <= set(suite_names())
     assert load_suite("suite-maker/mine").name == "suite-maker/mine"
@@ -148,8 +133,7 @@ def test_list_and_doctor_name_what_is_broken_and_show_the_rest(
     install: Install, synthbench: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built_in = [*TASKS]
-    site = install("culprit", "[synthbench.tasks]\nbad = some_bad:Bad\n", some_bad="1 / 0")
-    monkeypatch.syspath_prepend(str(site))
+    install("culprit", "[synthbench.tasks]\nbad = some_bad:Bad\n", some_bad="1 / 0")
     offered = {"tasks": {"culprit/bad": plugins.Offer("culprit/bad", "some_bad:Bad")}}
     monkeypatch.setattr(plugins, "_offers", lambda group: offered.get(group, {}))
     monkeypatch.setattr(TASKS, "_faults", {})

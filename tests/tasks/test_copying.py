@@ -85,10 +85,6 @@ def selecting(task: Any, inputs: Tokens) -> Tokens:
     return predictions
 
 
-def keeping_everything(_task: Any, inputs: Tokens) -> Tokens:
-    return inputs
-
-
 KNOWN = {
     "string_copy": Known(rearranged),
     "reverse_string": Known(rearranged),
@@ -97,7 +93,7 @@ KNOWN = {
     "palindrome": Known(mirrored),
     "missing_duplicate": Known(restored),
     "selective_copying": Known(selected, selecting),
-    "bottleneck_compression": Known(everything, keeping_everything),
+    "bottleneck_compression": Known(everything, lambda _, inputs: inputs),
     "ngram_lookup": Known(looked_up),
 }
 

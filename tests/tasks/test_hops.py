@@ -167,10 +167,6 @@ def spoken(task: Any, inputs: list[int]) -> list[set[int]]:
     return [*targets, set(range(separator)) | ({IGNORE} if inputs[-1] != separator else set())]
 
 
-def trigram(task: Any, inputs: Any) -> Any:
-    return task.shortcuts(inputs)["trigram"]
-
-
 KNOWN = {
     "pointer_chasing": Known(chased),
     "permutation_hops": Known(permuted, oracle_of(led)),
@@ -179,7 +175,7 @@ KNOWN = {
     "induction_latest": Known(asked_at_the_end, oracle_of(picked)),
     "induction_first": Known(asked_at_the_end, oracle_of(picked)),
     "induction_majority": Known(asked_at_the_end, oracle_of(picked)),
-    "in_context_language": Known(spoken, trigram),
+    "in_context_language": Known(spoken, lambda task, inputs: task.shortcuts(inputs)["trigram"]),
 }
 
 

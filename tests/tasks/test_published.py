@@ -45,14 +45,6 @@ def copied(_task: Any, inputs: list[int]) -> list[set[int]]:
     return [{token} for token in inputs]
 
 
-def reversed_(_task: Any, inputs: list[int]) -> list[set[int]]:
-    return [{token} for token in reversed(inputs)]
-
-
-def sorted_(_task: Any, inputs: list[int]) -> list[set[int]]:
-    return [{token} for token in sorted(inputs)]
-
-
 def first_in_the_middle(_task: Any, inputs: list[int]) -> list[set[int]]:
     targets = [{IGNORE}] * len(inputs)
     if inputs[0] != 0:
@@ -66,10 +58,6 @@ def after_second_marker(task: Any, inputs: list[int]) -> list[set[int]]:
         assert inputs.count(marker) == 1
         assert inputs.index(marker) in range(index * third, (index + 1) * third)
     return last_only(inputs, inputs[inputs.index(task.vocabulary - 1) + 1])
-
-
-def first_at_the_end(_task: Any, inputs: list[int]) -> list[set[int]]:
-    return last_only(inputs, inputs[0])
 
 
 def needle(task: Any, inputs: list[int]) -> list[set[int]]:
@@ -101,10 +89,6 @@ def marked(task: Any, inputs: list[int]) -> list[set[int]]:
         is_hidden = inputs[mark + 1] == marker
         targets[half + index] = set(range(marker)) if is_hidden else {inputs[mark + 1]}
     return targets
-
-
-def looked_up(_task: Any, inputs: list[int]) -> list[set[int]]:
-    return [{int(TABLE[token])} for token in inputs]
 
 
 def most_frequent(task: Any, inputs: list[int]) -> list[set[int]]:
@@ -170,14 +154,6 @@ def at_each(answer: Answer) -> Oracle:
     return oracle
 
 
-def first(_task: Any, inputs: Tokens) -> Tokens:
-    return np.broadcast_to(inputs[:, :1], inputs.shape)
-
-
-def nothing(_task: Any, inputs: Tokens) -> Tokens:
-    return np.zeros_like(inputs)
-
-
 def backwards(_task: Any, inputs: Tokens) -> Tokens:
     places = np.arange(inputs.shape[1])
     return np.where(places >= places[::-1], inputs[:, ::-1], 0)
@@ -185,10 +161,6 @@ def backwards(_task: Any, inputs: Tokens) -> Tokens:
 
 def one_period_back(task: Any, inputs: Tokens) -> Tokens:
     return np.pad(inputs, ((0, 0), (task.period - 1, 0)))[:, : inputs.shape[1]]
-
-
-def first_half(_task: Any, inputs: Tokens) -> Tokens:
-    return inputs * (np.arange(inputs.shape[1]) < inputs.shape[1] // 2)
 
 
 def common_successor(_task: Any, inputs: Tokens) -> Tokens:
@@ -280,23 +252,23 @@ KNOWN = {
     "modular": Known(residue),
     "parity": Known(residue),
     "copy": Known(copied),
-    "reverse": Known(reversed_, backwards),
-    "sort": Known(sorted_, at_each(order_statistic)),
-    "distant_match": Known(first_in_the_middle, first),
+    "reverse": Known(lambda _, inputs: [{token} for token in reversed(inputs)], backwards),
+    "sort": Known(lambda _, inputs: [{token} for token in sorted(inputs)], at_each(order_statistic)),
+    "distant_match": Known(first_in_the_middle, lambda _, inputs: np.broadcast_to(inputs[:, :1], inputs.shape)),
     "long_copy": Known(copied),
     "multihop": Known(after_second_marker),
-    "first_token": Known(first_at_the_end),
+    "first_token": Known(lambda _, inputs: last_only(inputs, inputs[0])),
     "kv_recall": Known(value),
     "retrieval": Known(needle),
     "selective_copy": Known(marked, at_each(after_mark)),
-    "bigram": Known(looked_up),
+    "bigram": Known(lambda _, inputs: [{int(TABLE[token])} for token in inputs]),
     "histogram": Known(counts, at_each(expected_count)),
     "majority": Known(most_frequent),
     "induction": Known(successors, common_successor),
     "pattern": Known(next_of_period, one_period_back),
-    "stack": Known(values_at_pops, nothing),
+    "stack": Known(values_at_pops, lambda _, inputs: np.zeros_like(inputs)),
     "compression": Known(runs, at_each(likeliest_runs)),
-    "noisy_copy": Known(copied_in_the_first_half, first_half),
+    "noisy_copy": Known(copied_in_the_first_half, lambda _, x: x * (np.arange(x.shape[1]) < x.shape[1] // 2)),
 }
 
 
