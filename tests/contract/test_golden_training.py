@@ -8,14 +8,11 @@ import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import torch
 
-from synthbench.runner.plan import make_cells
-from synthbench.suites import Suite
-from synthbench.suites.config import EvaluationSettings, ModelSettings, TrainingSettings
 from synthbench.tasks import TASKS
 from synthbench.tasks.base import SPLITS
 from synthbench.training import identity
@@ -27,6 +24,7 @@ from synthbench.trust.replan import CannotVerify
 from tests.contract import _golden
 from tests.contract._golden import Entry, Lists, rounded
 from tests.contract._rounding import Rounding
+from tests.training.cells import make_cell
 
 PATH = _golden.FOLDER / "first_steps.json"
 KEY = "training"
@@ -61,36 +59,19 @@ PROGRAMS = (
 )
 
 
-def suite_of(program: Program) -> Suite:
-    """A protocol of which every setting moves the losses by far more than the tolerance."""
-    schedule: dict[str, Any] = {"schedule": program.schedule}
-    if program.schedule == "warmup-cosine":
-        schedule["warmup_steps"] = 2
-    return Suite(
-        name="golden",
-        version="1",
-        description="a few steps of tiny models",
-        model=ModelSettings(
-            block=program.block, positions=program.positions, model_dim=16, num_heads=2, num_layers=2, bias=True
-        ),
-        training=TrainingSettings(
-            optimizer="adamw", learning_rates=(RATE,), betas=(0.8, 0.9), eps=0.01, weight_decay=0.5, steps=STEPS,
-            batch_size=8, **schedule,
-        ),
-        evaluation=EvaluationSettings(
-            test_sequences=32, curve_every=1, curve_sequences=16, threshold=0.9,
-            stretches=(2,) if program.positions == "rope" else None,
-        ),
-        seeds=SEEDS,
-        tasks={task: {"length": 8} for task in program.tasks},
-        mechanisms={program.mechanism: {}},
-    )  # fmt: skip
-
-
 def cells_of(program: Program) -> list[Cell]:
-    suite = suite_of(program)
-    tasks: dict[str, dict[str, str]] = {task: {} for task in program.tasks}
-    return make_cells(suite, tasks, {program.mechanism: {}}, device_type="cpu", is_full=False)
+    """Cells of a protocol of which every setting moves the losses by far more than the tolerance."""
+    settings = {
+        "block": program.block, "positions": program.positions, "model_dim": 16, "num_heads": 2, "num_layers": 2,
+        "bias": True, "schedule": program.schedule, "learning_rates": (RATE,), "betas": (0.8, 0.9), "eps": 0.01,
+        "weight_decay": 0.5, "batch_size": 8, "test_sequences": 32, "curve_every": 1, "curve_sequences": 16,
+        "threshold": 0.9, "length": 8,
+    }  # fmt: skip
+    if program.schedule == "warmup-cosine":
+        settings["warmup_steps"] = 2
+    if program.positions == "rope":
+        settings["stretches"] = (2,)
+    return [make_cell(task, program.mechanism, steps=STEPS, **settings) for task in program.tasks]
 
 
 RUNS = {

@@ -18,16 +18,11 @@ from synthbench.contract.mechanisms import check_mechanism, checks_of, lazy_prob
 from synthbench.errors import ContractError, UsageError
 from synthbench.mechanisms import MECHANISMS, FeatureAttention, Mechanism, ScoreAttention
 from synthbench.mechanisms.rewa.rewa_mixture import RewaMixture
+from synthbench.suites import load_suite
 from tests.contract._said import is_said
 from tests.contract._toys import LEAKS, Toy, divide_by_sequence_norm, softmax_of, stated, toy
 
-PUBLISHED: dict[str, dict[str, Any]] = {
-    "slay": {"R": 2, "P": 32, "D": 16, "epsilon": 1e-6, "guard": "clamp"},
-    "slay-laplace": {"R": 2, "M": 32, "epsilon": 1e-6, "guard": "clamp"},
-    "slay-hadamard": {"R": 2, "M": 32, "epsilon": 1e-6, "guard": "clamp"},
-    "yat-spherical": {"epsilon": 1e-6},
-    "performer": {"M": 64},
-}
+PUBLISHED = {name: options for name, options in load_suite("paper").mechanisms.items() if options}
 WHOLE = {
     "cosformer", "gla", "performer", "performer-exp", "rewa-euclidean", "rewa-fourier", "slay", "yat", "yat-spherical",
     "yat-sum",

@@ -9,7 +9,6 @@ from synthbench.errors import UsageError
 from synthbench.suites import load_suite, suite_names
 from synthbench.suites.config import parse_suite
 from synthbench.tasks import TASKS, sized
-from tests.suites.files import suite_file
 
 FOLDER = Path(__file__).parents[2] / "synthbench" / "suites"
 STUDIES = Path(__file__).parents[2] / "studies"
@@ -65,12 +64,6 @@ def test_the_large_core_has_the_tasks_of_core_and_harder_ones() -> None:
     added = {task: len(TASKS[task].ladder(1024)) - len(TASKS[task].ladder(256)) for task in large.tasks}
     assert min(added.values()) >= 0  # where a ladder ends with its vocabulary
     assert sum(map(bool, added.values())) > len(added) / 2
-
-
-def test_a_suite_can_be_a_file(tmp_path: Path) -> None:
-    path = suite_file(tmp_path / "mine.toml", "smoke")
-
-    assert load_suite(str(path)).name == "mine"
 
 
 def test_a_file_may_have_the_name_of_a_suite_that_comes_with_synthbench_if_it_says_the_same(tmp_path: Path) -> None:
