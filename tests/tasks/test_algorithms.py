@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from synthbench.tasks.algorithms.bucket_sort import BucketSort
+from synthbench.tasks.algorithms.grid_neighbours import GridNeighbours
 from synthbench.tasks.algorithms.periodic_pattern import PeriodicPattern
 from synthbench.tasks.algorithms.planted_counting import PlantedCounting
 from synthbench.tasks.base import IGNORE
@@ -104,6 +105,13 @@ def test_bucket_sort_is_guessed_by_one_of_the_most_frequent_symbols_in_each_slot
     (guesses,) = task.shortcuts(task.sample(np.random.default_rng(0), 1, 7).inputs).values()
 
     assert (counts[range(3), guesses[0, 4:]] == counts.max(axis=1)).all()
+
+
+def test_queries_of_grid_neighbours_are_rows_below_the_grid_of_which_the_last_may_be_cut() -> None:
+    coordinates = GridNeighbours(width=3, num_queries=2).coordinates(12)
+
+    assert coordinates[:8].tolist() == [[place // 3, place % 3] for place in range(8)]
+    assert coordinates[8:].tolist() == [[3, 0], [3, 1], [4, 0], [4, 1]]
 
 
 def test_no_two_levels_of_periodic_pattern_share_a_period() -> None:
