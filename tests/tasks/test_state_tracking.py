@@ -1,7 +1,8 @@
 """The state-tracking tasks: targets recomputed from the inputs alone, one sequence at a time; the groups."""
 
+from collections import Counter
 from functools import reduce
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,16 @@ KNOWN = {
     "s5_words": Known(word),
     "s5_swaps": Known(word),
 }
+
+
+def test_the_floor_of_swaps_is_that_of_all_words() -> None:
+    modes = []
+    for length in range(1, 5):
+        words = product(range(1, 11), repeat=length)
+        ends = Counter(reduce(lambda state, swap: int(S5.products[state, swap]), word, 0) for word in words)
+        modes.append(max(ends.values()) / 10**length)
+
+    assert TASKS["s5_swaps"]().floor(4).value == pytest.approx(np.mean(modes), abs=1e-12)
 
 
 @given(seed=SEEDS, length=st.integers(1, 40), window=st.sampled_from([None, 1, 2, 4, 8]))
