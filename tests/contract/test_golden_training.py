@@ -8,7 +8,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -61,7 +61,7 @@ PROGRAMS = (
 
 def cells_of(program: Program) -> list[Cell]:
     """Cells of a protocol of which every setting moves the losses by far more than the tolerance."""
-    settings = {
+    settings: dict[str, Any] = {
         "block": program.block, "positions": program.positions, "model_dim": 16, "num_heads": 2, "num_layers": 2,
         "bias": True, "schedule": program.schedule, "learning_rates": (RATE,), "betas": (0.8, 0.9), "eps": 0.01,
         "weight_decay": 0.5, "batch_size": 8, "test_sequences": 32, "curve_every": 1, "curve_sequences": 16,
