@@ -6,7 +6,7 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from importlib.resources import files
 from multiprocessing import get_context
@@ -23,20 +23,7 @@ from scipy import stats
 from docs import evaluator
 from synthbench import first_verdict
 from synthbench.errors import StoreError, UnknownName, UsageError
-from synthbench.first_verdict import (
-    FRESH,
-    NOISE,
-    PRIOR_DOF,
-    FirstVerdict,
-    Ledger,
-    decide,
-    facts_of,
-    level_of,
-    p_better,
-    predict,
-    quick,
-    request_of,
-)
+from synthbench.first_verdict import FirstVerdict, Ledger, decide, facts_of, level_of, p_better, predict, quick
 from synthbench.reports.statistics import SIGNIFICANCE
 from synthbench.results import Store
 from synthbench.runner.plan import cells_and_seeds
@@ -48,20 +35,18 @@ from tests.cli.commands import Command, MakeRow
 from tests.suites.files import suite_file
 
 TASKS = ("in_context_recall", "s3_words", "mqar", "string_copy", "parity_running", "reverse_string")
-OTHERS = ("softmax", "gla", "deltanet", "lstm")
+OTHERS = {"softmax": 0.5, "gla": 0.3, "deltanet": 0.4, "lstm": 0.2}
+"""Scores of other mechanisms."""
 CPU = torch.device("cpu")
-
-
-def small_suite(folder: Path, tasks: Sequence[str] = TASKS, mechanisms: Sequence[str] = OTHERS, **changes: Any) -> Path:
-    """A suite like core with some tasks and mechanisms; nothing packaged has its number of steps."""
-    return suite_file(folder / "mine.toml", "core", tasks, mechanisms, **{"steps": 1000, **changes})
 
 
 class Scene:
     """A store with rows of other mechanisms, and a trainer of ``linear``, the new one."""
 
     def __init__(self, folder: Path, make_row: MakeRow) -> None:
-        self.suite, self.make_row = str(small_suite(folder)), make_row
+        # Like core; nothing packaged has its number of steps.
+        self.suite = str(suite_file(folder / "mine.toml", "core", TASKS, tuple(OTHERS), steps=1000))
+        self.make_row = make_row
         self.folder, self.results = folder, folder / "results"
         self.store = Store.open(self.results, create=True)
         self.levels: dict[str, float] = {}
@@ -117,7 +102,7 @@ class Scene:
 def stored(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> Path:
     """A folder with the rows of the other mechanisms, which each test copies."""
     made = Scene(tmp_path_factory.mktemp("stored"), make_row)
-    made.add({"softmax": 0.5, "gla": 0.3, "deltanet": 0.4, "lstm": 0.2})
+    made.add(OTHERS)
     return made.folder
 
 
@@ -133,20 +118,16 @@ def scene(tmp_path: Path, make_row: MakeRow, stored: Path) -> Scene:
 
 def test_levels_are_those_of_a_published_implementation() -> None:
     # LOND of online-fdr 1.0.0 at alpha .05, where queries 1, 5 and 40 were kept.
-    table = {
-        (1, 0): 0.0026758385456300436,
-        (2, 1): 0.0011638205782941741,
-        (41, 3): 0.0002036055344316692,
-        (100, 3): 8.31685091545498e-05,
-    }
-    assert {key: level_of(*key) for key in table} == pytest.approx(table, rel=1e-9)
+    queries = ((1, 0), (2, 1), (41, 3), (100, 3))
+    levels = [0.0026758385456300436, 0.0011638205782941741, 0.0002036055344316692, 8.31685091545498e-05]
+    assert [level_of(*query) for query in queries] == pytest.approx(levels, rel=1e-9)
     assert sum(level_of(query, 0) for query in range(1, 100_000)) < SIGNIFICANCE
 
 
 def test_p_is_that_of_a_t_test_with_the_noise_as_a_prior() -> None:
     differences = np.array([0.1, 0.2, 0.05, 0.15])
-    dof = PRIOR_DOF + 3
-    error = np.sqrt((PRIOR_DOF * NOISE**2 + 3 * differences.var(ddof=1)) / dof / 4)
+    dof = first_verdict.PRIOR_DOF + 3
+    error = np.sqrt((first_verdict.PRIOR_DOF * first_verdict.NOISE**2 + 3 * differences.var(ddof=1)) / dof / 4)
 
     assert p_better(differences, ["a"] * 4) == pytest.approx(stats.t.sf(differences.mean() / error, dof))
     assert p_better(0 * differences, ["a", "a", "b", "b"]) == 0.5
@@ -218,15 +199,11 @@ LINE = (
     '{"query":%s,"asked":"a","source":"s","mechanism":"m","reference":"r",'
     '"p_better":%s,"p_worse":0.5,"level":0.002,"decision":"undecided","p_fresh":null}\n'
 )
-OF_ANOTHER_SEARCH = LINE.replace('"asked":"a"', '"asked":"b"')
-OUT_OF_RANGE = [LINE % (query, 0.5) for query in ("-5", "0", "true")] + [
-    LINE % (1, p) for p in ("-3.0", "NaN", "1e999")
-]
+OF_TWO_SEARCHES = (LINE + LINE.replace('"asked":"a"', '"asked":"b"')) % (1, 0.5, 1, 0.5)
+OUT_OF_RANGE = [LINE % one for one in ((-5, 0.5), (0, 0.5), ("true", 0.5), (1, -3.0), (1, "NaN"), (1, "1e999"))]
 
 
-@pytest.mark.parametrize(
-    "text", ["{\n", "[]\n", '{"query": 1}\n', "\xff", *OUT_OF_RANGE, (LINE + OF_ANOTHER_SEARCH) % (1, 0.5, 1, 0.5)]
-)
+@pytest.mark.parametrize("text", ["{\n", "[]\n", '{"query": 1}\n', "\xff", *OUT_OF_RANGE, OF_TWO_SEARCHES])
 def test_a_ledger_that_cannot_be_read_is_named_and_kept(text: str, tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     path.write_bytes(text.encode("latin-1"))
@@ -278,10 +255,6 @@ def test_a_ledger_that_stays_locked_is_an_error(tmp_path: Path, monkeypatch: pyt
 # ----- Stages -----
 
 
-def test_the_first_rate_is_asked_for() -> None:
-    assert request_of("linear", "core").rates == load_suite("core").training.learning_rates[:1]
-
-
 def test_the_reference_is_of_the_same_class_unless_it_is_named(scene: Scene) -> None:
     linear = scene.verdict()
     assert (linear.reference, linear.reference_state, linear.has_fixed_state) == ("gla", 576, True)
@@ -294,7 +267,9 @@ def test_the_reference_is_of_the_same_class_unless_it_is_named(scene: Scene) -> 
 def test_the_hopeless_stop_after_three_tasks_and_others_run_all(scene: Scene) -> None:
     verdict = scene.verdict(against="softmax")
     assert (verdict.decision, verdict.is_hopeless, len(verdict.tasks)) == ("discard", True, 3)
-    assert [len(request.tasks) for request in scene.trained] == [4]  # neither of the two workers is idle
+    (request,) = scene.trained
+    assert len(request.tasks) == 4  # neither of the two workers is idle
+    assert request.rates == load_suite(scene.suite).training.learning_rates[:1]
     assert "Discard after 3 tasks" in str(verdict)
 
     verdict = scene.verdict(against="gla")
@@ -307,10 +282,7 @@ def test_the_hopeless_stop_after_three_tasks_and_others_run_all(scene: Scene) ->
 
 
 def test_fewer_tasks_run_where_there_is_less_time(scene: Scene) -> None:
-    verdict = scene.verdict(against="gla", minutes=2.5)
-
-    assert len(verdict.tasks) == 5
-    assert "5 of 6 quick tasks" in str(verdict)
+    assert "5 of 6 quick tasks" in str(scene.verdict(against="gla", minutes=2.5))
 
 
 def test_a_repeated_query_has_as_many_tasks_though_fewer_runs_are_left(scene: Scene) -> None:
@@ -326,7 +298,7 @@ def test_what_is_better_is_confirmed_on_a_seed_that_follows_from_the_runs(scene:
 
     assert (verdict.decision, verdict.query) == ("keep", 1)
     assert (public.seeds, fresh.seeds, reference.mechanisms) == ((1,), reference.seeds, ("gla",))
-    assert fresh.seeds[0] >= FRESH
+    assert fresh.seeds[0] >= first_verdict.FRESH
     assert verdict.p_fresh is not None
     assert "On a fresh seed p is" in str(verdict)
     ledger = (scene.results / "quick.jsonl").read_text()
@@ -345,13 +317,11 @@ def test_what_is_better_on_the_public_seed_alone_is_not_kept(scene: Scene) -> No
 
     scene.levels = {"linear": 0.3, "gla": 0.3}
     verdict = scene.verdict(against="gla")
-    assert verdict.p_better is not None
-    assert verdict.level is not None
-    assert verdict.p_better < verdict.level
+    assert (verdict.p_better or 0) < (verdict.level or 0)
     assert verdict.decision == "undecided"
 
 
-def test_a_reference_without_runs_is_named_before_any_training(scene: Scene) -> None:
+def test_a_reference_without_runs_or_a_ledger_that_cannot_be_written_is_named_before_any_training(scene: Scene) -> None:
     for against, problem in {
         "softmxa": (UnknownName, "did you mean 'softmax'"),
         "kda": (UsageError, "lacks runs of .*; synthbench quick --mech kda makes them"),
@@ -359,17 +329,13 @@ def test_a_reference_without_runs_is_named_before_any_training(scene: Scene) -> 
     }.items():
         with pytest.raises(problem[0], match=problem[1]):
             scene.verdict(against=against)
-    assert scene.trained == []
-    scene.add({"linear": 0.2})
-    with pytest.raises(UsageError, match="the mechanism itself; allowed: another one"):
-        scene.verdict(against="linear")
-
-
-def test_a_ledger_that_cannot_be_written_is_refused_before_any_training(scene: Scene) -> None:
     (scene.results / "quick.jsonl.lock").mkdir()
     with pytest.raises(StoreError, match="cannot write the ledger"):
         scene.verdict()
     assert scene.trained == []
+    scene.add({"linear": 0.2})
+    with pytest.raises(UsageError, match="the mechanism itself; allowed: another one"):
+        scene.verdict(against="linear")
 
 
 def test_a_run_that_failed_is_compared_with_nothing(scene: Scene) -> None:
@@ -405,21 +371,22 @@ def test_a_packaged_mechanism_is_judged_at_once(tmp_path: Path) -> None:
 
 # ----- The command and the evaluator -----
 
-TINY = {
-    "steps": 20,
-    "warmup_steps": 2,
-    "decay_steps": 6,
-    "test_sequences": 4,
-    "validation_sequences": 4,
-    "longest": 24,
-    "extended": "false",
-}
+TINY = ("--suite", "mine.toml", "--executor", "inline", "--device", "cpu")
+
+
+@pytest.fixture
+def _tiny(tmp_path: Path) -> None:
+    """A suite of four tasks that is trained in seconds."""
+    sizes = dict.fromkeys(("test_sequences", "validation_sequences"), 4) | {"longest": 24, "extended": "false"}
+    steps = {"steps": 20, "warmup_steps": 2, "decay_steps": 6}
+    tasks = ("parity_running", "mqar", "string_copy", "in_context_recall")
+    suite_file(tmp_path / "mine.toml", "core", tasks, ("linear",), **steps, **sizes)
 
 
 @pytest.mark.end_to_end
+@pytest.mark.usefixtures("_tiny")
 def test_the_command_judges_a_file_and_names_one_that_breaks_a_check(synthbench: Command, tmp_path: Path) -> None:
-    small_suite(tmp_path, ("parity_running", "mqar", "string_copy", "in_context_recall"), ("linear",), **TINY)
-    how = ("--suite", "mine.toml", "--executor", "inline", "--device", "cpu", "--ledger", "ledger.jsonl")
+    how = (*TINY, "--ledger", "ledger.jsonl")
     assert synthbench("new", "mech", "my_idea", "--module").returncode == 0
 
     first = synthbench("quick", "--mech", "linear", *how)
@@ -461,8 +428,8 @@ def test_options_of_quick_are_not_taken_for_the_evaluators_own(tmp_path: Path, m
 
 
 @pytest.mark.end_to_end
+@pytest.mark.usefixtures("_tiny")
 def test_the_evaluator_gives_the_same_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small_suite(tmp_path, ("parity_running", "mqar", "string_copy", "in_context_recall"), ("linear",), **TINY)
     monkeypatch.chdir(tmp_path)
     template = files("synthbench.cli").joinpath("templates", "module.py.txt").read_text(encoding="utf-8")
     idea = template.replace("$name", "idea").replace("$class_name", "Idea")
@@ -470,11 +437,10 @@ def test_the_evaluator_gives_the_same_after_a_restart(tmp_path: Path, monkeypatc
     left = '\nimport atexit, subprocess\nprint("1")\natexit.register(print, "2")\nsubprocess.Popen(["sleep", "30"])\n'
     (tmp_path / "idea.py").write_text(idea + left)
     (tmp_path / "json.py").write_text("raise SystemExit(1)")
-    options = ("--suite", "mine.toml", "--executor", "inline", "--device", "cpu")
 
-    first = evaluator.evaluate("idea.py", *options)
+    first = evaluator.evaluate("idea.py", *TINY)
     assert first["combined_score"] >= 0
     assert first["parameters"] > 0
-    assert {**evaluator.evaluate("idea.py", *options), "step_ms": 0} == {**first, "step_ms": 0}
+    assert {**evaluator.evaluate("idea.py", *TINY), "step_ms": 0} == {**first, "step_ms": 0}
     (tmp_path / "broken.py").write_text("raise ValueError('no')")
-    assert evaluator.evaluate("broken.py", *options) == {"combined_score": 0.0, "decision": 0.0}
+    assert evaluator.evaluate("broken.py", *TINY) == {"combined_score": 0.0, "decision": 0.0}
