@@ -10,6 +10,8 @@ from synthbench.bits import BITS
 from synthbench.canonical import canonical_json
 from synthbench.levels import LADDER_SCORE, LevelScore, ladder_score, metrics_of_levels
 from synthbench.reports.ladder import Ladder
+from synthbench.reports.report import Report
+from synthbench.reports.selection import select
 from tests.results.rows import DEFAULTS
 
 MECHANISMS = {
@@ -103,6 +105,17 @@ def make_frame(scores: Mapping[str, Iterable[float | None]], /, **changes: Any) 
     ]
     floats = dict.fromkeys(("score", "skill", "local_ceiling"), "float64")
     return pd.DataFrame(rows).astype(floats | {"match": "object", "steps_to_threshold": "Int64", "seed": "int64"})
+
+
+def joined(*frames: pd.DataFrame) -> pd.DataFrame:
+    """The rows of some frames in one; each row has an id of its own, though tasks or settings share a seed."""
+    rows = pd.concat(frames, ignore_index=True)
+    return rows.assign(run_id=rows["run_id"].where(~rows["run_id"].duplicated(), rows["run_id"] + "-" + rows.index.astype(str)))
+
+
+def report_of(rows: pd.DataFrame, suite: str = "paper", curves: pd.DataFrame | None = None, **options: Any) -> Report:
+    """The report of all rows of a suite."""
+    return Report(select(rows, suite), curves, **options)
 
 
 def levels_at(ladder: Ladder, wanted: float) -> list[LevelScore]:

@@ -1,7 +1,6 @@
 """Differences of paired runs, and when they are a loss."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from scipy import stats
 from synthbench.errors import UsageError
 from synthbench.reports.compare import Comparison, Side, compare, pairwise, sides
 from synthbench.reports.statistics import pair_tests
-from tests.reports._made import alternating, climbed, make_frame
+from tests.reports._made import alternating, climbed, joined, make_frame
 
 SCORES = {"softmax": [0.5, 0.6, 0.7], "slay": [0.6, 0.65, 0.9]}
 
@@ -41,10 +40,13 @@ def test_a_difference_is_the_second_less_the_first_with_the_interval_of_its_test
     assert (task.task, task.mechanism, task.num_seeds, task.num_failed) == ("sort", "", 3, 0)
 
 
+def settings_of(narrow: list[float | None], wide: list[float | None]) -> pd.DataFrame:
+    """Rows of two settings of one mechanism."""
+    return joined(make_frame({"slay": narrow}, mech_args='{"P":4}'), make_frame({"slay": wide}, mech_args='{"P":8}'))
+
+
 def test_settings_of_one_mechanism_are_compared_by_name_and_never_mixed() -> None:
-    narrow = make_frame({"slay": [0.2, 0.3]}, mech_args='{"P":4}')
-    wide = make_frame({"slay": [0.6, 0.6]}, mech_args='{"P":8}')
-    rows = pd.concat([narrow, wide, make_frame({"softmax": [0.5, 0.5]})], ignore_index=True)
+    rows = joined(settings_of([0.2, 0.3], [0.6, 0.6]), make_frame({"softmax": [0.5, 0.5]}))
 
     (task,) = against(rows, "slay:P=4", "slay:P=8").tasks
     assert (task.first, task.second, task.num_seeds) == pytest.approx((0.25, 0.6, 2))
@@ -56,45 +58,31 @@ def test_settings_of_one_mechanism_are_compared_by_name_and_never_mixed() -> Non
 
 @pytest.mark.parametrize("other", [{"task": "reverse"}, {"seq_len": 999}], ids=["task", "size"])
 def test_a_name_means_the_setting_with_all_tasks_where_others_have_some(other: dict[str, Any]) -> None:
-    main = make_frame(SCORES)
-    more = main.assign(**other, run_id=main["run_id"] + "-more")
+    both = joined(make_frame(SCORES), make_frame(SCORES, **other))
     some = make_frame({"slay": [0.1, 0.1]}, mech_args='{"P":4}')
 
-    assert against(pd.concat([main, more, some])).tasks == against(pd.concat([main, more])).tasks
+    assert against(joined(both, some)).tasks == against(both).tasks
 
 
 def test_what_was_matched_is_compared_only_where_nothing_else_is_there() -> None:
     plain, matched = make_frame(SCORES), make_frame({"softmax": [0.1, 0.2], "slay": [0.3, 0.4]})
     matched["match"] = "state of " + matched["mech"]
 
-    assert against(pd.concat([plain, matched], ignore_index=True)).tasks == against(plain).tasks
+    assert against(joined(plain, matched)).tasks == against(plain).tasks
     assert against(matched).tasks[0].difference == pytest.approx(0.2)
-
-
-def test_stores_are_paired_setting_by_setting() -> None:
-    def store(shift: float) -> pd.DataFrame:
-        narrow = make_frame({"slay": [0.2 + shift, 0.3 + shift]}, mech_args='{"P":4}')
-        return pd.concat([narrow, make_frame({"slay": [0.6, 0.7]}, mech_args='{"P":8}')])
-
-    comparison = as_stores(store(0.0), store(0.1))
-    assert sorted(task.difference for task in comparison.tasks) == pytest.approx([0.0, 0.1])
-    assert comparison.num_unpaired == 0
 
 
 def test_p_values_are_adjusted_over_all_tasks() -> None:
     rows = make_frame(SCORES)
-    two = pd.concat([rows, rows.assign(task="reverse", run_id=rows["run_id"] + "-reverse")])
+    two = joined(rows, make_frame(SCORES, task="reverse"))
 
     assert [task.p for task in against(two).tasks] == pytest.approx([2 * against(rows).tasks[0].p] * 2)
 
 
 def test_the_mean_difference_lies_in_its_interval_and_is_that_of_the_pairs() -> None:
-    comparison = against(make_frame(SCORES)).mean_difference
-
-    assert comparison is not None
     # One task: Student's interval of the differences of the pairs.
     expected = stats.ttest_rel(SCORES["slay"], SCORES["softmax"]).confidence_interval(0.95)
-    assert comparison == pytest.approx((0.35 / 3, expected.low, expected.high))
+    assert against(make_frame(SCORES)).mean_difference == pytest.approx((0.35 / 3, expected.low, expected.high))
 
 
 def test_seeds_that_go_together_are_compared_seed_by_seed() -> None:
@@ -113,7 +101,11 @@ def test_seeds_that_go_together_are_compared_seed_by_seed() -> None:
     assert "they differ by 0.05 or more on 0 of the tasks" in comparison.summary()
 
 
-def test_two_stores_are_paired_mechanism_by_mechanism() -> None:
+def test_two_stores_are_paired_mechanism_by_mechanism_and_setting_by_setting() -> None:
+    settings = as_stores(settings_of([0.2, 0.3], [0.6, 0.7]), settings_of([0.3, 0.4], [0.6, 0.7]))
+    assert sorted(task.difference for task in settings.tasks) == pytest.approx([0.0, 0.1])
+    assert settings.num_unpaired == 0
+
     first = make_frame(SCORES)
     second = make_frame({"softmax": [0.6, 0.7, 0.8], "slay": SCORES["slay"], "linear": [0.1] * 3})
     comparison = as_stores(first, second)
@@ -126,7 +118,7 @@ def test_two_stores_are_paired_mechanism_by_mechanism() -> None:
 def test_two_commits_of_one_store_are_compared() -> None:
     before = make_frame({"slay": [0.5, 0.6]}, git_sha="a" * 40, mech_version="1")
     after = make_frame({"slay": [0.4, 0.5]}, git_sha="b" * 40, mech_version="2")
-    comparison = against(pd.concat([before, after]), "a" * 7, "b" * 8)
+    comparison = against(joined(before, after), "a" * 7, "b" * 8)
 
     assert [task.difference for task in comparison.tasks] == pytest.approx([-0.1])
     assert comparison.is_below(-0.02)
@@ -140,9 +132,8 @@ def test_a_run_without_a_score_counts_as_one_at_the_floor() -> None:
 
 
 def test_only_seeds_that_all_tasks_have_enter_the_mean() -> None:
-    rows = make_frame(SCORES)
-    other = rows.assign(task="reverse", run_id=rows["run_id"] + "-reverse")
-    comparison = against(pd.concat([rows, other[other["seed"] < 44]]))
+    shorter = {mech: scores[:2] for mech, scores in SCORES.items()}
+    comparison = against(joined(make_frame(SCORES), make_frame(shorter, task="reverse")))
 
     assert (comparison.num_seeds, [task.num_seeds for task in comparison.tasks]) == (2, [2, 3])
     assert comparison.mean_difference is not None
@@ -159,9 +150,8 @@ def test_one_seed_gives_no_interval_and_nothing_to_fail_on() -> None:
 
 
 def test_a_task_without_room_between_floor_and_ceiling_is_left_out() -> None:
-    rows = make_frame(SCORES)
-    flat = rows.assign(task="stack", run_id=rows["run_id"] + "-flat", floor=0.5, ceiling=0.5, skill=np.nan)
-    comparison = against(pd.concat([rows, flat]))
+    flat = make_frame(SCORES, task="stack", floor=0.5, ceiling=0.5)
+    comparison = against(joined(make_frame(SCORES), flat))
 
     assert ([task.task for task in comparison.tasks], comparison.num_left_out) == (["sort"], 1)
     with pytest.raises(UsageError, match="too near to each other"):
@@ -192,8 +182,8 @@ def test_where_nothing_pairs_the_reason_is_named(changes: dict[str, str], messag
     ],
 )
 def test_names_that_are_not_two_of_a_kind_are_refused(first: str, second: str, message: str) -> None:
-    rows = make_frame(SCORES, git_sha="abcdef0" + "1" * 33)
-    rows = pd.concat([rows, *(rows.assign(git_sha="0" * 39 + end) for end in "12")])
+    commits = ("abcdef0" + "1" * 33, *("0" * 39 + end for end in "12"))
+    rows = joined(*(make_frame(SCORES, git_sha=commit) for commit in commits))
 
     with pytest.raises(UsageError, match=message):
         against(rows, first, second)
@@ -233,21 +223,6 @@ def test_of_runs_that_do_not_scatter_p_is_what_their_number_allows() -> None:
     assert task.p == pytest.approx(1 / 3)
 
 
-def test_two_folders_that_are_stores_are_read_and_results_is_not(tmp_path: Path) -> None:
-    folders = [tmp_path / name for name in "ab"]
-    for folder in folders:
-        folder.mkdir()
-        (folder / "store.json").write_text("{}")
-    read: list[Path] = []
-
-    def record(path: Path) -> pd.DataFrame:
-        read.append(path)
-        return make_frame(SCORES)
-
-    assert [side.kind for side in sides([*map(str, folders)], pytest.fail, record)] == ["store", "store"]
-    assert read == folders
-
-
 def test_on_a_ladder_scores_are_compared() -> None:
     rows = climbed({"softmax": [5.1, 5.2, 5.3], "slay": [3.8, 3.9, 4]})
     comparison = against(rows, suite="core")
@@ -275,10 +250,11 @@ def test_on_a_ladder_half_a_level_counts(lead: float, num_apart: int) -> None:
 def test_layers_with_positions_of_their_own_are_compared_whatever_these_are(
     condition: str | None, *, pairs: bool
 ) -> None:
-    rows = pd.concat(
-        [make_frame({"gla": [0.5, 0.6]}, positions="none"), make_frame({"linear": [0.3, 0.4]}, positions="rope")],
-        ignore_index=True,
-    ).assign(condition=condition)
+    gla, linear = (
+        make_frame({"gla": [0.5, 0.6]}, positions="none"),
+        make_frame({"linear": [0.3, 0.4]}, positions="rope"),
+    )
+    rows = joined(gla, linear).assign(condition=condition)
 
     if pairs:
         assert len(against(rows, "gla", "linear").tasks) == 1

@@ -9,16 +9,7 @@ import pytest
 from jaxtyping import Bool, Float, Int
 from numpy.random import Generator, Philox
 
-from synthbench.reports.interim import (
-    ANALYSES,
-    ONCE,
-    Findings,
-    InterimAnalysis,
-    analyses_for,
-    examine,
-    share_at,
-    task_test,
-)
+from synthbench.reports import interim
 from synthbench.reports.ladder import LEAST
 from synthbench.reports.statistics import SIGNIFICANCE
 
@@ -40,10 +31,10 @@ class Climb(NamedTuple):
 
 def climb(heights: Heights) -> Climb:
     """Add seeds to the cells of one task until every pair is decided, as a run does; heights are in levels."""
-    num_seeds = np.full(len(heights), ANALYSES[0].num_seeds)
-    for number, following in enumerate((*ANALYSES[1:], None), start=1):
+    num_seeds = np.full(len(heights), interim.ANALYSES[0].num_seeds)
+    for number, following in enumerate((*interim.ANALYSES[1:], None), start=1):
         shown = np.where(np.arange(heights.shape[1]) < num_seeds[:, None], heights, math.nan)[None]
-        result = examine(shown, np.array([LEAST]), ANALYSES[:number], ~np.isnan(shown))
+        result = interim.examine(shown, np.array([LEAST]), interim.ANALYSES[:number], ~np.isnan(shown))
         if following is not None:
             pairs = np.transpose(np.triu_indices(len(heights), 1))
             num_seeds[pairs[~(result.apart | result.within)[0]]] = following.num_seeds
@@ -91,27 +82,27 @@ EQUAL, A_LEVEL_APART = cases(0.0, sd_of_two=1.0), cases(1.0, sd_of_two=0.4)
 
 
 def test_the_shares_of_all_looks_are_the_whole_error_and_follow_the_new_seeds() -> None:
-    seeds = [0, *(analysis.num_seeds or 0 for analysis in ANALYSES)]
-    assert sum(analysis.share for analysis in ANALYSES) == pytest.approx(1)
-    assert [analysis.share for analysis in ANALYSES] == pytest.approx(np.diff(seeds) / seeds[-1])
+    seeds = [0, *(analysis.num_seeds or 0 for analysis in interim.ANALYSES)]
+    assert sum(analysis.share for analysis in interim.ANALYSES) == pytest.approx(1)
+    assert [analysis.share for analysis in interim.ANALYSES] == pytest.approx(np.diff(seeds) / seeds[-1])
 
 
 @pytest.mark.parametrize(
     ("num_seeds", "analyses", "share"),
     [
-        (0, ONCE, 1),
-        (3, ONCE, 1),
-        (4, ANALYSES[:2], 0.2),
-        (5, ANALYSES[:2], 0.2),
-        (6, ANALYSES, 0.5),
-        (20, ANALYSES, 0.5),
+        (0, interim.ONCE, 1),
+        (3, interim.ONCE, 1),
+        (4, interim.ANALYSES[:2], 0.2),
+        (5, interim.ANALYSES[:2], 0.2),
+        (6, interim.ANALYSES, 0.5),
+        (20, interim.ANALYSES, 0.5),
     ],
 )
 def test_an_analysis_begins_with_its_first_new_seed(
-    num_seeds: int, analyses: tuple[InterimAnalysis, ...], share: float
+    num_seeds: int, analyses: tuple[interim.InterimAnalysis, ...], share: float
 ) -> None:
-    assert analyses_for(num_seeds) == analyses
-    assert share_at(num_seeds) == share
+    assert interim.analyses_for(num_seeds) == analyses
+    assert interim.share_at(num_seeds) == share
 
 
 COUNTED = [
@@ -155,23 +146,25 @@ def heights_of(*means: float, sd: float = 0.4) -> Float[np.ndarray, "1 cells see
     return normal(*means, sd=sd)(Generator(Philox(7)))[None]
 
 
-def examined(heights: Float[np.ndarray, "1 cells seeds"], analyses: Sequence[InterimAnalysis] = ANALYSES) -> Findings:
-    return examine(heights, np.array([LEAST]), analyses, ~np.isnan(heights))
+def examined(
+    heights: Float[np.ndarray, "1 cells seeds"], analyses: Sequence[interim.InterimAnalysis] = interim.ANALYSES
+) -> interim.Findings:
+    return interim.examine(heights, np.array([LEAST]), analyses, ~np.isnan(heights))
 
 
 def test_a_look_sees_nothing_of_later_seeds() -> None:
     heights = heights_of(5.0, 5.2, 6.0, 7.0)
-    for number, analysis in enumerate(ANALYSES[:-1], start=1):
+    for number, analysis in enumerate(interim.ANALYSES[:-1], start=1):
         then, later = (
-            examined(heights[:, :, : analysis.num_seeds], ANALYSES[:number]),
-            examined(heights, ANALYSES[:number]),
+            examined(heights[:, :, : analysis.num_seeds], interim.ANALYSES[:number]),
+            examined(heights, interim.ANALYSES[:number]),
         )
         np.testing.assert_equal(then, later)
 
 
 def test_a_pair_that_is_decided_stays_so_whatever_its_later_seeds_are() -> None:
     heights = heights_of(9.0, *[5.0] * 5, sd=0.05)
-    early = examined(heights, ANALYSES[:1])
+    early = examined(heights, interim.ANALYSES[:1])
     assert early.apart[0].tolist() == [True] * 5 + [False] * 10
     np.testing.assert_equal(early.within, ~early.apart)
 
@@ -184,7 +177,7 @@ def test_a_pair_that_is_decided_stays_so_whatever_its_later_seeds_are() -> None:
 def test_a_pair_that_lacks_a_run_of_a_look_is_not_tested_there() -> None:
     heights = heights_of(5.0, 5.7, 9.0)
     heights[0, 2, 5:] = math.nan
-    assert not examined(heights, ANALYSES[:2]).apart[0, 0]
+    assert not examined(heights, interim.ANALYSES[:2]).apart[0, 0]
     assert examined(heights).apart[0, 0]
     assert not examined(heights[:, :, :9]).apart[0, 0]
     heights[0, 1, 9] = math.nan
@@ -194,7 +187,7 @@ def test_a_pair_that_lacks_a_run_of_a_look_is_not_tested_there() -> None:
 def test_a_failed_run_does_not_hold_a_look_up() -> None:
     heights = heights_of(5.0, 5.7, 9.0)
     heights[0, 1, 9] = math.nan
-    result = examine(heights, np.array([LEAST]), ANALYSES, np.ones(heights.shape, dtype=bool))
+    result = interim.examine(heights, np.array([LEAST]), interim.ANALYSES, np.ones(heights.shape, dtype=bool))
     assert result.apart[0, 0]
 
 
@@ -205,8 +198,8 @@ def test_runs_that_do_not_scatter_are_not_said_to_be_within_half_a_level() -> No
 def test_a_p_value_is_divided_by_the_share_of_its_look_and_the_smallest_counts() -> None:
     heights = heights_of(5.0, 5.4, 6.2)
     alone = [
-        float(task_test(heights[0, :, : analysis.num_seeds], is_paired=False).p) / analysis.share
-        for analysis in ANALYSES
+        float(interim.task_test(heights[0, :, : analysis.num_seeds], is_paired=False).p) / analysis.share
+        for analysis in interim.ANALYSES
     ]
     assert examined(heights).p.tolist() == [pytest.approx(min(1.0, *alone))]
 
@@ -216,8 +209,8 @@ def test_many_single_runs_do_not_hide_what_several_show() -> None:
     heights = np.full((24, 3), math.nan)
     heights[:3] = [[0.9, 0.8, 1.6], [0.47, 0.49, 0.56], [0.41, 0.33, 0.41]]
     heights[3:, 0] = np.linspace(0.05, 0.5, 21)
-    both, alone = task_test(heights, is_paired=False), task_test(heights[:3], is_paired=False)
+    both, alone = interim.task_test(heights, is_paired=False), interim.task_test(heights[:3], is_paired=False)
 
     assert both.p == pytest.approx(2 * alone.p)
     assert both.outlier == alone.outlier == 0
-    assert task_test(heights[[0, *range(3, 24)]], is_paired=False).p > 0.05
+    assert interim.task_test(heights[[0, *range(3, 24)]], is_paired=False).p > 0.05

@@ -9,19 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from synthbench.reports.statistics import (
-    LEAST_PRIOR,
-    SIGNIFICANCE,
-    benjamini_hochberg,
-    holm,
-    least_p,
-    omega_squared,
-    pair_tests,
-    permutation_test,
-    seed_correlation,
-    shares_seeds,
-    spread,
-)
+from synthbench.reports import statistics
 
 NAN = math.nan
 probabilities = st.lists(st.floats(0, 1), min_size=0, max_size=12)
@@ -35,17 +23,17 @@ def rng(seed: int = 0) -> np.random.Generator:
 def test_a_cell_has_the_mean_of_its_own_variance_and_its_tasks_by_degrees_of_freedom() -> None:
     # Own variances 1 and 2, that of the task 4/3. The other task says that variances differ: the prior is the least.
     scores = np.array([[[0.0, 1.0, 2.0], [0.0, 2.0, NAN]], [[0.0, 1.0, 2.0], [0.5, 0.5, 0.5]]])
-    variance, dof, _ = (part[:1] for part in spread(scores))
+    variance, dof, _ = (part[:1] for part in statistics.spread(scores))
 
     pooled = (2 * 1.0 + 1 * 2.0) / 3
-    moderated = (LEAST_PRIOR * pooled + 2 * 1.0) / (LEAST_PRIOR + 2)
+    moderated = (statistics.LEAST_PRIOR * pooled + 2 * 1.0) / (statistics.LEAST_PRIOR + 2)
     np.testing.assert_allclose(variance, [[moderated, 2.0]])  # never less than its own
     np.testing.assert_allclose(dof, [[3, 3]])  # three of the whole task
 
 
 def test_a_cell_that_hardly_scatters_takes_the_variance_of_its_task() -> None:
     scores = np.array([[[0.98, 0.98, 0.98], [0.98, 0.3, 0.98], [0.5, NAN, NAN]]])
-    variance = spread(scores).variance
+    variance = statistics.spread(scores).variance
 
     pooled = np.var([0.98, 0.3, 0.98], ddof=1) / 2
     np.testing.assert_allclose(variance[0, [0, 2]], pooled)
@@ -54,7 +42,7 @@ def test_a_cell_that_hardly_scatters_takes_the_variance_of_its_task() -> None:
 
 def test_alone_a_cell_that_scatters_far_more_than_its_task_has_its_own_degrees_of_freedom() -> None:
     quiet = [[0.5, 0.51, 0.52], [0.6, 0.61, 0.6], [0.7, 0.69, 0.7], [0.4, 0.41, 0.41], [0.3, 0.31, 0.3]]
-    variance, dof, alone = spread(np.array([[[0.1, 0.9, 0.5], *quiet]]))
+    variance, dof, alone = statistics.spread(np.array([[[0.1, 0.9, 0.5], *quiet]]))
 
     assert variance[0, 0] == pytest.approx(0.16)
     assert alone[0, 0] == 2 < dof[0, 0]
@@ -65,7 +53,7 @@ def test_alone_a_cell_that_scatters_far_more_than_its_task_has_its_own_degrees_o
 def test_the_prior_is_found_where_variances_come_from_one(prior: float) -> None:
     draws = rng(1)
     variances = prior / draws.chisquare(prior, (2000, 6, 1))
-    dof = spread(np.sqrt(variances) * draws.standard_normal((2000, 6, 5))).dof
+    dof = statistics.spread(np.sqrt(variances) * draws.standard_normal((2000, 6, 5))).dof
 
     assert dof[0, 0] - 4 == pytest.approx(prior, rel=0.15)
 
@@ -73,7 +61,7 @@ def test_the_prior_is_found_where_variances_come_from_one(prior: float) -> None:
 @given(pairs=runs)
 def test_the_paired_test_of_two_cells_is_that_of_scipy_where_differences_vary(pairs: list[tuple[int, int]]) -> None:
     scores = np.array([pairs], dtype=float).transpose(0, 2, 1) / 64
-    tests = pair_tests(scores, is_paired=True)
+    tests = statistics.pair_tests(scores, is_paired=True)
     differences = {a - b for a, b in pairs}
 
     constant = 1.0 if differences == {0} else 0.0
@@ -85,16 +73,16 @@ def test_only_common_seeds_are_paired() -> None:
     scores = np.array([[[0.1, 0.5, 0.4, NAN, 1.0], [0.2, 0.4, 0.1, 0.0, NAN]]])
     expected = stats.ttest_rel([0.1, 0.5, 0.4], [0.2, 0.4, 0.1])
 
-    tests = pair_tests(scores, is_paired=True)
+    tests = statistics.pair_tests(scores, is_paired=True)
     assert tests.p[0, 0] == pytest.approx(expected.pvalue)
     assert tests.difference[0, 0] == pytest.approx(0.1)
-    assert np.isnan(pair_tests(np.array([[[0.0, 0.1, NAN], [NAN, NAN, 0.9]]]), is_paired=True).p[0, 0])
+    assert np.isnan(statistics.pair_tests(np.array([[[0.0, 0.1, NAN], [NAN, NAN, 0.9]]]), is_paired=True).p[0, 0])
 
 
 def test_the_unpaired_test_of_cells_that_scatter_alike_has_all_degrees_of_freedom_of_the_task() -> None:
     runs = np.array([0.1, 0.3, 0.2, 0.4])
     scores = np.stack([runs, runs[::-1] + 0.25, runs[[1, 0, 3, 2]] + 0.1])[None]
-    tests = pair_tests(scores, is_paired=False)
+    tests = statistics.pair_tests(scores, is_paired=False)
 
     error = math.sqrt(2 * runs.var(ddof=1) / 4)
     np.testing.assert_allclose(tests.difference[0], [-0.25, -0.1, 0.15])
@@ -108,11 +96,11 @@ def test_cells_that_scatter_by_rounding_only_differ_for_certain_or_not_at_all() 
     scores = np.stack([constant, constant * (1 + 1e-15), constant + 0.1])[None]
 
     for is_paired in (False, True):
-        np.testing.assert_array_equal(pair_tests(scores, is_paired=is_paired).p, [[1, 0, 0]])
+        np.testing.assert_array_equal(statistics.pair_tests(scores, is_paired=is_paired).p, [[1, 0, 0]])
 
 
 def test_a_cell_without_a_run_is_not_tested() -> None:
-    tests = pair_tests(np.array([[[0.1, 0.2], [NAN, NAN], [0.3, 0.5]]]), is_paired=False)
+    tests = statistics.pair_tests(np.array([[[0.1, 0.2], [NAN, NAN], [0.3, 0.5]]]), is_paired=False)
 
     assert np.isnan(tests.p[0]).tolist() == [True, False, True]
 
@@ -127,7 +115,7 @@ def test_shuffles_are_counted_as_all_of_them_are(scores: list[int]) -> None:
     ]
     exact = np.mean([distance >= observed - 1e-9 for distance in all_ways])
 
-    result = permutation_test(values.reshape(2, 3), is_paired=False)
+    result = statistics.permutation_test(values.reshape(2, 3), is_paired=False)
     assert result.least_p == pytest.approx(0.1)
     assert exact >= result.least_p
     assert result.p == pytest.approx(exact, abs=0.02)
@@ -139,11 +127,11 @@ def test_shuffles_within_seeds_are_counted_as_all_of_them_are() -> None:
     signs = np.array(list(product([-1, 1], repeat=5)))
     exact = np.mean(np.abs(signs @ differences) >= abs(differences.sum()) - 1e-9)
 
-    result = permutation_test(np.stack([base + differences, base]), is_paired=True)
+    result = statistics.permutation_test(np.stack([base + differences, base]), is_paired=True)
     assert result.p == pytest.approx(exact, abs=0.02)
     assert result.least_p == 1 / 16
     # The seeds differ far more than the mechanisms: unpaired, nothing is to be seen.
-    assert permutation_test(np.stack([base + differences, base]), is_paired=False).p > 2 * exact
+    assert statistics.permutation_test(np.stack([base + differences, base]), is_paired=False).p > 2 * exact
 
 
 def test_the_least_p_is_that_of_the_clearest_difference() -> None:
@@ -151,11 +139,11 @@ def test_the_least_p_is_that_of_the_clearest_difference() -> None:
 
     # The four cells may be exchanged as wholes, in 4! ways: of 8! / 2!⁴ in all, or of 4!² within seeds.
     for is_paired, expected in ((False, 24 * 2**4 / 40320), (True, 1 / 24)):
-        result = permutation_test(clear, is_paired=is_paired)
+        result = statistics.permutation_test(clear, is_paired=is_paired)
         assert result.least_p == pytest.approx(expected)
         assert result.p == pytest.approx(expected, abs=0.01)
-    assert least_p([2, 2, 2], is_paired=False) == pytest.approx(1 / 15)
-    assert least_p([3, 2], is_paired=False) == pytest.approx(0.1)
+    assert statistics.least_p([2, 2, 2], is_paired=False) == pytest.approx(1 / 15)
+    assert statistics.least_p([3, 2], is_paired=False) == pytest.approx(0.1)
 
 
 def test_a_single_run_takes_part_and_hides_no_difference_of_the_others() -> None:
@@ -163,7 +151,7 @@ def test_a_single_run_takes_part_and_hides_no_difference_of_the_others() -> None
     single = np.full((8, 4), NAN)
     single[:, 0] = 0.05 * np.arange(8)
 
-    assert permutation_test(np.concatenate([several, single]), is_paired=False).p < 0.01
+    assert statistics.permutation_test(np.concatenate([several, single]), is_paired=False).p < 0.01
 
 
 @given(scale=st.floats(1e-3, 1e3), shift=st.floats(-10, 10), seed=st.integers(0, 99))
@@ -176,19 +164,19 @@ def test_the_permutation_test_asks_neither_for_the_unit_nor_for_the_last_digits(
 
     for is_paired in (False, True):
         whole = scores if not is_paired else scores[:3]
-        near = permutation_test(shift + scale * whole, is_paired=is_paired)
-        assert near.p == pytest.approx(permutation_test(whole, is_paired=is_paired).p, abs=1e-3)
+        near = statistics.permutation_test(shift + scale * whole, is_paired=is_paired)
+        assert near.p == pytest.approx(statistics.permutation_test(whole, is_paired=is_paired).p, abs=1e-3)
 
 
 def test_missing_runs_are_not_shuffled() -> None:
     whole = rng(3).random((3, 4))
     padded = np.concatenate([whole, np.full((3, 2), NAN)], axis=1)
 
-    assert permutation_test(padded, is_paired=False) == permutation_test(whole, is_paired=False)
-    assert permutation_test(padded, is_paired=True) == permutation_test(whole, is_paired=True)
+    assert statistics.permutation_test(padded, is_paired=False) == statistics.permutation_test(whole, is_paired=False)
+    assert statistics.permutation_test(padded, is_paired=True) == statistics.permutation_test(whole, is_paired=True)
     # Without two common seeds nothing can be paired.
     apart = np.array([[0.1, 0.2, NAN, NAN], [NAN, NAN, 0.7, 0.8]])
-    assert permutation_test(apart, is_paired=True) == permutation_test(apart, is_paired=False)
+    assert statistics.permutation_test(apart, is_paired=True) == statistics.permutation_test(apart, is_paired=False)
 
 
 def test_seeds_correlate_as_far_as_they_share_something() -> None:
@@ -197,16 +185,16 @@ def test_seeds_correlate_as_far_as_they_share_something() -> None:
 
     error = 1 / math.sqrt(400 * 3 * 7)
     for scores, expected in ((own, 0), (half * shared + half * own, 0.5), (np.repeat(shared, 3, axis=1), 1)):
-        result, estimated = seed_correlation(scores)
+        result, estimated = statistics.seed_correlation(scores)
         assert result == pytest.approx(expected, abs=0.05)
         assert estimated == pytest.approx(error)
-        assert shares_seeds(scores) == (expected > 0)
+        assert statistics.shares_seeds(scores) == (expected > 0)
 
 
 def test_few_tasks_do_not_tell_that_seeds_go_together() -> None:
     """Two runs of two cells correlate by 1 or by -1, whatever they are."""
-    assert seed_correlation(np.array([[[0.1, 0.3], [0.2, 0.9]]])) == pytest.approx((1.0, 1.0))
-    assert not shares_seeds(np.array([[[0.1, 0.3], [0.2, 0.9]]]))
+    assert statistics.seed_correlation(np.array([[[0.1, 0.3], [0.2, 0.9]]])) == pytest.approx((1.0, 1.0))
+    assert not statistics.shares_seeds(np.array([[[0.1, 0.3], [0.2, 0.9]]]))
 
 
 def test_cells_that_do_not_scatter_or_lack_a_seed_tell_nothing_of_correlation() -> None:
@@ -214,42 +202,42 @@ def test_cells_that_do_not_scatter_or_lack_a_seed_tell_nothing_of_correlation() 
     expected = np.corrcoef(first, second)[0, 1]
     scores = np.stack([first, second, np.full(3, 1.0), np.array([0.1, NAN, 0.3])])[None]
 
-    assert seed_correlation(scores) == pytest.approx((expected, 1 / math.sqrt(2)))
-    assert not shares_seeds(np.full((2, 3, 4), 0.5))
+    assert statistics.seed_correlation(scores) == pytest.approx((expected, 1 / math.sqrt(2)))
+    assert not statistics.shares_seeds(np.full((2, 3, 4), 0.5))
 
 
 @given(p=probabilities)
 def test_holm_rejects_what_the_step_down_procedure_rejects(p: list[float]) -> None:
     rejected = set()
     for step, index in enumerate(sorted(range(len(p)), key=p.__getitem__)):
-        if p[index] * (len(p) - step) >= SIGNIFICANCE:
+        if p[index] * (len(p) - step) >= statistics.SIGNIFICANCE:
             break
         rejected.add(index)
 
-    adjusted = holm(np.array(p, dtype=float))
-    assert {index for index, value in enumerate(adjusted) if value < SIGNIFICANCE} == rejected
+    adjusted = statistics.holm(np.array(p, dtype=float))
+    assert {index for index, value in enumerate(adjusted) if value < statistics.SIGNIFICANCE} == rejected
     assert all(adjusted >= np.array(p) - 1e-15)
     assert all(adjusted <= 1)
 
 
 @given(p=probabilities)
 def test_benjamini_hochberg_is_that_of_scipy_to_the_last_bit_and_leaves_what_is_no_test(p: list[float]) -> None:
-    adjusted = benjamini_hochberg(np.array([NAN, *p, NAN]))
+    adjusted = statistics.benjamini_hochberg(np.array([NAN, *p, NAN]))
 
     assert np.isnan(adjusted[[0, -1]]).all()
     assert adjusted[1:-1].tolist() == stats.false_discovery_control(p).tolist()
 
 
 def test_holm_agrees_with_the_example_worked_by_hand() -> None:
-    np.testing.assert_allclose(holm(np.array([NAN, 0.04, 0.01, NAN, 0.03])), [NAN, 0.06, 0.03, NAN, 0.06])
+    np.testing.assert_allclose(statistics.holm(np.array([NAN, 0.04, 0.01, NAN, 0.03])), [NAN, 0.06, 0.03, NAN, 0.06])
 
 
 def test_omega_squared_takes_off_what_chance_puts_between_cells() -> None:
     # Means 1 and 3 around 2: between 2 · (1 + 1) = 4; within 4 · 0.25 = 1, of two free runs 0.5 each.
-    assert omega_squared(np.array([[0.5, 1.5], [2.5, 3.5]])) == pytest.approx((4 - 0.5) / (5 + 0.5))
-    assert omega_squared(np.full((3, 4), 0.2)) == 0
-    assert omega_squared(np.array([[0.0, 1.0], [0.0, 1.0]])) == 0
-    assert math.isnan(omega_squared(np.array([[0.5, 0.6]])))
-    assert math.isnan(omega_squared(np.array([[0.5], [0.6]])))
-    null = [omega_squared(rng(seed).standard_normal((6, 5))) for seed in range(200)]
+    assert statistics.omega_squared(np.array([[0.5, 1.5], [2.5, 3.5]])) == pytest.approx((4 - 0.5) / (5 + 0.5))
+    assert statistics.omega_squared(np.full((3, 4), 0.2)) == 0
+    assert statistics.omega_squared(np.array([[0.0, 1.0], [0.0, 1.0]])) == 0
+    assert math.isnan(statistics.omega_squared(np.array([[0.5, 0.6]])))
+    assert math.isnan(statistics.omega_squared(np.array([[0.5], [0.6]])))
+    null = [statistics.omega_squared(rng(seed).standard_normal((6, 5))) for seed in range(200)]
     assert np.mean(null) < 0.06  # η² has 5 / 29
