@@ -24,16 +24,11 @@ ONE = ["a"] * 4
 """Four tasks of one category."""
 
 
-def test_categories_weigh_the_same_and_so_do_the_tasks_of_one() -> None:
-    np.testing.assert_allclose(balanced(["a", "b", "a", "a", "b"]), [1 / 6, 1 / 4, 1 / 6, 1 / 6, 1 / 4])
-
-
 def test_a_t_interval_is_cut_to_what_can_be() -> None:
     expected = stats.t.interval(0.95, 4, 0.5, 0.1)
 
     assert t_interval(0.5, 0.1, 4.0) == pytest.approx((0.5, *expected))
-    assert t_interval(0.95, 0.1, 4.0).high == 1
-    assert t_interval(0.05, 0.1, 4.0).low == 0
+    assert (t_interval(0.95, 0.1, 4.0).high, t_interval(0.05, 0.1, 4.0).low) == (1, 0)
     assert t_interval(0.05, 0.1, 4.0, low=-1.0).low < 0
     assert t_interval(0.5, 0.0, math.nan) == (0.5, 0.5, 0.5)
     assert [math.isnan(end) for end in t_interval(0.5, math.nan, 4.0)] == [False, True, True]
@@ -131,17 +126,9 @@ def test_runs_of_other_weights_are_worth_fewer() -> None:
 
 def test_ranks_are_shared_by_equals_and_certain_for_the_distant() -> None:
     base = np.random.default_rng(3).random((6, 5)) * 0.1 + 0.3
-    result = ranks(np.stack([base, base + 0.5, base, base - 0.3]), ["a"] * 6)
+    result = ranks(np.stack([base, base + 0.5, base + 1e-15, base - 0.3]), ["a"] * 6)
 
-    assert [rank.value for rank in result] == [2, 1, 2, 4]
-    assert [(rank.low, rank.high) for rank in result] == [(2, 3), (1, 1), (2, 3), (4, 4)]
-
-
-def test_what_differs_by_rounding_only_shares_its_rank() -> None:
-    skills = np.full((2, 4, 2), 0.7)
-    skills[1] += 1e-15
-
-    assert [rank.value for rank in ranks(skills, ONE)] == [1, 1]
+    assert result == [(2, 2, 3), (1, 1, 1), (2, 2, 3), (4, 4, 4)]
 
 
 def test_a_rank_is_certain_from_the_studentised_range_on() -> None:
@@ -159,7 +146,7 @@ def test_a_rank_is_certain_from_the_studentised_range_on() -> None:
 def test_too_few_tasks_leave_every_rank_open() -> None:
     skills = np.stack([np.full((3, 4), 0.9), np.full((3, 4), 0.1)])
 
-    assert [(rank.value, rank.low, rank.high) for rank in ranks(skills, ["a", "b", "c"])] == [(1, 1, 2), (2, 1, 2)]
+    assert ranks(skills, ["a", "b", "c"]) == [(1, 1, 2), (2, 1, 2)]
 
 
 def test_probability_of_improvement_counts_pairs_of_runs_and_near_ones_half() -> None:
@@ -191,8 +178,8 @@ def test_always_winning_on_a_few_tasks_is_no_proof_of_always_winning() -> None:
 
 
 def test_where_both_win_often_the_interval_is_that_of_the_tasks() -> None:
+    first, second = np.tile([[0.1, 0.9, 0.1], [0.9, 0.1, 0.1]], 8)[:, :, None]
     chances = np.tile([0.0, 1.0, 0.5], 8)
-    first, second = np.where(chances == 1, 0.9, 0.1)[:, None], np.where(chances == 0, 0.9, 0.1)[:, None]
 
     assert probability_of_improvement(first, second, ["a"] * 24) == over_tasks(chances, ["a"] * 24)
 

@@ -9,9 +9,9 @@ import pytest
 
 from synthbench.reports.build import FORMATS, files_of
 from synthbench.reports.report import Report
-from synthbench.reports.selection import select
 from synthbench.reports.standings import standings
-from tests.reports._made import text_row
+from synthbench.reports.table import Table
+from tests.reports._made import report_of, text_row
 
 BITS_OF = {
     "softmax": (2.00, 2.01, 2.02),
@@ -30,28 +30,37 @@ def row_of(mech: str, seed: int, bits: float, corpus: str = "sha256-aa", /, **fi
     return text_row(mech, seed, bits, corpus, metrics=metrics, mech_label=mech, mech_family=family, **fields)
 
 
+def frame_of(bits_of: dict[str, tuple[float, ...]]) -> pd.DataFrame:
+    return pd.DataFrame(
+        row_of(mech, seed, bits) for mech, of_seeds in bits_of.items() for seed, bits in enumerate(of_seeds, start=1)
+    )
+
+
 @pytest.fixture
-def rows() -> list[dict[str, Any]]:
-    return [
-        row_of(mech, seed, bits) for mech, of_seeds in BITS_OF.items() for seed, bits in enumerate(of_seeds, start=1)
-    ]
+def rows() -> pd.DataFrame:
+    return frame_of(BITS_OF)
 
 
-def test_the_ranking_for_programs_has_bits_and_no_skill(rows: list[dict[str, Any]]) -> None:
-    facts = {one["name"]: one["tasks"]["text"] for one in standings(report_of(rows))["mechanisms"]}
+@pytest.fixture
+def report(rows: pd.DataFrame) -> Report:
+    return report_of(rows, "text")
+
+
+@pytest.fixture
+def table(report: Report) -> Table:
+    (only,) = report.pages["bits"].tables
+    return only
+
+
+def test_the_ranking_for_programs_has_bits_and_no_skill(report: Report) -> None:
+    facts = {one["name"]: one["tasks"]["text"] for one in standings(report)["mechanisms"]}
 
     assert facts["gla"]["bits"]["mean"] == pytest.approx(2.0)
     assert 1.9 < facts["gla"]["bits"]["low"] < 2.0 < facts["gla"]["bits"]["high"] < 2.1
     assert all(math.isnan(facts["gla"][key]) for key in ("skill", "low", "high"))
 
 
-def report_of(rows: list[dict[str, Any]]) -> Report:
-    return Report(select(pd.DataFrame(rows), "text"), None)
-
-
-def test_a_table_has_the_fewest_bits_first_and_references_last(rows: list[dict[str, Any]]) -> None:
-    (table,) = report_of(rows).pages["bits"].tables
-
+def test_a_table_has_the_fewest_bits_first_and_references_last(table: Table) -> None:
     assert [line.labels[0] for line in table.lines] == ["mean", "gla", "softmax", "linear", "lzma", "unigram"]
     assert [line.is_first_of_group for line in table.lines] == [False] * 4 + [True, False]
     assert [column.label for column in table.columns[:3]] == ["bits per token", "other (88 %)", "repeated (12 %)"]
@@ -60,9 +69,7 @@ def test_a_table_has_the_fewest_bits_first_and_references_last(rows: list[dict[s
     assert by_name["lzma"][0].value == "1.900"
 
 
-def test_marks_are_for_rivals_and_ties_for_what_is_not_apart(rows: list[dict[str, Any]]) -> None:
-    report = report_of(rows)
-    (table,) = report.pages["bits"].tables
+def test_marks_are_for_rivals_and_ties_for_what_is_not_apart(report: Report, table: Table) -> None:
     first = {line.labels[0]: line.cells[0] for line in table.lines}
 
     assert {name: (cell.mark, cell.is_tied) for name, cell in first.items()} == {
@@ -73,15 +80,13 @@ def test_marks_are_for_rivals_and_ties_for_what_is_not_apart(rows: list[dict[str
 
 
 def test_a_control_whose_seeds_scatter_hides_no_difference_between_rivals() -> None:
-    bits_of = {"gla": (1.990, 2.000, 2.010), "softmax": (2.015, 2.025, 2.035), "linear": (3.00, 3.02, 3.01)}
-    noisy = bits_of | {"mean": (1.5, 1.9, 2.5)}
-    rows = [row_of(mech, seed, bits) for mech, of_seeds in noisy.items() for seed, bits in enumerate(of_seeds)]
+    noisy = BITS_OF | {"gla": (1.990, 2.000, 2.010), "softmax": (2.015, 2.025, 2.035), "mean": (1.5, 1.9, 2.5)}
 
-    assert report_of(rows).verdict.endswith("not shown to need more: none.")
+    assert report_of(frame_of(noisy), "text").verdict.endswith("not shown to need more: none.")
 
 
-def test_one_seed_has_no_interval_no_tie_and_says_so(rows: list[dict[str, Any]]) -> None:
-    report = report_of([row for row in rows if row["seed"] == 1])
+def test_one_seed_has_no_interval_no_tie_and_says_so(rows: pd.DataFrame) -> None:
+    report = report_of(rows[rows["seed"] == 1], "text")
     (table,) = report.pages["bits"].tables
 
     assert not any(cell.is_tied or cell.remarks for line in table.lines for cell in line.cells)
@@ -95,19 +100,19 @@ def test_of_two_rates_the_one_with_the_lower_validation_loss_is_shown() -> None:
         row_of("gla", 1, 1.0, lr=1e-1, status="diverged", score=None, error_type="Diverged"),
     ]
 
-    (kept,) = select(pd.DataFrame(rows), "text").rows.to_dict("records")
+    (kept,) = report_of(pd.DataFrame(rows), "text").records
     assert (kept["lr"], kept["score"]) == (1e-2, -2.0)
 
 
-def test_two_texts_have_a_table_each(rows: list[dict[str, Any]]) -> None:
-    tables = report_of([*rows, row_of("gla", 1, 1.1, "sha256-bb")]).pages["bits"].tables
+def test_two_texts_have_a_table_each(rows: pd.DataFrame) -> None:
+    other = pd.DataFrame([row_of("gla", 1, 1.1, "sha256-bb")])
+    tables = report_of(pd.concat([rows, other]), "text").pages["bits"].tables
 
     assert [("sha256-aa" in table.title, len(table.lines)) for table in tables] == [(True, 6), (False, 3)]
     assert len({table.name for table in tables}) == 2
 
 
-def test_every_format_is_made_without_a_skill(rows: list[dict[str, Any]]) -> None:
-    report = report_of(rows)
+def test_every_format_is_made_without_a_skill(report: Report) -> None:
     files = files_of(report, FORMATS)
 
     assert report.board is None
@@ -118,10 +123,9 @@ def test_every_format_is_made_without_a_skill(rows: list[dict[str, Any]]) -> Non
     assert "needs the fewest bits" in str(files["README.md"])
 
 
-def test_variants_of_a_suite_in_bits_have_no_page(rows: list[dict[str, Any]]) -> None:
-    selection = select(pd.DataFrame(rows), "text")
-    others = selection.rows.assign(block="transformer:conv=4")
-    report = Report(replace(selection, variants=others), None)
+def test_variants_of_a_suite_in_bits_have_no_page(report: Report) -> None:
+    others = report.selection.rows.assign(block="transformer:conv=4")
+    with_variants = Report(replace(report.selection, variants=others), None)
 
-    assert report.variants
-    assert "variants.md" not in files_of(report)
+    assert with_variants.variants
+    assert "variants.md" not in files_of(with_variants)

@@ -19,10 +19,8 @@ from synthbench.reports.render.page import charts, page
 from synthbench.reports.render.page.commands import run_command, seed_ranges, task_terms, term
 from synthbench.reports.render.page.untrusted import LONGEST_NAME, anchors, is_link, name, plain, sentence
 from synthbench.reports.render.readme import readme
-from synthbench.reports.report import Report
-from synthbench.reports.selection import select
 from synthbench.tasks import TASKS
-from tests.reports._made import HOSTILE, make_frame
+from tests.reports._made import HOSTILE, make_frame, report_of
 
 VOID = {"meta", "input", "br", "link", "img", "hr"}
 
@@ -69,7 +67,7 @@ def text_of(element: Element) -> str:
 
 def page_of(rows: pd.DataFrame, curves: pd.DataFrame | None = None) -> str:
     (suite,) = set(rows["suite"])
-    return page(Report(select(rows, suite), curves, describe=describe))
+    return page(report_of(rows, suite, curves, describe=describe))
 
 
 def board(root: Element) -> Element:
@@ -90,11 +88,7 @@ def test_the_page_is_well_formed_and_its_anchors_lead_somewhere(whole: str) -> N
     assert len(set(ids)) == len(ids)
     assert {"mech-slay", "task-copy", "leaderboard", "mechanisms", "tasks", "about"} <= set(ids)
     assert targets <= {f"#{anchor}" for anchor in ids}
-
-
-def test_nothing_is_loaded_from_outside(whole: str) -> None:
-    root = parse(whole)
-
+    # Nothing is loaded from outside.
     assert not re.search(r"\b(src|srcset|action|poster|background)=|url\(|@import", whole)
     assert {"link", "img", "iframe", "object", "embed", "base"}.isdisjoint(element.tag for element in root.iter())
     assert not [key for element in root.iter() for key in element.attrib if key == "style" or key.startswith("on")]
@@ -108,15 +102,14 @@ def test_complete_sweeps_are_ranked_and_the_others_follow_with_a_reason() -> Non
 
     assert [text_of(one(line, "a")) for line in ranked.iter("tr")] == ["good", "single", "failed", "bad"]
     assert [cell.get("data-v") for cell in ranked.iterfind(".//td[@class='rank']")] == ["1", "2", "3", "4"]
-    assert text_of(one(unranked, "a")) == "partial"
-    assert text_of(one(unranked, "td[@class='rank']")) == "–"
+    assert [text_of(one(unranked, part)) for part in ("a", "td[@class='rank']")] == ["partial", "–"]
     assert "1 to 2 seeds" in text_of(ranked[1])
     assert "3 ok, 1 diverged" in text_of(ranked[2])
     assert "1 ok, 1 tasks missing" in text_of(unranked)
 
 
 def test_a_mechanism_that_stands_out_is_named_with_its_p() -> None:
-    report = Report(select(make_frame({"one": [0.9, 0.8], "other": [0.2, 0.3]}), "paper"), None)
+    report = report_of(make_frame({"one": [0.9, 0.8], "other": [0.2, 0.3]}))
     ((key, verdict),) = report.verdicts.items()
     outlying = replace(
         verdict, has_differences=True, named=frozenset(), outlier=report.cells.mechanisms[0], p_outlier=0.0123
@@ -152,7 +145,7 @@ def test_where_little_is_there_the_report_says_what_cannot_be_said(case: str) ->
     rows = rows[rows["seed"] != rows["mech"].map(dropped)]
     rows = rows.assign(metrics=[json.dumps({"x2.skill": -0.1, "x4.skill": None})] * len(rows))
     points = pd.DataFrame({"run_id": rows["run_id"], "step": 5, "value": 0.5}).assign(split="validation", metric="loss")
-    report = Report(select(rows, "paper"), points)
+    report = report_of(rows, curves=points)
     root, first = parse(page(report)), readme(report, [])
     texts = {"page": " ".join(text_of(one(root, part)) for part in ("header", "main", "footer")), "readme": first}
     texts |= {drawing.name: drawing.numbers + drawing.caption for drawing in report.drawings}
@@ -217,31 +210,23 @@ def test_a_name_is_short_and_printable_on_one_line(text: str) -> None:
 
 
 def test_a_sentence_keeps_its_words_and_cuts_those_that_are_too_long() -> None:
-    assert (
-        sentence(f"{'n' * 200} has the highest\nmean\x07") == f"{'n' * (LONGEST_NAME - 1)}… has the highest meanU+0007"
-    )
+    shown = f"{'n' * (LONGEST_NAME - 1)}… has the highest meanU+0007"
+    assert sentence(f"{'n' * 200} has the highest\nmean\x07") == shown
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("https://example.org/a?b=c", True),
-        ("http://example.org", False),
-        ("javascript:alert(1)", False),
-        (" https://example.org", False),
-        ("https://", False),
-        ("https://[", False),
-        ("https://example.org/\u202e", False),
-        ("https://example.org/\n", False),
-        ("HTTPS://example.org", False),
-        ("", False),
-    ],
+GOOD_LINK = "https://example.org/a?b=c"
+NO_LINKS = (
+    *("http://example.org", "javascript:alert(1)", " https://example.org", "https://", "https://[", ""),
+    *("https://example.org/\u202e", "https://example.org/\n", "HTTPS://example.org"),
 )
-def test_only_https_addresses_are_links(text: str, expected: bool) -> None:  # noqa: FBT001
+
+
+@pytest.mark.parametrize("text", [GOOD_LINK, *NO_LINKS])
+def test_only_https_addresses_are_links(text: str) -> None:
     root = parse(page_of(make_frame({"slay": [0.1, 0.2]}, mech_origin=text)))
 
-    assert is_link(text) is expected
-    assert [link.attrib["href"] for link in root.iterfind(".//a[@rel]")] == [text] * (2 * expected)
+    assert is_link(text) is (text == GOOD_LINK)
+    assert [link.attrib["href"] for link in root.iterfind(".//a[@rel]")] == [text] * (2 * is_link(text))
 
 
 @pytest.mark.parametrize(
@@ -271,8 +256,8 @@ def test_a_mechanism_is_named_as_the_command_line_reads_it_or_not_at_all(
 
 def test_no_one_command_trains_several_settings_again() -> None:
     narrow, wide = (make_frame({"slay": [0.5, 0.6]}, mech_args=f'{{"P":{number}}}') for number in (8, 16))
+    single, both = page_of(narrow), page_of(pd.concat([narrow, wide]))
 
-    single, both = (page(Report(select(rows, "paper"), None)) for rows in (narrow, pd.concat([narrow, wide])))
     assert "Train everything again" in single
     assert "Train everything again" not in both
     assert all(f"--mech slay:P={number} " in both for number in (8, 16))
@@ -280,8 +265,7 @@ def test_no_one_command_trains_several_settings_again() -> None:
 
 def test_commands_for_tasks_outside_a_suite_name_the_tasks_with_their_arguments() -> None:
     rows = make_frame({"slay": [0.5, 0.6]}, suite="smoke.extra", task="mqar", task_args='{"length":16,"num_pairs":2}')
-    text = page(Report(select(rows, "smoke.extra"), None))
-    commands = re.findall(r"synthbench run [^<]*", text)
+    commands = re.findall(r"synthbench run [^<]*", page_of(rows))
 
     assert commands
     assert all("--suite smoke.extra --task mqar:length=16,num_pairs=2 " in command for command in commands)
@@ -306,10 +290,8 @@ def test_what_is_matched_is_asked_for_again_and_not_what_was_found(match: str, e
 
 def test_an_example_stands_in_the_section_of_a_task_at_hand() -> None:
     version = version_of(TASKS["sort"])
-    this, other = (
-        one(parse(page_of(make_frame({"slay": [0.1, 0.2]}, task_version=each))), "details[@id='task-sort']")
-        for each in (version, "0")
-    )
+    pages = (page_of(make_frame({"slay": [0.1, 0.2]}, task_version=each)) for each in (version, "0"))
+    this, other = (one(parse(text), "details[@id='task-sort']") for text in pages)
 
     assert len(this.findall(".//mark") + this.findall(".//div[@class='sequence']//span")) == 32
     assert not other.findall(".//mark")

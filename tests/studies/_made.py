@@ -1,8 +1,10 @@
 """Rows of ladders for the tests of several studies."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import pandas as pd
 
 from studies.climb.page import SUITE
 from synthbench.levels import LADDER_SCORE, LevelScore, metrics_of_levels
@@ -27,6 +29,17 @@ def ladder_row(
     levels = [LevelScore(load, min(1.0, max(0.0, height - level)), 0.0, 1.0) for level, load in enumerate(loads)]
     metrics = metrics_of_levels(levels) | {"validation_accuracy": height / len(loads)}
     return make_row(mech, seed, height / len(loads), **facts | {"metrics": json.dumps(metrics)} | changes)
+
+
+def ladder_rows(
+    task: str, heights: Mapping[str, Sequence[float | None]], loads: Sequence[float], setting: str, /, **changes: Any
+) -> pd.DataFrame:
+    """Make the rows of one task from the heights of mechanisms, one a seed; a word tells the runs of a setting apart."""
+    return pd.DataFrame(
+        ladder_row(task, mech, seed, height, loads, **changes, run_id=f"{task}-{mech}-{seed}-{setting}")
+        for mech, of_mechanism in heights.items()
+        for seed, height in enumerate(of_mechanism, start=1)
+    )
 
 
 def cells_in(text: str, beginning: str = "") -> list[list[str]]:

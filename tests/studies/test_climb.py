@@ -1,31 +1,26 @@
 """The page on the rows of climb, for made-up rows."""
 
-from functools import cache
-from typing import Any
-
 import pandas as pd
 import pytest
 
 from studies.climb import page as climb
 from studies.climb.page import SUITE
 from synthbench.reports.cells import grid
-from tests.studies._made import NUM_LEVELS, ladder_row
+from tests.studies._made import LOADS, NUM_LEVELS, ladder_rows
 
 SEEDS = (1, 2, 3)
 
 
-@cache
-def rows_at(mech: str, height: float) -> list[dict[str, Any]]:
-    return [
-        ladder_row(task, mech, seed, min(NUM_LEVELS, max(0.0, height + 0.02 * ((number + seed) % 3))))
-        for number, task in enumerate(SUITE.tasks)
-        for seed in SEEDS
-    ]
-
-
 def rows_of(heights: dict[str, float]) -> pd.DataFrame:
     """Rows of mechanisms that reach a height on every task of the suite, but for a little that depends on the run."""
-    return pd.DataFrame([row for mech, height in heights.items() for row in rows_at(mech, height)])
+
+    def of_seeds(height: float, number: int) -> list[float]:
+        return [min(NUM_LEVELS, height + 0.02 * ((number + seed) % 3)) for seed in SEEDS]
+
+    return pd.concat(
+        ladder_rows(task, {mech: of_seeds(height, number) for mech, height in heights.items()}, LOADS, "")
+        for number, task in enumerate(SUITE.tasks)
+    )
 
 
 def test_runs_within_a_tenth_of_a_level_of_an_end_are_there() -> None:
@@ -53,12 +48,7 @@ def test_seeds_that_agree_have_the_same_order_and_others_do_not() -> None:
 def test_the_third_seed_is_asked_about_pairs_of_which_the_first_two_say_the_same() -> None:
     # In levels by seed: far apart for the first two seeds, near, and tied for the first.
     heights = {"lstm": (1.0, 1.0, 5.0), "linear": (3.0, 3.0, 3.0), "gla": (3.2, 3.2, 4.0), "softmax": (3.0, 7.0, 7.0)}
-    rows = pd.DataFrame(
-        ladder_row("mqar", mech, seed, height)
-        for mech, levels in heights.items()
-        for seed, height in zip(SEEDS, levels, strict=True)
-    )
-    found = climb.order(grid(rows))
+    found = climb.order(grid(ladder_rows("mqar", heights, LOADS, "")))
 
     # Seeds 1 and 2 tie one pair, and turn that of gla and softmax; seed 3 repeats one of three far pairs.
     assert found[3:] == (5, 4, 3, 1)

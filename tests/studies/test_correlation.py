@@ -10,14 +10,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from studies.validity import correlation
-from studies.validity.correlation import (
-    fitted,
-    interval,
-    interval_over_families,
-    permutation_p,
-    spearman,
-    without_each,
-)
+from studies.validity.correlation import interval, spearman
 
 COLUMN = arrays(float, 12, elements=st.integers(0, 6).map(float))
 
@@ -38,12 +31,7 @@ def test_a_partial_correlation_is_that_of_the_formula_for_one_covariate() -> Non
 
     partial = (xy - xz * yz) / math.sqrt((1 - xz**2) * (1 - yz**2))
     assert float(spearman(x, y, z)) == pytest.approx(partial)
-
-
-def test_what_follows_from_a_covariate_alone_is_taken_out() -> None:
-    z = np.arange(12.0)
-
-    assert math.isnan(float(spearman(2 * z, z**2, z)))
+    assert math.isnan(float(spearman(2 * z, z**3, z)))  # what follows from the covariate alone is taken out
 
 
 def test_draws_are_computed_at_once() -> None:
@@ -79,9 +67,8 @@ def test_mechanisms_without_a_number_are_left_out() -> None:
 
 def test_where_nothing_varies_there_is_no_interval() -> None:
     x = np.arange(10.0)
-    found = interval(spearman, x, np.ones(10))
 
-    assert all(map(math.isnan, found))
+    assert all(map(math.isnan, interval(spearman, x, np.ones(10))))
     assert interval(spearman, x, x).value == 1
 
 
@@ -90,25 +77,27 @@ def test_families_that_agree_within_make_the_interval_wider() -> None:
     of_family = rng.normal(size=(2, 8)).repeat(4, axis=1)
     x, y = of_family + 0.01 * rng.normal(size=(2, 32))
     families = [name for name in "abcdefgh" for _ in range(4)]
-    over_mechanisms, over_families = interval(spearman, x, y), interval_over_families(spearman, families, x, y)
+    over_mechanisms, over_families = (
+        interval(spearman, x, y),
+        correlation.interval_over_families(spearman, families, x, y),
+    )
 
     assert over_families.value == over_mechanisms.value
     assert over_families.high - over_families.low > 1.3 * (over_mechanisms.high - over_mechanisms.low)
-    assert math.isnan(interval_over_families(spearman, ["a", "b"] * 16, x, y).low)
+    assert math.isnan(correlation.interval_over_families(spearman, ["a", "b"] * 16, x, y).low)
 
 
 def test_random_pairs_are_seldom_as_close() -> None:
     x = np.arange(8.0)
 
-    assert permutation_p(x, x) == pytest.approx(2 / correlation.NUM_DRAWS, rel=0.6)
-    assert permutation_p(x, np.array([3.0, 1.0, 5.0, 0.0, 4.0, 2.0, 7.0, 6.0])) > 0.05
-    assert math.isnan(permutation_p(x[:7], x[:7]))
+    assert correlation.permutation_p(x, x) == pytest.approx(2 / correlation.NUM_DRAWS, rel=0.6)
+    assert correlation.permutation_p(x, np.array([3.0, 1.0, 5.0, 0.0, 4.0, 2.0, 7.0, 6.0])) > 0.05
+    assert math.isnan(correlation.permutation_p(x[:7], x[:7]))
 
 
 def test_each_family_is_left_out_once() -> None:
-    x = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 100.0])
-    y = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, -9.0])
-    found = list(without_each(["a"] * 2 + ["b"] * 3 + ["c"] * 4 + ["outlier"], x, y))
+    x, y = np.append(np.arange(9.0), 100.0), np.append(np.arange(9.0), -9.0)
+    found = list(correlation.without_each(["a"] * 2 + ["b"] * 3 + ["c"] * 4 + ["outlier"], x, y))
 
     assert [(name, num) for name, num, _rho in found] == [("a", 2), ("b", 3), ("c", 4), ("outlier", 1)]
     assert found[-1][2] == pytest.approx(1)
@@ -121,11 +110,11 @@ def test_weights_are_fitted_without_the_family_that_they_predict() -> None:
     x = rng.normal(size=(24, 3))
     y = 2 * x[:, 0] + x[:, 1] + 0.1 * rng.normal(size=24)
     families = [f"family {number % 6}" for number in range(24)]
-    predicted = fitted(families, x, y)
+    predicted = correlation.fitted(families, x, y)
 
     assert float(spearman(predicted, y)) > 0.9
     own = np.array([name == "family 0" for name in families])
     changed = y.copy()
     changed[own] = y[own][::-1]  # the ranks of all others stay
-    np.testing.assert_allclose(fitted(families, x, changed)[own], predicted[own])
-    assert float(spearman(fitted(families, -x, y), y)) <= 0  # no weight is negative
+    np.testing.assert_allclose(correlation.fitted(families, x, changed)[own], predicted[own])
+    assert float(spearman(correlation.fitted(families, -x, y), y)) <= 0  # no weight is negative

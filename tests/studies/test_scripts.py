@@ -62,11 +62,10 @@ def test_pairs_are_those_of_two_loops(tables: pd.DataFrame, values: list[int | N
         assert -1 <= found["tau"] <= 1
 
 
-def test_an_order_that_all_tables_share_is_no_accident_and_another_name_changes_nothing() -> None:
+def test_an_order_that_all_tables_share_is_no_accident() -> None:
     index = pd.MultiIndex.from_product([["x", "y"], [0]], names=["source", "number"])
     tables = pd.DataFrame([range(6), range(6)], index=index, columns=NAMES, dtype=float)
-    right = compare.statistics_of(tables, pd.Series(range(6), NAMES, dtype=float))
-    wrong = compare.statistics_of(tables, pd.Series(range(6, 0, -1), NAMES, dtype=float))
+    right, wrong = (compare.statistics_of(tables, pd.Series(range(6), NAMES, dtype=float) * sign) for sign in (1, -1))
 
     assert (right["concordant"], right["tau"], right["low"]) == (30, 1, 1)
     assert right["p"] < 0.01
@@ -147,25 +146,17 @@ def test_the_same_script_counts_the_same_with_stock_layers() -> None:
 HOSTS = ("old", "1"), ("new", "1"), ("rare", "2")
 
 
-def rows_of_hosts() -> pd.DataFrame:
+def test_times_are_of_this_class_or_of_the_newest_with_enough_rows() -> None:
     rows = pd.DataFrame(HOSTS, columns=["device_name", "host_hash"])
     rows["finished_at"] = pd.date_range("2026-01-01", periods=len(HOSTS))
-    return rows.loc[rows.index.repeat([launch.FEWEST, launch.FEWEST, launch.FEWEST - 1])]
+    rows = rows.loc[rows.index.repeat([launch.FEWEST, launch.FEWEST, launch.FEWEST - 1])]
+    old, new, rare = HOSTS
 
-
-@pytest.mark.parametrize(
-    ("here", "name", "chosen"),
-    [(HOSTS[0], None, HOSTS[0]), (HOSTS[2], None, HOSTS[1]), (HOSTS[0], "rare", HOSTS[2])],
-)
-def test_times_are_of_this_class_or_of_the_newest_with_enough_rows(
-    here: tuple[str, str], name: str | None, chosen: tuple[str, str]
-) -> None:
-    assert launch.chosen_host(rows_of_hosts(), here, name) == chosen
-
-
-def test_a_class_without_rows_is_refused() -> None:
+    assert launch.chosen_host(rows, old, None) == old
+    assert launch.chosen_host(rows, rare, None) == new
+    assert launch.chosen_host(rows, old, "rare") == rare
     with pytest.raises(SystemExit, match="there are"):
-        launch.chosen_host(rows_of_hosts(), HOSTS[0], "none")
+        launch.chosen_host(rows, old, "none")
 
 
 def test_a_run_costs_its_share_of_its_batch(make_cell: Callable[..., Cell]) -> None:
@@ -194,7 +185,7 @@ def rows_of_positions(metrics: dict[str, dict[str, float | None]], seeds: int = 
     return pd.DataFrame(rows, columns=list(positions.COLUMNS))
 
 
-def metrics_of_shifts(loss: float | None, ir_spec: float | None = None) -> dict[str, float | None]:
+def metrics_of_shifts(loss: float | None, ir_spec: float | None) -> dict[str, float | None]:
     return {"ir_spec": ir_spec} | {f"shift{shift}.{part}": loss for shift in (1, 7, 100) for part in ("score", "loss")}
 
 
@@ -209,23 +200,18 @@ def metrics_of_shifts(loss: float | None, ir_spec: float | None = None) -> dict[
 def test_claims_of_positions_are_decided_by_the_sign_of_the_difference(
     free: float, espr: float, verdicts: list[str]
 ) -> None:
-    rows = rows_of_positions(
-        {
-            "string": metrics_of_shifts(1.0, 1e-15),
-            "espr": metrics_of_shifts(espr, 0.3),
-            positions.FREE: metrics_of_shifts(free, 1.0),
-            "learned": metrics_of_shifts(None),
-        }
-    )
-    claims = positions.claims_of(positions.frame_of(rows))
+    shifts = {"string": (1.0, 1e-15), "espr": (espr, 0.3), positions.FREE: (free, 1.0), "learned": (None, None)}
+    rows = positions.frame_of(rows_of_positions({name: metrics_of_shifts(*each) for name, each in shifts.items()}))
 
-    assert [positions.verdict(claim) for claim in claims] == [*verdicts, "holds", "holds", "does not hold"]
-    (learned,) = cells_in("\n".join(positions.tables(positions.frame_of(rows))), "`learned`")
+    found = [positions.verdict(claim) for claim in positions.claims_of(rows)]
+    assert found == [*verdicts, "holds", "holds", "does not hold"]
+    (learned,) = cells_in("\n".join(positions.tables(rows)), "`learned`")
     assert learned[1:5] == ["4", "0.500 [0.500, 0.500]", "--", "--"]
 
 
 def test_a_claim_of_positions_needs_three_seeds_and_one_sign() -> None:
-    few = rows_of_positions({"string": metrics_of_shifts(1.0, 1e-15), positions.FREE: metrics_of_shifts(2.0)}, seeds=2)
+    shifts = {"string": metrics_of_shifts(1.0, 1e-15), positions.FREE: metrics_of_shifts(2.0, None)}
+    few = rows_of_positions(shifts, seeds=2)
     first = positions.claims_of(positions.frame_of(few))[0]
 
     assert positions.verdict(first) == "no verdict with 2 runs"

@@ -15,7 +15,7 @@ from synthbench.errors import UsageError
 from synthbench.reports.cells import grid
 from synthbench.reports.selection import select
 from synthbench.tasks.real.text import Text
-from tests.reports._made import make_row, text_row
+from tests.reports._made import make_frame, text_row
 
 Bits = dict[str, float]
 Studied = Callable[..., page.Study]
@@ -153,21 +153,16 @@ def test_what_the_size_explains_is_taken_out_and_size_is_that_of_the_ladders(lad
 
 
 def test_the_time_of_a_step_is_that_of_the_seed_that_chose_the_rate(studied: Studied, bits: Bits) -> None:
-    of_text = text_rows(bits)
-    elsewhere = of_text.assign(step_ms_median=of_text["step_ms_median"].where(of_text["seed"] == 1, 0.1))
+    rows = text_rows(bits, seeds=(1,)), text_rows(bits, seeds=(2,), step_ms_median=0.1)
 
-    assert set(studied(elsewhere).covariates[page.STEP]) == {5.0}
+    assert set(studied(*rows).covariates[page.STEP]) == {5.0}
 
 
 def test_only_matched_rows_of_both_texts_count(study: page.Study, studied: Studied, bits: Bits) -> None:
-    wrong = dict.fromkeys(bits, 2.0)
-    others = [
-        text_rows(wrong, match=None),
-        text_rows(wrong, match="state of {}"),
-        text_rows(wrong, texts=("sha256-cc",)),
-        text_rows(wrong, block="aether:norm=none"),
+    wrong: list[dict[str, Any]] = [
+        *({"match": None}, {"match": "state of {}"}, {"texts": ("sha256-cc",)}, {"block": "aether:norm=none"})
     ]
-    among_others = studied(text_rows(bits), *others)
+    among_others = studied(text_rows(bits), *(text_rows(dict.fromkeys(bits, 2.0), **one) for one in wrong))
     files = page.files_of(study, page.tables_of(study))
 
     assert files == page.files_of(among_others, page.tables_of(among_others))
@@ -179,18 +174,14 @@ def test_all_rows_of_a_mechanism_have_the_rate_that_one_seed_chose_on_the_first_
     studied: Studied, bits: Bits
 ) -> None:
     first, second = page.TEXTS
-    chosen = [
-        text_rows(bits, texts=(first,), seeds=(1,), lr=0.03),
-        text_rows(bits, texts=(first,), seeds=(2, 3), lr=0.03),
-        text_rows(bits, texts=(second,), seeds=(1, 2, 3), lr=0.03),
-    ]
+    chosen = text_rows(bits, seeds=(1, 2, 3), lr=0.03)
     better = {name: value - 1 for name, value in bits.items()}
     others = [
         text_rows(better, texts=(first,), seeds=(1,), lr=0.01, validation=1.5),  # on the test only
         text_rows(better, texts=(first,), seeds=(2,), lr=0.01),
         text_rows(better, texts=(second,), seeds=(1,), lr=0.01),
     ]
-    study = studied(*chosen, *others)
+    study = studied(chosen, *others)
 
     for text, outcome in study.outcomes.items():
         np.testing.assert_allclose(outcome[""], [-bits[one.name] - 0.002 for one in study.mechanisms])
@@ -216,12 +207,9 @@ def test_the_texts_are_the_one_that_comes_with_synthbench_and_another(studied: S
 def test_the_model_early_in_its_training_is_a_predictor(studied: Studied, bits: Bits) -> None:
     rows = text_rows(bits)
     early = {name: number for number, name in enumerate(bits)}
-    points = [
-        {"run_id": row["run_id"], "step": step, "split": "validation", "metric": "loss", "value": value}
-        for row in rows.to_dict("records")
-        for step, value in ((60, early[row["mech"]]), (120, -1.0))
-    ]
-    study = studied(rows, curves=pd.DataFrame(points))
+    at_60 = rows[["run_id"]].assign(step=60, value=rows["mech"].map(early).astype(float))
+    points = pd.concat([at_60, at_60.assign(step=120, value=-1.0)], ignore_index=True)
+    study = studied(rows, curves=points.assign(split="validation", metric="loss"))
 
     for values in study.early.values():
         assert values.tolist() == [-early[one.name] for one in study.mechanisms]
@@ -229,20 +217,16 @@ def test_the_model_early_in_its_training_is_a_predictor(studied: Studied, bits: 
 
 def test_published_tasks_whose_floor_is_their_ceiling_are_left_out_of_their_mean(studied: Studied, bits: Bits) -> None:
     skills = {name: number / 100 for number, name in enumerate(bits)}
-    tasks = {"copy": (0.0, 1.0), "reverse": (0.0, 0.5), "retrieval": (0.0625, 0.0625)}
+    bounds = {"copy": (0.0, 1.0), "reverse": (0.0, 0.5), "retrieval": (0.0625, 0.0625)}
     published = [
-        make_row(
-            name, seed, floor + skill * (ceiling - floor), task=task, mech_label=name, floor=floor, ceiling=ceiling
-        )
+        make_frame({name: [floor + skill * (ceiling - floor)] * 2}, task=task, floor=floor, ceiling=ceiling)
         for name, skill in skills.items()
-        for seed in (42, 43)
-        for task, (floor, ceiling) in tasks.items()
-    ]  # fmt: skip
-    study = studied(pd.DataFrame(published), text_rows(bits))
+        for task, (floor, ceiling) in bounds.items()
+    ]
+    study = studied(*published, text_rows(bits))
 
-    np.testing.assert_allclose(
-        study.predictors["2 of 3 published tasks"], [skills[one.name] for one in study.mechanisms]
-    )
+    expected = [skills[one.name] for one in study.mechanisms]
+    np.testing.assert_allclose(study.predictors["2 of 3 published tasks"], expected)
     assert page.predictions_of(study)[2].came_true is not None
 
 
@@ -250,11 +234,7 @@ def test_too_few_mechanisms_and_two_settings_are_refused(studied: Studied, heigh
     few = text_rows(dict.fromkeys(list(heights)[:3], 2.0))
     other = few.assign(match=few["match"] + ":R=5", run_id=few["run_id"].str[::-1])
 
-    with pytest.raises(
-        UsageError, match="3 mechanisms have all ladders of climb and rows of text with --match params=84500"
-    ):
-        studied(few)
-    with pytest.raises(UsageError, match=r"^0 mechanisms have all ladders"):
-        studied()
-    with pytest.raises(UsageError, match="has two settings"):
-        studied(few, other)
+    of_three = "3 mechanisms have all ladders of climb and rows of text with --match params=84500"
+    for rows, message in (([few], of_three), ([], "^0 mechanisms have all"), ([few, other], "has two settings")):
+        with pytest.raises(UsageError, match=message):
+            studied(*rows)
