@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from synthbench.reports.cells import grid
+from synthbench.reports.report import mean_curves
 from tests.reports._made import make_frame
 
 
@@ -34,16 +35,16 @@ def test_a_run_that_ended_well_without_a_score_has_failed() -> None:
     assert (cell.n, cell.num_failed) == (1, 1)
 
 
+def labels_of(*frames: pd.DataFrame) -> list[str]:
+    return [mechanism.label for mechanism in grid(pd.concat(frames)).mechanisms]
+
+
 def test_labels_that_collide_name_what_differs() -> None:
     learned, espr = make_frame({"slay": [0.1]}), make_frame({"slay": [0.2], "linear": [0.3]}, positions="espr")
     impostor = make_frame({"stranger": [0.4]}, mech_label="SLAY")
 
-    assert [one.label for one in grid(pd.concat([learned, espr])).mechanisms] == [
-        "Linear", "SLAY (espr)", "SLAY (learned)",
-    ]  # fmt: skip
-    assert sorted(one.label for one in grid(pd.concat([learned, impostor])).mechanisms) == [
-        "SLAY (slay)", "SLAY (stranger)",
-    ]  # fmt: skip
+    assert labels_of(learned, espr) == ["Linear", "SLAY (espr)", "SLAY (learned)"]
+    assert sorted(labels_of(learned, impostor)) == ["SLAY (slay)", "SLAY (stranger)"]
 
 
 def test_settings_of_one_mechanism_are_named_by_what_differs_in_the_order_of_their_numbers() -> None:
@@ -51,12 +52,9 @@ def test_settings_of_one_mechanism_are_named_by_what_differs_in_the_order_of_the
     narrow = make_frame({"slay": [0.5]}, mech_args='{"P":8,"R":3}')
     matched = make_frame({"slay": [0.5]}, mech_args='{"P":9,"R":3}', match="state=4096 of slay:P=8")
 
-    assert [one.label for one in grid(pd.concat([wide, narrow])).mechanisms] == ["SLAY (P=8)", "SLAY (P=16)"]
-    assert [one.label for one in grid(pd.concat([narrow, matched])).mechanisms] == [
-        "SLAY",
-        "SLAY (match state=4096)",
-    ]
-    assert [mechanism.label for mechanism in grid(matched).mechanisms] == ["SLAY (match state=4096)"]
+    assert labels_of(wide, narrow) == ["SLAY (P=8)", "SLAY (P=16)"]
+    assert labels_of(narrow, matched) == ["SLAY", "SLAY (match state=4096)"]
+    assert labels_of(matched) == ["SLAY (match state=4096)"]
 
 
 def test_a_task_at_several_sizes_is_several_tasks_in_the_order_of_their_length() -> None:
@@ -81,3 +79,14 @@ def test_rows_that_mix_versions_or_repeat_a_seed_are_refused(changes: dict[str, 
 
     with pytest.raises(ValueError, match=message):
         grid(rows)
+
+
+def test_a_run_that_stopped_early_keeps_its_last_value_in_the_mean() -> None:
+    rows = make_frame({"slay": [0.5, 1.0]})
+    slow, fast = rows["run_id"]
+    points = [(slow, 20, 0.1), (slow, 40, 0.3), (fast, 20, 0.9)]
+    curves = pd.DataFrame(points, columns=["run_id", "step", "value"]).assign(split="validation", metric="accuracy")
+
+    averages = mean_curves(grid(rows), curves)
+    assert averages[["step", "n"]].to_numpy().tolist() == [[20, 2], [40, 2]]
+    assert averages["mean"].tolist() == pytest.approx([0.5, 0.6])

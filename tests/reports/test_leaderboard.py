@@ -39,9 +39,8 @@ def test_mechanisms_with_all_tasks_are_ranked_and_a_failure_counts_as_the_floor(
 
     assert [entry.mechanism.name for entry in board.entries] == ["softmax", "linear"]
     best, worst = board.entries
-    assert [best.rank.value, worst.rank.value] == [1, 2]
+    assert (best.rank.value, worst.rank.value, best.solved.value) == (1, 2, 1)
     assert best.skill.value == pytest.approx((0.95 + 1) / 2)
-    assert best.solved.value == 1
     assert worst.skill.value == pytest.approx((0.25 + 1 / 3) / 2)
     # The middle half of 0, 0.2, 0.25, 0.3, 0.5, 0.5: half of the second, two whole, half of the fifth.
     assert worst.middle.value == pytest.approx((0.5 * 0.2 + 0.25 + 0.3 + 0.5 * 0.5) / 3)
@@ -81,9 +80,7 @@ def test_the_verdict_orders_mechanisms_on_these_tasks_and_says_what_others_would
     assert reading.endswith("On a fresh set of similar tasks, Softmax would still rank first.")
     assert "single seed" not in reading
     assert near.verdict().startswith("Basic: Softmax .60 or Linear .60; next: SLAY .30\n")
-    assert near.outlook == (
-        "On a fresh set of similar tasks, 2 of the 3 mechanisms could rank first: Softmax and Linear."
-    )
+    assert near.outlook.endswith(" 2 of the 3 mechanisms could rank first: Softmax and Linear.")
     assert alike.verdict().startswith("Basic: Softmax .60 or Linear .60\n")
     assert alike.outlook.startswith("On a fresh set of similar tasks, any of the 2 mechanisms could ")
 
@@ -102,9 +99,8 @@ def test_several_categories_also_have_a_line_on_all() -> None:
     rows = many({"softmax": 0.9, "linear": 0.5})
     both = pd.concat([rows, rows.assign(task_category="other", task=rows["task"] + "2", run_id=rows["run_id"] + "2")])
 
-    basic, other, overall = leaderboard(grid(both)).orders.items()
-    assert [basic, other] == [(name, "Softmax .90; next: Linear .50") for name in ("basic", "other")]
-    assert overall == ("overall", "Softmax .90; next: Linear .50")
+    expected = dict.fromkeys(("basic", "other", "overall"), "Softmax .90; next: Linear .50")
+    assert leaderboard(grid(both)).orders == expected
 
 
 def test_single_seeds_are_counted_beside_the_verdict() -> None:
@@ -112,11 +108,8 @@ def test_single_seeds_are_counted_beside_the_verdict() -> None:
     board = leaderboard(grid(frame({f"task_{index}": scores for index in range(4)})))
 
     assert "mechanisms, 1 was run with a single seed on each task. Where a mechanism has" in board.certainty
-    some = pd.concat([frame({"more": SEVERAL | {"path": [0.9, 0.92]}}), frame({"task": scores})])
-    assert (
-        "1 was run with a single seed on some tasks and several seeds on the others"
-        in leaderboard(grid(some)).certainty
-    )
+    some = leaderboard(grid(frame({"more": SEVERAL | {"path": [0.9, 0.92]}, "task": scores})))
+    assert "1 was run with a single seed on some tasks and several seeds on the others" in some.certainty
 
 
 def test_a_bare_layer_is_on_the_board_and_in_no_verdict() -> None:
@@ -140,9 +133,9 @@ def test_ones_own_mechanism_comes_first() -> None:
 
 
 def test_where_each_has_one_run_a_task_scatters_as_the_others_do() -> None:
-    tasks = {f"task_{index}": SEVERAL for index in range(3)} | {"single": {"softmax": [0.6], "linear": [0.3]}}
-    best, _ = leaderboard(grid(frame(tasks))).entries
-    (alone, _) = leaderboard(grid(frame({"single": tasks["single"]}))).entries
+    single: dict[str, Mapping[str, list[float | None]]] = {"single": {"softmax": [0.6], "linear": [0.3]}}
+    tasks = {f"task_{index}": SEVERAL for index in range(3)} | single
+    (best, _), (alone, _) = (leaderboard(grid(frame(each))).entries for each in (tasks, single))
 
     assert best.skill.low < best.skill.value < best.skill.high
     assert np.isnan(alone.skill.low)
