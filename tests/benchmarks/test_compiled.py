@@ -39,12 +39,8 @@ def test_no_kernel_is_compiled_anew_for_another_length() -> None:
 
 
 COMPILED = """
-import json
-import sys
-
-import torch
+import json, sys, torch
 from benchmarks import compiled
-
 cases, dtypes, directions = json.loads(sys.argv[1])
 dtypes = tuple(getattr(torch, dtype) for dtype in dtypes)
 print(json.dumps(list(compiled.measure([compiled.Case(*case) for case in cases], dtypes, directions))))

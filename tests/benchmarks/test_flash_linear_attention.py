@@ -172,14 +172,14 @@ def test_the_package_itself_computes_what_the_mechanism_does(
     device = torch.device("cuda")
     reason = fla.missing(device)
     need("fla", reason is None, str(reason))
-    unit, case = built(name), tuple(x.detach() for x in draw(200))
-    expected = with_gradients(
-        unit.double().attend(*(doubles := tuple(x.double().requires_grad_() for x in case))), doubles
+    case = tuple(x.detach() for x in draw(200))
+    doubles, inputs = (
+        tuple(x.to(where, kind).requires_grad_() for x in case)
+        for where, kind in ((CPU, torch.float64), (device, dtype))
     )
-    unit = built(name).to(device, dtype)
-    inputs = tuple(x.to(device, dtype).requires_grad_() for x in case)
+    expected = with_gradients(built(name).double().attend(*doubles), doubles)
 
-    found = with_gradients(fla.attend(unit, *inputs), inputs)
+    found = with_gradients(fla.attend(built(name).to(device, dtype), *inputs), inputs)
 
     for own, true in zip(found, expected, strict=True):
         assert (own.cpu().double() - true).abs().max() <= 0.05 * float(true.abs().max())

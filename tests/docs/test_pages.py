@@ -26,9 +26,8 @@ def test_every_report_of_the_site_has_its_tables_committed() -> None:
 
 def test_what_is_downloaded_for_a_gpu_without_a_network_is_every_dependency_but_torch() -> None:
     page = (ROOT / "docs" / "benches.md").read_text(encoding="utf-8")
-    few, whole = (
-        re.findall(r'"([a-z-]+)([^"]*)"', command) for command in re.findall(r"--dest wheels ([^`]*)```", page)
-    )
+    commands = re.findall(r"--dest wheels ([^`]*)```", page)
+    few, whole = (re.findall(r'"([a-z-]+)([^"]*)"', command) for command in commands)
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
 
     named = {name: bound.partition(",")[0] for name, bound in whole}
@@ -64,14 +63,11 @@ def test_the_pages_are_served_with_least_rights_from_paths_that_exist() -> None:
     found = workflow("pages.yml")
     build, deploy = found["jobs"]["build"], found["jobs"]["deploy"]
 
-    assert found["permissions"] == {}
-    assert build["permissions"] == {"contents": "read"}
+    assert (found["permissions"], build["permissions"]) == ({}, {"contents": "read"})
     assert deploy["permissions"] == {"pages": "write", "id-token": "write"}
     assert deploy["needs"] == "build"
     for pattern in found[True]["push"]["paths"]:
         assert (ROOT / pattern.removesuffix("/**")).exists()
-    scripts = "\n".join(step.get("run", "") for step in build["steps"])
-    assert "make site" in scripts
-    assert [step["with"]["path"] for step in build["steps"] if "upload-pages-artifact" in step.get("uses", "")] == [
-        "site"
-    ]
+    assert "make site" in "\n".join(step.get("run", "") for step in build["steps"])
+    (upload,) = (step for step in build["steps"] if "upload-pages-artifact" in step.get("uses", ""))
+    assert upload["with"]["path"] == "site"

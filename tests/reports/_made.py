@@ -110,7 +110,9 @@ def make_frame(scores: Mapping[str, Iterable[float | None]], /, **changes: Any) 
 def joined(*frames: pd.DataFrame) -> pd.DataFrame:
     """The rows of some frames in one; each row has an id of its own, though tasks or settings share a seed."""
     rows = pd.concat(frames, ignore_index=True)
-    return rows.assign(run_id=rows["run_id"].where(~rows["run_id"].duplicated(), rows["run_id"] + "-" + rows.index.astype(str)))
+    return rows.assign(
+        run_id=rows["run_id"].where(~rows["run_id"].duplicated(), rows["run_id"] + "-" + rows.index.astype(str))
+    )
 
 
 def report_of(rows: pd.DataFrame, suite: str = "paper", curves: pd.DataFrame | None = None, **options: Any) -> Report:

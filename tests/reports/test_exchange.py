@@ -10,17 +10,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from synthbench.reports.build import build
 from synthbench.reports.card import card, compact
 from synthbench.reports.exchange import every_eval_ever
 from synthbench.reports.report import Report
-from synthbench.reports.selection import select
 from synthbench.reports.standings import standings
 from synthbench.results import Store, published
-from tests.reports._made import make_frame
+from tests.reports._made import joined, make_frame, report_of
 
 Command = Callable[..., Any]
 
@@ -30,7 +28,7 @@ def report() -> Report:
     """Two mechanisms on two tasks, and one on the first alone, of which a run failed."""
     sort = make_frame({"softmax": [0.9, 0.8, 1.0], "linear": [0.1, 0.2, 0.1], "slay": [0.5, None, 0.4]})
     copy = make_frame({"softmax": [1.0, 0.9, 1.0], "linear": [0.9, 0.9, 0.8]}, task="copy", task_category="memory")
-    return Report(select(pd.concat([sort, copy], ignore_index=True), "paper"), None)
+    return report_of(joined(sort, copy))
 
 
 READ = """
@@ -58,9 +56,8 @@ def read_by_croissant(path: Path, table: str = "", column: str = "") -> list[Any
 
 
 def test_the_schema_of_every_eval_ever_accepts_what_is_exported(report: Report, need: Callable[..., None]) -> None:
-    need(
-        "every_eval_ever", find_spec("every_eval_ever") is not None, "the Makefile installs it without its dependencies"
-    )
+    is_here = find_spec("every_eval_ever") is not None
+    need("every_eval_ever", is_here, "the Makefile installs it without its dependencies")
     from every_eval_ever.eval_types import EvaluationLog  # noqa: PLC0415 - only where it is installed
 
     records = every_eval_ever(report, created=1.7e9)
@@ -81,10 +78,8 @@ def test_the_page_describes_its_cells_as_a_dataset(report: Report, tmp_path: Pat
     (tmp_path / "cells.csv").write_text(str(files["cells.csv"]))
     (tmp_path / "croissant.json").write_text(block)
 
-    means = read_by_croissant(tmp_path / "croissant.json", "cells", "mean")
-    assert [mean for mean in means if mean is not None] == pytest.approx(
-        list(report.cells.frame["mean"].dropna()), rel=1e-5
-    )
+    means = [mean for mean in read_by_croissant(tmp_path / "croissant.json", "cells", "mean") if mean is not None]
+    assert means == pytest.approx(list(report.cells.frame["mean"].dropna()), rel=1e-5)
     assert "ld+json" not in str(build(report.selection.rows, None, "paper", formats=["html"])["index.html"])
 
 

@@ -13,15 +13,14 @@ from synthbench.errors import UsageError
 from synthbench.reports.export import Export, export
 from synthbench.reports.render.spreadsheet import csv_text, json_text
 from synthbench.reports.selection import having
-from tests.reports._made import climbed, make_frame
+from tests.reports._made import climbed, joined, make_frame
 
 
 @pytest.fixture
 def rows() -> pd.DataFrame:
     """Two tasks, three mechanisms; one run failed, one mechanism has one task only."""
     sort = make_frame({"softmax": [0.9, 0.8, 1.0], "slay": [0.5, 0.6, None], "linear": [0.1, 0.1, 0.1]})
-    copy = make_frame({"softmax": [1.0, 1.0, 1.0], "slay": [0.9, 0.9, 0.9]}, task="copy", task_category="memory")
-    whole: pd.DataFrame = pd.concat([sort, copy], ignore_index=True)
+    whole = joined(sort, make_frame({"softmax": [1.0] * 3, "slay": [0.9] * 3}, task="copy", task_category="memory"))
     metrics = [json.dumps({} if np.isnan(score) else {"x2.skill": score / 2}) for score in whole["score"]]
     return whole.assign(metrics=metrics)
 
@@ -33,9 +32,8 @@ def lines_of(made: Export) -> list[dict[str, str]]:
 def test_csv_holds_means_spreads_and_run_ids(rows: pd.DataFrame) -> None:
     lines = lines_of(export(rows, "paper", columns=["score", "skill", "n_params", "status", "x2.skill"]))
 
-    assert [(line["task"], line["mechanism"]) for line in lines] == [
-        ("sort", "Softmax"), ("sort", "Linear"), ("sort", "SLAY"), ("copy", "Softmax"), ("copy", "SLAY"),
-    ]  # fmt: skip
+    named = [f"{line['task']} {line['mechanism']}" for line in lines]
+    assert named == ["sort Softmax", "sort Linear", "sort SLAY", "copy Softmax", "copy SLAY"]
     slay = lines[2]
     assert float(slay["score"]) == pytest.approx(0.55)
     assert float(slay["score_std"]) == pytest.approx(np.std([0.5, 0.6], ddof=1), rel=1e-5)
@@ -52,12 +50,10 @@ def test_json_holds_every_run_with_its_own_values(rows: pd.DataFrame) -> None:
         "score": {"mean": pytest.approx(0.55), "std": pytest.approx(0.0707, abs=1e-4)},
         "status": "ok, diverged",
     }
-    assert [(run["seed"], run["status"], run["score"]) for run in slay["runs"]] == [
-        (42, "ok", 0.5), (43, "ok", 0.6), (44, "diverged", None),
-    ]  # fmt: skip
-    assert {run["run_id"] for cell in made["cells"] for run in cell["runs"]} == set(
-        rows[rows["task"] == "sort"]["run_id"]
-    )
+    runs = [(run["seed"], run["status"], run["score"]) for run in slay["runs"]]
+    assert runs == [(42, "ok", 0.5), (43, "ok", 0.6), (44, "diverged", None)]
+    ids = {run["run_id"] for cell in made["cells"] for run in cell["runs"]}
+    assert ids == set(rows[rows["task"] == "sort"]["run_id"])
 
 
 def test_the_best_is_bold_and_the_second_underlined(rows: pd.DataFrame) -> None:
@@ -89,30 +85,23 @@ def test_columns_tasks_or_mechanisms_stand_across(
     rows: pd.DataFrame, across: str, headings: list[str], first: list[str]
 ) -> None:
     made = export(rows, "paper", columns=["skill"], across=across)
-    table = [
-        [field.strip().strip("*") for field in line.strip("|").split("|")]
-        for line in made.markdown().splitlines()
-        if line.startswith("|")
-    ]
+    lines = [line.strip("|").split("|") for line in made.markdown().splitlines() if line.startswith("|")]
+    table = [[field.strip().strip("*") for field in line] for line in lines]
 
     assert table[0] == headings
     assert table[2][: len(first)] == first
 
 
 def test_arguments_choose_among_the_rows_of_a_mechanism() -> None:
-    old = make_frame({"slay": [0.2, 0.3]}, mech_args='{"R":3,"guard":"clamp"}', run_id="old")
-    new = make_frame({"slay": [0.6, 0.7]}, mech_args='{"R":2,"guard":"clamp"}', run_id="new")
-    later = new["finished_at"] + pd.Timedelta(days=1)
-    rows = pd.concat([old, new.assign(finished_at=later)], ignore_index=True)
-    rows["run_id"] += rows["seed"].astype(str)
+    old = make_frame({"slay": [0.2, 0.3]}, mech_args='{"R":3,"guard":"clamp"}')
+    new = make_frame({"slay": [0.6, 0.7]}, mech_args='{"R":2,"guard":"clamp"}')
+    rows = joined(old, new.assign(finished_at=new["finished_at"] + pd.Timedelta(days=1)))
 
     for arguments, mean in ({"R": "3"}, 0.25), ({"R": "3.0", "guard": "clamp"}, 0.25), ({"R": "2"}, 0.65):
         (line,) = lines_of(export(rows, "paper", mechanisms={"slay": arguments}))
         assert float(line["score"]) == pytest.approx(mean), arguments
-    both = lines_of(export(rows, "paper", mechanisms={"slay": {}}))
-    assert {line["mechanism"]: float(line["score"]) for line in both} == pytest.approx(
-        {"SLAY (R=2)": 0.65, "SLAY (R=3)": 0.25}
-    )
+    both = {line["mechanism"]: float(line["score"]) for line in lines_of(export(rows, "paper"))}
+    assert both == pytest.approx({"SLAY (R=2)": 0.65, "SLAY (R=3)": 0.25})
     with pytest.raises(UsageError, match=r'no row of mechanism \'slay\' with R=5; rows have: .*"R":2.*; .*"R":3'):
         having(rows, "mech", {"slay": {"R": "5"}})
 
@@ -130,10 +119,8 @@ def test_scores_of_ladders_are_printed_as_fractions() -> None:
     rows = climbed({"softmax": [5.1, 5.2, 5.3], "linear": [2.0]})
     made = export(rows, "core", columns=["score", "skill"])
 
-    assert [[cell.value for cell in line.cells] for line in made.table.lines] == [
-        ["0.47", "0.47"],
-        ["0.18", "0.18"],
-    ]
+    printed = [[cell.value for cell in line.cells] for line in made.table.lines]
+    assert printed == [["0.47", "0.47"], ["0.18", "0.18"]]
     assert made.table.lines[0].cells[0].std == "0.01"
     assert made.table.caption.startswith("Scores from 0 to 1, other fractions in per cent")
     first = lines_of(made)[0]

@@ -21,9 +21,7 @@ from synthbench.reports.aggregates import Interval
 from synthbench.reports.render.figures import Drawing, drawings, render
 from synthbench.reports.render.figures.drawing import LONGEST, _style, shown
 from synthbench.reports.render.figures.scatter import Point, looks, places
-from synthbench.reports.report import Report
-from synthbench.reports.selection import select
-from tests.reports._made import make_frame
+from tests.reports._made import make_frame, report_of
 
 Pictures = dict[str, dict[str, bytes]]
 """By figure and kind."""
@@ -31,17 +29,8 @@ Pictures = dict[str, dict[str, bytes]]
 TASKS = {"sort": "basic", "parity": "arithmetic", "long_division": "arithmetic"}
 STATES = (64, 1088, 4352, 16384, 69632)
 HOSTILE = [
-    "$x^2$",
-    "\x1b[31m",
-    "名前",
-    "_hidden",
-    "<script>",
-    "&amp;",
-    "x" * 300,
-    "two\n\nlines",
-    r"\input{x}",
-    "",
-    "%s {0}",
+    *("$x^2$", "\x1b[31m", "名前", "_hidden", "<script>", "&amp;"),
+    *("x" * 300, "two\n\nlines", r"\input{x}", "", "%s {0}"),
 ]
 
 
@@ -67,16 +56,13 @@ def sweep(mechanisms: Sequence[str]) -> pd.DataFrame:
 
 def curves_of(rows: pd.DataFrame) -> pd.DataFrame:
     """Validation accuracy that grows to the score in four steps."""
-    parts = [
-        pd.DataFrame({"run_id": rows["run_id"], "step": 50 * part, "value": rows["score"] * part / 4})
-        for part in (1, 2, 3, 4)
-    ]
+    parts = [rows[["run_id"]].assign(step=50 * part, value=rows["score"] * part / 4) for part in (1, 2, 3, 4)]
     return pd.concat(parts, ignore_index=True).assign(split="validation", metric="accuracy")
 
 
 def drawn(rows: pd.DataFrame, curves: pd.DataFrame | None = None) -> dict[str, Drawing]:
     """All drawings of some rows by name."""
-    return {one.name: one for one in drawings(Report(select(rows, "paper"), curves))}
+    return {one.name: one for one in drawings(report_of(rows, curves=curves))}
 
 
 @pytest.fixture(scope="module")
@@ -108,27 +94,23 @@ RANKED = {"profiles", "skill-state"}
 def test_a_complete_sweep_has_every_figure_and_what_rows_say_nothing_about_is_left_out(
     rows: pd.DataFrame, all_drawn: dict[str, Drawing]
 ) -> None:
+    everything, curves = CURVES | RANKED | {"heat-map"}, curves_of(rows)
     without = {
-        "nothing": (all_drawn, set[str]()),
-        "one seed": (drawn(rows[rows["seed"] == 42], curves_of(rows)), set[str]()),
-        "no curves": (drawn(rows), CURVES),
-        "one point a curve": (drawn(rows, curves_of(rows).query("step == 50")), CURVES),
-        "one size": (drawn(rows.assign(state_size=64, n_params_mixer=64), curves_of(rows)), {"skill-state"}),
-        "one mechanism": (drawn(rows[rows["mech"] == "slay"], curves_of(rows)), RANKED),
-        "no gap": (
-            drawn(rows.assign(floor=1.0, skill=np.nan, metrics="{}"), curves_of(rows)),
-            RANKED | {"heat-map"},
-        ),
+        "one seed": (rows[rows["seed"] == 42], set[str]()),
+        "one size": (rows.assign(state_size=64, n_params_mixer=64), {"skill-state"}),
+        "one mechanism": (rows[rows["mech"] == "slay"], RANKED),
+        "no gap": (rows.assign(floor=1.0, skill=np.nan, metrics="{}"), RANKED | {"heat-map"}),
     }
-    everything = CURVES | RANKED | {"heat-map"}
 
-    for case, (names, missing) in without.items():
-        assert set(names) == everything - missing, case
+    assert set(all_drawn) == everything
+    for case, (fewer, missing) in without.items():
+        assert set(drawn(fewer, curves)) == everything - missing, case
+    for no_curves in (None, curves.query("step == 50")):
+        assert set(drawn(rows, no_curves)) == everything - CURVES
 
 
 def test_of_many_mechanisms_each_has_a_number_and_a_marker_of_its_own_in_the_colour_of_its_family() -> None:
-    families = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]
-    points = [Point(f"m{one}", families[one % 10], Interval(0.5, 0.4, 0.6), (1.0,)) for one in range(41)]
+    points = [Point(f"m{one}", "abcdefghij"[one % 10], Interval(0.5, 0.4, 0.6), (1.0,)) for one in range(41)]
     of_points = looks(points)
 
     assert [look.text for look in of_points] == [str(number) for number in range(1, 42)]
@@ -199,8 +181,8 @@ def texts(drawing: Drawing) -> list[tuple[str, Bbox]]:
         labels = [label for label in figure.findobj(Text) if isinstance(label, Text) and label.get_text()]
         labels = [label for label in labels if label.get_visible() and label not in _undrawn(figure)]
         boxes = [(label.get_text(), label.get_window_extent(renderer)) for label in labels]
-        outside = [text for text, box in boxes if not figure.bbox.padded(1).contains(box.x0, box.y0)]
-        outside += [text for text, box in boxes if not figure.bbox.padded(1).contains(box.x1, box.y1)]
+        holds = figure.bbox.padded(1).contains
+        outside = [text for text, box in boxes if not (holds(box.x0, box.y0) and holds(box.x1, box.y1))]
         assert not outside, f"{drawing.name}: outside of the figure: {outside}"
     return boxes
 

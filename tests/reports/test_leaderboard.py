@@ -95,14 +95,6 @@ def test_a_category_names_the_first_and_counts_the_rest() -> None:
     assert wide == "m0 .90, m1 .89, m2 .89, m3 .88, m4 .88, m5 .88, m6 .87, m7 .87 or 2 more"
 
 
-def test_several_categories_also_have_a_line_on_all() -> None:
-    rows = many({"softmax": 0.9, "linear": 0.5})
-    both = pd.concat([rows, rows.assign(task_category="other", task=rows["task"] + "2", run_id=rows["run_id"] + "2")])
-
-    expected = dict.fromkeys(("basic", "other", "overall"), "Softmax .90; next: Linear .50")
-    assert leaderboard(grid(both)).orders == expected
-
-
 def test_single_seeds_are_counted_beside_the_verdict() -> None:
     scores = SEVERAL | {"path": [0.9]}
     board = leaderboard(grid(frame({f"task_{index}": scores for index in range(4)})))

@@ -11,14 +11,13 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from synthbench.cli.example import describe
 from synthbench.registry import version_of
 from synthbench.reports.render.page import page
-from synthbench.reports.report import Report
-from synthbench.reports.selection import select
 from synthbench.tasks import TASKS
-from tests.reports._made import HOSTILE
+from tests.reports._made import HOSTILE, report_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.end_to_end]
 
 DESKTOP, PHONE = (1280, 900), (360, 740)
+OPEN_ALL = "document.querySelectorAll('details').forEach(one => { one.open = true })"
 
 Open = Callable[..., Page]
 
@@ -36,10 +35,8 @@ def files(
     other["run_id"] += "-block"
     rows = {"paper": pd.concat([known, other], ignore_index=True), "hostile": hostile}
     for name, frame in rows.items():
-        (suite,) = set(frame["suite"])
-        (folder / f"{name}.html").write_text(
-            page(Report(select(frame, suite), paper_curves, describe=describe)), encoding="utf-8"
-        )
+        report = report_of(frame, frame["suite"].iloc[0], paper_curves, describe=describe)
+        (folder / f"{name}.html").write_text(page(report), encoding="utf-8")
     return {name: folder / f"{name}.html" for name in rows}
 
 
@@ -62,11 +59,10 @@ def names(opened: Page, panel: str = "") -> list[str]:
 
 def values(opened: Page, heading: str) -> list[float]:
     """Read the sort keys of the ranked mechanisms in a column."""
-    column = [
-        one.split(" ↓")[0].split(" ↑")[0] for one in opened.locator("[data-panel=''] th[scope=col]").all_inner_texts()
-    ]
-    cells = opened.locator("[data-panel=''] tbody:not(.unranked) tr").all()
-    return [float(str(row.locator("> *").nth(column.index(heading)).get_attribute("data-v"))) for row in cells]
+    headings = opened.locator("[data-panel=''] th[scope=col]").all_inner_texts()
+    place = [re.sub(" [↓↑].*", "", one) for one in headings].index(heading)
+    rows = opened.locator("[data-panel=''] tbody:not(.unranked) tr").all()
+    return [float(str(row.locator("> *").nth(place).get_attribute("data-v"))) for row in rows]
 
 
 def test_a_heading_sorts_and_says_so(open_page: Open) -> None:
@@ -128,8 +124,7 @@ def test_the_keyboard_sorts_opens_and_skips(open_page: Open) -> None:
     summary.focus()
     opened.keyboard.press("Space")
     expect(opened.locator("#mech-slay dl").first).to_be_visible()
-    outline = summary.evaluate("element => getComputedStyle(element).outlineStyle")
-    assert outline == "solid"
+    assert summary.evaluate("element => getComputedStyle(element).outlineStyle") == "solid"
 
 
 def test_words_are_searched_in_mechanisms_and_tasks_and_what_was_found_is_one_click_away(open_page: Open) -> None:
@@ -190,7 +185,7 @@ def test_without_script_everything_is_there(open_page: Open) -> None:
 @pytest.mark.parametrize("name", ["paper", "hostile"])
 def test_a_phone_scrolls_tables_but_not_the_page(open_page: Open, name: str) -> None:
     opened = open_page(name, PHONE)
-    opened.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+    opened.evaluate(OPEN_ALL)
 
     assert opened.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
     assert opened.locator("#search").bounding_box()["width"] <= PHONE[0]  # type: ignore[index]
@@ -240,7 +235,7 @@ def test_on_paper_text_is_dark_on_white(open_page: Open, scheme: str) -> None:
 def test_hostile_rows_open_no_dialog_and_run_nothing(open_page: Open) -> None:
     opened = open_page("hostile")
 
-    opened.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+    opened.evaluate(OPEN_ALL)
     for heading in opened.locator("thead button").all():
         heading.click()
     for select_box in opened.locator("select").all():

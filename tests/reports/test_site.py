@@ -17,10 +17,9 @@ from playwright.sync_api import Page, expect
 from synthbench.mechanisms import MECHANISMS
 from synthbench.reports.build import files_of
 from synthbench.reports.render.spreadsheet import json_text
-from synthbench.reports.report import Report
-from synthbench.reports.selection import select
 from synthbench.reports.standings import standings
 from synthbench.tasks import TASKS
+from tests.reports._made import report_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -36,7 +35,7 @@ PAGES = {"tasks": ("copy", "mqar", "s5_words"), "mechanisms": ("deltanet", "line
 def site(core: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small site, whose verdict has markup in it, with another report beside that of the main suite."""
     folder = tmp_path_factory.mktemp("site")
-    report = Report(select(core, "core"), None)
+    report = report_of(core, "core")
     board = standings(report)
     files = files_of(report, ("csv", "html"))
     files["leaderboard.json"] = json_text(board | {"verdict": board["verdict"] + "\n<script>alert(1)</script>"})
@@ -78,13 +77,8 @@ def test_the_front_page_is_the_verdict_and_runs_nothing_that_it_repeats(site: Pa
     assert "&lt;script&gt;" in text
     assert "<script" not in text
     assert text.index("core/cells.csv") < text.index("paper/index.html")
-
-
-def test_the_front_page_says_what_the_other_reports_are(site: Path) -> None:
-    front = (site / "index.html").read_text(encoding="utf-8")
-
-    assert "under the protocol that produced its Table 8" in front
-    assert "](" not in front
+    assert "under the protocol that produced its Table 8" in text
+    assert "](" not in text
 
 
 def test_reports_link_only_to_components_that_have_a_page(site: Path) -> None:
@@ -100,18 +94,16 @@ def test_the_facts_beside_a_page_are_those_of_the_ranking(site: Path) -> None:
     on_mqar = facts_of(site, "tasks", "mqar")["results"]
 
     assert facts_of(site, "mechanisms", "linear")["results"] == [by_name["linear"]]
-    assert {one["name"]: one["skill"] for one in on_mqar} == {
-        name: one["tasks"]["mqar"]["skill"] for name, one in by_name.items()
-    }
-    assert [one["skill"] for one in on_mqar] == sorted((one["skill"] for one in on_mqar), reverse=True)
+    skills = {one["name"]: one["skill"] for one in on_mqar}
+    assert skills == {name: one["tasks"]["mqar"]["skill"] for name, one in by_name.items()}
+    assert [*skills.values()] == sorted(skills.values(), reverse=True)
     assert all(one["low"] <= one["skill"] <= one["high"] for one in on_mqar)
     assert all(max(one["levels"].values()) <= 1 and len(one["levels"]) == 11 for one in on_mqar)
 
 
 def test_an_interval_that_is_not_known_is_not_one_from_0_to_0(core: pd.DataFrame) -> None:
-    of_one_seed = standings(Report(select(core[core["seed"] == 42], "core"), None))["mechanisms"]
-
-    assert all(math.isnan(of["low"]) and math.isnan(of["high"]) for one in of_one_seed for of in one["tasks"].values())
+    for one in standings(report_of(core[core["seed"] == 42], "core"))["mechanisms"]:
+        assert all(math.isnan(facts["low"]) and math.isnan(facts["high"]) for facts in one["tasks"].values())
 
 
 @pytest.mark.parametrize("kind", PAGES)
@@ -124,14 +116,10 @@ def test_a_component_without_rows_has_a_page_that_says_so(site: Path, kind: str)
     assert facts_of(site, kind, name)["results"] == []
 
 
-def test_every_registered_task_and_mechanism_gets_a_page() -> None:
+def test_every_registered_task_and_mechanism_gets_a_page_and_without_a_ranking_there_is_none(tmp_path: Path) -> None:
     defaults = inspect.signature(write).parameters
 
-    assert defaults["tasks"].default is TASKS
-    assert defaults["mechanisms"].default is MECHANISMS
-
-
-def test_without_a_ranking_there_is_no_site(tmp_path: Path) -> None:
+    assert (defaults["tasks"].default, defaults["mechanisms"].default) == (TASKS, MECHANISMS)
     with pytest.raises(SystemExit, match="synthbench report --suite core --out"):
         write(tmp_path)
 

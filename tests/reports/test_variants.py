@@ -21,7 +21,7 @@ from synthbench.reports.variants import (
     variant_tables,
     variants_of,
 )
-from tests.reports._made import TASK_FACTS, climbed
+from tests.reports._made import TASK_FACTS, climbed, joined
 
 CONV = "transformer:conv=4"
 
@@ -33,8 +33,7 @@ def convolved(core: pd.DataFrame) -> pd.DataFrame:
         climbed({"linear": [5.2, 5.3, 5.1], "softmax": [11, 11, 11]}, "mqar", block=CONV),
         climbed({"linear": [4, 4.2, 3.9], "softmax": [2.9, 3.2, 2.7]}, "parity_running", block=CONV),
     ]
-    added = pd.concat(with_conv, ignore_index=True)
-    return pd.concat([core, added.assign(run_id=added["run_id"] + "-conv")], ignore_index=True)
+    return joined(core, *with_conv)
 
 
 def _variants(rows: pd.DataFrame) -> list[Variant]:
@@ -45,10 +44,7 @@ def _variants(rows: pd.DataFrame) -> list[Variant]:
 def test_a_setting_on_fewer_tasks_changes_nothing_in_the_tables_of_all(
     core: pd.DataFrame, convolved: pd.DataFrame
 ) -> None:
-    before, after = (
-        build(core, None, "core", formats=["md", "pages", "csv"]),
-        build(convolved, None, "core", formats=["md", "pages", "csv"]),
-    )
+    before, after = (build(rows, None, "core", formats=["md", "pages", "csv"]) for rows in (core, convolved))
 
     changed = {name for name in after if after[name] != before.get(name)}
     assert changed == {"README.md", "variants.md", "variants.tex"}
@@ -82,11 +78,8 @@ def test_only_common_seeds_are_compared(convolved: pd.DataFrame) -> None:
 def test_a_change_that_several_mechanisms_share_is_averaged_over_them(convolved: pd.DataFrame) -> None:
     changes = changes_of(_variants(convolved))
 
-    assert [(change.category, change.num_tasks) for change in changes] == [
-        ("recall", 1),
-        ("state_tracking", 1),
-        ("", 2),
-    ]
+    of_categories = [(change.category, change.num_tasks) for change in changes]
+    assert of_categories == [("recall", 1), ("state_tracking", 1), ("", 2)]
     levels = TASK_FACTS["mqar"][1].num_levels
     of_softmax, of_linear = 11 - np.mean([10.9, 11, 11]), 5.2 - 0.2
     assert changes[0].difference.value == pytest.approx((of_softmax + of_linear) / 2 / levels)
@@ -102,10 +95,8 @@ def test_the_setting_nearest_to_a_variant_is_its_main_setting(
     core: pd.DataFrame, facts: dict[str, str], options: dict[str, int]
 ) -> None:
     conv = core[core["mech"] == "linear"].assign(**facts)
-    conv = conv.assign(run_id=conv["run_id"] + "-conv")
     wide = climbed({"linear": [6, 6.1, 6.2]}, "mqar", **{**facts, "mech_args": json.dumps(options)})
-    rows = pd.concat([core, conv, wide.assign(run_id=wide["run_id"] + "-wide")], ignore_index=True)
-    (variant,) = _variants(rows)
+    (variant,) = _variants(joined(core, conv, wide))
 
     assert variant.words == ("M=--", "M=8")
 
@@ -113,21 +104,16 @@ def test_the_setting_nearest_to_a_variant_is_its_main_setting(
 def test_a_variant_without_its_main_setting_on_its_tasks_is_not_compared(core: pd.DataFrame) -> None:
     elsewhere = climbed({"linear": [6, 6.1, 6.2]}, "mqar", block=CONV)
     without = core[~((core["mech"] == "linear") & (core["task"] == "mqar"))]
-    files = build(pd.concat([without, elsewhere], ignore_index=True), None, "core", formats=["pages"])
 
-    assert "variants.md" not in files
+    assert "variants.md" not in build(joined(without, elsewhere), None, "core", formats=["pages"])
 
 
 def test_the_tables_have_each_setting_under_its_mechanism(convolved: pd.DataFrame) -> None:
     variants = _variants(convolved)
     changes, means, tasks = variant_tables(variants, changes_of(variants))
 
-    assert [line.labels for line in means.lines] == [
-        ("Softmax", "attention_only"),
-        ("Softmax", CONV),
-        ("Linear", "attention_only"),
-        ("Linear", CONV),
-    ]
+    settings = [(name, block) for name in ("Softmax", "Linear") for block in ("attention_only", CONV)]
+    assert [line.labels for line in means.lines] == settings
     linear_on_mqar = tasks.lines[3].cells[0]
     assert (linear_on_mqar.value, linear_on_mqar.remarks) == ("0.47", ("+0.45",))
     assert means.lines[2].cells[0].value == "2"
@@ -142,9 +128,7 @@ def test_settings_that_differ_in_their_state_are_points_of_a_line(core: pd.DataF
         for mech, of_sizes in sizes.items()
         for size, state, heights in zip((8, 32), (272, 4352), of_sizes, strict=True)
     ]
-    added = pd.concat(settings, ignore_index=True)
-    added["run_id"] += "-" + added["state_size"].astype(str)
-    files = build(pd.concat([core, added], ignore_index=True), None, "core", formats=["figures"])
+    files = build(joined(core, *settings), None, "core", formats=["figures"])
     header, *lines = str(files["figures/frontier.csv"]).splitlines()
     points = [line.split(",") for line in lines]
 
@@ -163,27 +147,20 @@ def test_a_convolution_is_no_point_of_a_frontier(convolved: pd.DataFrame) -> Non
 
 def in_conditions(rows: pd.DataFrame, **bare: object) -> pd.DataFrame:
     """The rows as those of stock layers, beside the same rows of bare ones."""
-    facts: dict[str, Any] = {"condition": "bare", "mech_args": '{"conv":4}', "run_id": rows["run_id"] + "-bare", **bare}
-    layers = [rows.assign(condition="stock"), rows.assign(**facts)]
-    return pd.concat(layers, ignore_index=True).assign(sees_places=False)
-
-
-def pairs_of_conditions(rows: pd.DataFrame) -> list[Variant]:
-    return conditions_of(grid(in_conditions(rows)))
+    facts: dict[str, Any] = {"condition": "bare", "mech_args": '{"conv":4}', **bare}
+    return joined(rows.assign(condition="stock"), rows.assign(**facts)).assign(sees_places=False)
 
 
 def test_a_part_that_bare_layers_lack_is_a_factor_unless_their_state_has_another_size(core: pd.DataFrame) -> None:
-    same, larger = (
-        Report(select(rows, "core").without_variants(), None)
-        for rows in (in_conditions(core), in_conditions(core, state_size=5000))
-    )
+    of_both = in_conditions(core), in_conditions(core, state_size=5000)
+    same, larger = (Report(select(rows, "core").without_variants(), None) for rows in of_both)
 
     assert {change.words for change in same.changes} == {("conv=--", "conv=4")}
     assert (len(larger.conditions), larger.changes) == (4, [])
 
 
 def test_both_conditions_stand_side_by_side_with_the_agreement_of_their_orders(core: pd.DataFrame) -> None:
-    pairs = pairs_of_conditions(core)
+    pairs = conditions_of(grid(in_conditions(core)))
     table = conditions_table(pairs, None)
 
     assert [(pair.main.condition, pair.variant.condition) for pair in pairs] == [("stock", "bare")] * 4
@@ -192,7 +169,7 @@ def test_both_conditions_stand_side_by_side_with_the_agreement_of_their_orders(c
 
 
 def test_a_difference_of_single_runs_has_the_interval_of_a_prior(core: pd.DataFrame) -> None:
-    pairs = pairs_of_conditions(core[core["seed"] == 42])
+    pairs = conditions_of(grid(in_conditions(core[core["seed"] == 42])))
     alone, with_prior = (conditions_table(pairs, prior).lines[1].cells[-3] for prior in (None, Prior(0.01, 5)))
 
     assert alone.remarks == ("0.00",)

@@ -14,22 +14,22 @@ from synthbench.reports.separation import separation_table
 from synthbench.reports.statistics import holm, pair_tests, permutation_test, pooled_std
 from synthbench.reports.table import score_table
 from synthbench.reports.verdicts import FAR, Verdict, judge
-from tests.reports._made import make_frame
-
-
-def only(rows: pd.DataFrame) -> Verdict:
-    """The verdict on the only task."""
-    (verdict,) = judge(grid(rows)).values()
-    return verdict
-
-
-def name_of_best(verdict: Verdict) -> str:
-    return verdict.best.name if verdict.best else ""
+from tests.reports._made import joined, make_frame
 
 
 def by_name(cells: Cells) -> dict[str, Verdict]:
     """Verdicts by task."""
     return {verdict.task.name: verdict for verdict in judge(cells).values()}
+
+
+def only(rows: pd.DataFrame) -> Verdict:
+    """The verdict on the only task."""
+    (verdict,) = by_name(grid(rows)).values()
+    return verdict
+
+
+def name_of_best(verdict: Verdict) -> str:
+    return verdict.best.name if verdict.best else ""
 
 
 def drawn(
@@ -91,20 +91,20 @@ def test_p_values_of_tasks_are_adjusted_together_and_those_of_pairs_within_a_tas
 
 
 def test_a_difference_that_is_certain_but_counts_for_nothing_is_not_significant() -> None:
-    def judged(distance: float) -> Verdict:
-        return only(
-            make_frame(drawn({"slay": 0.5, "linear": 0.5 + distance, "softmax": 0.5}, spread=1e-3), ceiling=1.0)
-        )
+    near, far = (
+        only(make_frame(drawn({"slay": 0.5, "linear": 0.5 + distance, "softmax": 0.5}, spread=1e-3), ceiling=1.0))
+        for distance in (0.045, 0.055)
+    )
 
-    assert judged(0.045).p == judged(0.055).p < 0.01
-    assert [judged(distance).has_differences for distance in (0.045, 0.055)] == [False, True]
-    assert [len(judged(distance).named) for distance in (0.045, 0.055)] == [0, 2]
+    assert near.p == far.p < 0.01
+    assert (near.has_differences, len(near.named)) == (False, 0)
+    assert (far.has_differences, len(far.named)) == (True, 2)
 
 
 def test_a_task_whose_bounds_are_equal_shows_no_differences() -> None:
     verdict = only(make_frame(drawn({"slay": 0.2, "linear": 0.9}), floor=0.9, ceiling=0.9))
 
-    assert (verdict.has_differences, verdict.words) == (False, "no significant difference; floor = ceiling")
+    assert verdict.words == "no significant difference; floor = ceiling"
 
 
 def test_what_learns_with_some_seeds_only_stands_out() -> None:
@@ -150,8 +150,7 @@ def test_two_mechanisms_are_told_apart_as_compare_does() -> None:
         make_frame(drawn({"slay": 0.5, "linear": 0.5 + lead}, num_seeds=3, seed=index), task=f"t{index}")
         for index, lead in enumerate((0.3, 0.02, 0.0))
     ]
-    rows = pd.concat(parts, ignore_index=True)
-    rows["run_id"] += rows["task"]
+    rows = joined(*parts)
     cells = grid(rows)
     verdicts = by_name(cells)
     first, second = (Side(name, "mechanism", rows[rows["mech"] == name]) for name in ("slay", "linear"))
@@ -166,10 +165,8 @@ def test_two_mechanisms_are_told_apart_as_compare_does() -> None:
 def test_correlated_seeds_are_compared_seed_by_seed() -> None:
     """Seeds differ by 0.2, mechanisms by 0.06 on each of them."""
     seeds = 0.5 + 0.2 * np.random.default_rng(7).standard_normal(10)
-    shared = {mech: list(seeds + shift) for mech, shift in {"slay": 0.0, "linear": 0.06, "softmax": 0.0}.items()}
-    shuffled = {
-        mech: list(np.random.default_rng(index).permutation(own)) for index, (mech, own) in enumerate(shared.items())
-    }
+    shared = {"slay": list(seeds), "linear": list(seeds + 0.06), "softmax": list(seeds)}
+    shuffled = {mech: list(np.random.default_rng(n).permutation(own)) for n, (mech, own) in enumerate(shared.items())}
 
     assert only(make_frame(shared)).has_differences
     assert not only(make_frame(shuffled)).has_differences
@@ -177,19 +174,15 @@ def test_correlated_seeds_are_compared_seed_by_seed() -> None:
 
 def test_a_mechanism_that_lacks_a_task_is_never_the_best() -> None:
     both = drawn({"slay": 0.5, "linear": 0.2})
-    rows = pd.concat(
-        [make_frame({**both, "yat": [0.9] * 5}, task="sort"), make_frame(both, task="copy").assign(run_id="copy")]
-    )
+    rows = joined(make_frame({**both, "yat": [0.9] * 5}), make_frame(both, task="copy"))
     verdict = by_name(grid(rows))["sort"]
 
-    assert name_of_best(verdict) == "slay"
-    assert verdict.num_pairs == 1
+    assert (name_of_best(verdict), verdict.num_pairs) == ("slay", 1)
 
 
 def test_where_no_two_have_all_tasks_each_task_compares_what_ran_on_it_and_has_no_best() -> None:
-    first = make_frame(drawn({"slay": 0.5, "linear": 0.2}), task="sort")
-    second = make_frame(drawn({"slay": 0.5, "yat": 0.9}), task="copy").assign(run_id="copy")
-    cells = grid(pd.concat([first, second]))
+    first, second = drawn({"slay": 0.5, "linear": 0.2}), drawn({"slay": 0.5, "yat": 0.9})
+    cells = grid(joined(make_frame(first), make_frame(second, task="copy")))
     verdicts = by_name(cells)
     table = score_table(cells, judge(cells), "basic")
 
