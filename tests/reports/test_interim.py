@@ -87,24 +87,6 @@ def test_the_shares_of_all_looks_are_the_whole_error_and_follow_the_new_seeds() 
     assert [analysis.share for analysis in interim.ANALYSES] == pytest.approx(np.diff(seeds) / seeds[-1])
 
 
-@pytest.mark.parametrize(
-    ("num_seeds", "analyses", "share"),
-    [
-        (0, interim.ONCE, 1),
-        (3, interim.ONCE, 1),
-        (4, interim.ANALYSES[:2], 0.2),
-        (5, interim.ANALYSES[:2], 0.2),
-        (6, interim.ANALYSES, 0.5),
-        (20, interim.ANALYSES, 0.5),
-    ],
-)
-def test_an_analysis_begins_with_its_first_new_seed(
-    num_seeds: int, analyses: tuple[interim.InterimAnalysis, ...], share: float
-) -> None:
-    assert interim.analyses_for(num_seeds) == analyses
-    assert interim.share_at(num_seeds) == share
-
-
 COUNTED = [
     *(("half learn", 20), ("two", 20)),  # shuffles of many cells, and the t test of two
     *(pytest.param(case, 600, marks=pytest.mark.slow) for case in EQUAL),
@@ -133,8 +115,7 @@ def test_half_a_level_apart_is_called_within_in_at_most_one_pair_of_twenty() -> 
 
 
 def test_clear_differences_are_found_with_few_seeds_and_others_take_all() -> None:
-    far = climbs(normal(7.0, *[5.0] * 5, sd=0.4), 5)
-    near = climbs(normal(5.5, *[5.0] * 5, sd=0.4), 5)
+    far, near = (climbs(normal(first, *[5.0] * 5, sd=0.4), 5) for first in (7.0, 5.5))
     same = climbs(normal(*[5.0] * 6, sd=0.05), 5)
 
     assert np.mean([each.apart[:5].mean() for each in far]) > 0.95
@@ -155,11 +136,8 @@ def examined(
 def test_a_look_sees_nothing_of_later_seeds() -> None:
     heights = heights_of(5.0, 5.2, 6.0, 7.0)
     for number, analysis in enumerate(interim.ANALYSES[:-1], start=1):
-        then, later = (
-            examined(heights[:, :, : analysis.num_seeds], interim.ANALYSES[:number]),
-            examined(heights, interim.ANALYSES[:number]),
-        )
-        np.testing.assert_equal(then, later)
+        then = examined(heights[:, :, : analysis.num_seeds], interim.ANALYSES[:number])
+        np.testing.assert_equal(then, examined(heights, interim.ANALYSES[:number]))
 
 
 def test_a_pair_that_is_decided_stays_so_whatever_its_later_seeds_are() -> None:
@@ -182,13 +160,9 @@ def test_a_pair_that_lacks_a_run_of_a_look_is_not_tested_there() -> None:
     assert not examined(heights[:, :, :9]).apart[0, 0]
     heights[0, 1, 9] = math.nan
     assert not examined(heights).apart[0, 0]
-
-
-def test_a_failed_run_does_not_hold_a_look_up() -> None:
-    heights = heights_of(5.0, 5.7, 9.0)
-    heights[0, 1, 9] = math.nan
-    result = interim.examine(heights, np.array([LEAST]), interim.ANALYSES, np.ones(heights.shape, dtype=bool))
-    assert result.apart[0, 0]
+    # A run that failed holds no look up.
+    has_run = np.ones(heights.shape, dtype=bool)
+    assert interim.examine(heights, np.array([LEAST]), interim.ANALYSES, has_run).apart[0, 0]
 
 
 def test_runs_that_do_not_scatter_are_not_said_to_be_within_half_a_level() -> None:
@@ -197,10 +171,8 @@ def test_runs_that_do_not_scatter_are_not_said_to_be_within_half_a_level() -> No
 
 def test_a_p_value_is_divided_by_the_share_of_its_look_and_the_smallest_counts() -> None:
     heights = heights_of(5.0, 5.4, 6.2)
-    alone = [
-        float(interim.task_test(heights[0, :, : analysis.num_seeds], is_paired=False).p) / analysis.share
-        for analysis in interim.ANALYSES
-    ]
+    looks = [(heights[0, :, : analysis.num_seeds], analysis.share) for analysis in interim.ANALYSES]
+    alone = [float(interim.task_test(shown, is_paired=False).p) / share for shown, share in looks]
     assert examined(heights).p.tolist() == [pytest.approx(min(1.0, *alone))]
 
 

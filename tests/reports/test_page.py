@@ -147,7 +147,7 @@ def test_where_little_is_there_the_report_says_what_cannot_be_said(case: str) ->
     points = pd.DataFrame({"run_id": rows["run_id"], "step": 5, "value": 0.5}).assign(split="validation", metric="loss")
     report = report_of(rows, curves=points)
     root, first = parse(page(report)), readme(report, [])
-    texts = {"page": " ".join(text_of(one(root, part)) for part in ("header", "main", "footer")), "readme": first}
+    texts = {part: text_of(one(root, part)) for part in ("header", "main", "footer")} | {"readme": first}
     texts |= {drawing.name: drawing.numbers + drawing.caption for drawing in report.drawings}
 
     assert said in report.verdict
@@ -160,20 +160,17 @@ def test_where_little_is_there_the_report_says_what_cannot_be_said(case: str) ->
         assert not re.search(r"(^|[ ,(])[-−]0?\.\d", text), f"{place}: a number below 0"
     for drawing in report.drawings:
         assert drawing.draw().axes
-    assert ("best: " in text_of(one(root, "main"))) == any(
-        verdict.has_differences for verdict in report.verdicts.values()
-    )
+    is_best_named = any(verdict.has_differences for verdict in report.verdicts.values())
+    assert ("best: " in texts["main"]) == is_best_named
 
 
 def test_verified_rows_are_told_from_the_others() -> None:
     rows = make_frame({"checked": [0.1, 0.2], "partly": [0.3, 0.4], "not": [0.5, 0.6]})
     is_checked = (rows["mech"] == "checked") | ((rows["mech"] == "partly") & (rows["seed"] == 42))
     rows["verified_by"] = rows["run_id"].where(is_checked, None)
-    badges = {
-        text_of(one(line, "a")): text_of(line.findall(".//small/span")[-1])
-        for line in board(parse(page_of(rows))).iterfind(".//tbody/tr")
-    }
+    lines = board(parse(page_of(rows))).iterfind(".//tbody/tr")
 
+    badges = {text_of(one(line, "a")): text_of(line.findall(".//small/span")[-1]) for line in lines}
     assert badges == {"checked": "verified", "partly": "1 of 2 rows verified", "not": "self-reported"}
     assert "self-reported" not in page_of(rows.drop(columns="verified_by"))
 

@@ -34,7 +34,7 @@ def ladder_row(
 def ladder_rows(
     task: str, heights: Mapping[str, Sequence[float | None]], loads: Sequence[float], setting: str, /, **changes: Any
 ) -> pd.DataFrame:
-    """Make the rows of one task from the heights of mechanisms, one a seed; a word tells the runs of a setting apart."""
+    """Make the rows of one task from the heights of mechanisms, one a seed; a word tells settings apart."""
     return pd.DataFrame(
         ladder_row(task, mech, seed, height, loads, **changes, run_id=f"{task}-{mech}-{seed}-{setting}")
         for mech, of_mechanism in heights.items()

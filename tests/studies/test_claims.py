@@ -21,14 +21,12 @@ def rows_of(*gains: float) -> pd.DataFrame:
     )
 
 
+HIGHER, LOWER = (0.02, 0.03, 0.04), (-0.02, -0.03, -0.04)
+
+
 @pytest.mark.parametrize(
     ("gains", "sign", "verdict"),
-    [
-        ((0.02, 0.03, 0.04), 1, "holds"),
-        ((-0.02, -0.03, -0.04), 1, "contradicted"),
-        ((-0.02, -0.03, -0.04), -1, "holds"),
-        ((0.02, -0.03, 0.01), 1, "not shown"),
-    ],
+    [(HIGHER, 1, "holds"), (LOWER, 1, "contradicted"), (LOWER, -1, "holds"), ((0.02, -0.03, 0.01), 1, "not shown")],
 )
 def test_a_claim_holds_if_the_interval_of_paired_seeds_lies_on_its_side(
     gains: tuple[float, ...], sign: int, verdict: str
@@ -64,10 +62,10 @@ def test_a_mean_is_over_tasks_and_curvature_over_heads() -> None:
         for seed in (1, 2)
     )  # fmt: skip
 
-    assert claims.mean("rewa-geometric", claims.NESTING)(rows).to_dict() == pytest.approx({1: 30, 2: 15})
-    assert claims.mean("rewa-geometric", claims.NESTING, claims.curvature)(rows).to_dict() == pytest.approx(
-        {1: 15, 2: 15}
-    )
+    means = claims.mean("rewa-geometric", claims.NESTING)(rows)
+    curvatures = claims.mean("rewa-geometric", claims.NESTING, claims.curvature)(rows)
+    assert means.to_dict() == pytest.approx({1: 30, 2: 15})
+    assert curvatures.to_dict() == pytest.approx({1: 15, 2: 15})
 
 
 def test_the_angle_is_not_near_softmax_and_nearer_where_vectors_are_few() -> None:

@@ -31,11 +31,10 @@ def test_the_kernels_of_the_cosine_are_those_of_the_papers() -> None:
 
 def test_slopes_are_those_of_the_formulas() -> None:
     x = X[1:-1]
+    of_yat = 2 * x * (2.001 - x) / (2.001 - 2 * x) ** 2
 
     np.testing.assert_allclose(kernels.slope(head("softmax"), x), 4 * np.exp(4 * x))
-    np.testing.assert_allclose(
-        kernels.slope(head("yat-spherical"), x), 2 * x * (2.001 - x) / (2.001 - 2 * x) ** 2, atol=1e-15
-    )
+    np.testing.assert_allclose(kernels.slope(head("yat-spherical"), x), of_yat, atol=1e-15)
 
 
 @pytest.mark.parametrize("name", ["softmax", "yat-sum", "slay", "performer"])
@@ -87,11 +86,10 @@ def test_the_page_its_pictures_and_their_numbers_are_those_of_the_code(capsys: p
 def test_figures_whose_numbers_or_labels_changed_are_stale() -> None:
     drawing = FIGURES["nmn-10-squashing"].drawing()
     kept = page.in_short(drawing)
-    changed = [line.replace("0.5", "0.6") for line in kept["lines"]]
 
     assert page.agrees(drawing, kept)
-    assert not page.agrees(drawing, {**kept, "lines": changed})
-    assert not page.agrees(drawing, {**kept, "lines": [line.replace("soft-tanh", "tanh") for line in kept["lines"]]})
+    for old, new in (("0.5", "0.6"), ("soft-tanh", "tanh")):
+        assert not page.agrees(drawing, {**kept, "lines": [line.replace(old, new) for line in kept["lines"]]})
     assert not page.agrees(drawing, {**kept, "count": kept["count"] + 1})
 
 

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pandas as pd
-import pytest
 
 from studies.real import language
 from tests.reports._made import text_row
 from tests.studies._made import cells_in
+
 
 def row_of(
     mech: str, seed: int, bits: float | None, corpus: str = language.DOCSTRINGS, **changes: Any
@@ -60,24 +60,3 @@ def test_curvature_is_compared_on_texts_and_other_texts_do_not_count() -> None:
     assert cells_in(text, "4: on code")[0][-2:] == ["−10.0 (−10.0 to −10.0)", "contradicted"]
     assert "20.0 (20.0 to 20.0)" in cells_in(text, "4: κ is higher on code than on the dictionary")[0]
     assert "prose, the Euclid" not in text
-
-
-@pytest.mark.end_to_end
-def test_each_factor_changes_by_itself_and_each_cell_has_the_rate_of_its_first_seed() -> None:
-    of_block = {"transformer": 0.0, "aether": 0.5, "aether:norm=pre": 0.25, "aether:norm=post": 0.125}
-    of_mixer, of_rate = {"softmax": 0.0, "yat": -0.25}, {0.003: 0.5, 0.01: 0.0, 0.03: 0.25}
-    rows = [
-        row_of(mixer, seed, 2 + block_bits + mixer_bits + rate_bits, block=block, lr=rate)
-        for mixer, mixer_bits in of_mixer.items()
-        for block, block_bits in of_block.items()
-        for rate, rate_bits in of_rate.items()
-        for seed in ((1, 2, 3) if rate == 0.01 else (1,))
-    ]
-    text = "\n".join(language.paragraphs(pd.DataFrame(rows)))
-    (cells,) = cells_in(text, "Yat         | Yat products, no LayerNorm")
-
-    assert cells[2:] == ["2.750", "2.250", "2.500", "0.01", "2.250 (2.250 to 2.250)"]
-    assert "Aether minus a transformer is 25.0 (25.0 to 25.0)" in text
-    assert "With Yat attention in the transformer it is −25.0 (−25.0 to −25.0)" in text
-    assert "block around softmax 50.0 (50.0 to 50.0)" in text
-    assert "each by itself" not in "\n".join(language.paragraphs(pd.DataFrame(rows[:-9])))
