@@ -1,6 +1,7 @@
 """Tables in bits: the right order, marks, intervals and references, on rows whose numbers are known."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +31,7 @@ def row_of(mech: str, seed: int, bits: float, corpus: str = "sha256-aa", /, **fi
     return text_row(mech, seed, bits, corpus, metrics=metrics, mech_label=mech, mech_family=family, **fields)
 
 
-def frame_of(bits_of: dict[str, tuple[float, ...]]) -> pd.DataFrame:
+def frame_of(bits_of: Mapping[str, Sequence[float]]) -> pd.DataFrame:
     return pd.DataFrame(
         row_of(mech, seed, bits) for mech, of_seeds in bits_of.items() for seed, bits in enumerate(of_seeds, start=1)
     )

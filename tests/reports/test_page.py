@@ -94,20 +94,6 @@ def test_the_page_is_well_formed_and_its_anchors_lead_somewhere(whole: str) -> N
     assert not [key for element in root.iter() for key in element.attrib if key == "style" or key.startswith("on")]
 
 
-def test_complete_sweeps_are_ranked_and_the_others_follow_with_a_reason() -> None:
-    rows = make_frame({"good": [0.9, 0.95], "bad": [0.1, 0.2], "single": [0.8], "failed": [None, 1.0]})
-    other = make_frame({"partial": [0.99]}, task="other").assign(run_id="other")
-    others = make_frame({name: [0.5, 0.5] for name in ("good", "bad", "single", "failed")}, task="other")
-    ranked, unranked = board(parse(page_of(pd.concat([rows, other, others])))).iter("tbody")
-
-    assert [text_of(one(line, "a")) for line in ranked.iter("tr")] == ["good", "single", "failed", "bad"]
-    assert [cell.get("data-v") for cell in ranked.iterfind(".//td[@class='rank']")] == ["1", "2", "3", "4"]
-    assert [text_of(one(unranked, part)) for part in ("a", "td[@class='rank']")] == ["partial", "–"]
-    assert "1 to 2 seeds" in text_of(ranked[1])
-    assert "3 ok, 1 diverged" in text_of(ranked[2])
-    assert "1 ok, 1 tasks missing" in text_of(unranked)
-
-
 def test_a_mechanism_that_stands_out_is_named_with_its_p() -> None:
     report = report_of(make_frame({"one": [0.9, 0.8], "other": [0.2, 0.3]}))
     ((key, verdict),) = report.verdicts.items()

@@ -172,14 +172,6 @@ def test_correlated_seeds_are_compared_seed_by_seed() -> None:
     assert not only(make_frame(shuffled)).has_differences
 
 
-def test_a_mechanism_that_lacks_a_task_is_never_the_best() -> None:
-    both = drawn({"slay": 0.5, "linear": 0.2})
-    rows = joined(make_frame({**both, "yat": [0.9] * 5}), make_frame(both, task="copy"))
-    verdict = by_name(grid(rows))["sort"]
-
-    assert (name_of_best(verdict), verdict.num_pairs) == ("slay", 1)
-
-
 def test_where_no_two_have_all_tasks_each_task_compares_what_ran_on_it_and_has_no_best() -> None:
     first, second = drawn({"slay": 0.5, "linear": 0.2}), drawn({"slay": 0.5, "yat": 0.9})
     cells = grid(joined(make_frame(first), make_frame(second, task="copy")))
