@@ -89,6 +89,13 @@ def test_the_error_of_the_interquartile_mean_is_that_of_runs_cut_to_the_quartile
     assert interval == pytest.approx((0.425, max(0, expected[0]), min(1, expected[1])))
 
 
+def test_where_many_runs_solve_and_many_do_not_the_solved_rate_has_the_interval_over_seeds() -> None:
+    """Tasks differ far more than their runs do, so Wilson's interval of all runs would be wider."""
+    is_solved, weights = (np.arange(10) < np.array([9, 1, 9, 1])[:, None])[None], balanced(ONE)
+
+    assert solved_rates(is_solved, weights) == over_seeds(is_solved.astype(float), weights)
+
+
 def test_where_runs_hardly_differ_the_solved_rate_has_wilsons_interval() -> None:
     all_solved, one_task = solved_rates(
         np.arange(4)[:, None] >= np.array([0, 1])[:, None, None] * np.ones(5), balanced(ONE)
