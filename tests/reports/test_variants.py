@@ -101,6 +101,13 @@ def test_the_setting_nearest_to_a_variant_is_its_main_setting(
     assert variant.words == ("M=--", "M=8")
 
 
+def test_a_matched_size_is_a_variant_that_says_what_was_matched(core: pd.DataFrame) -> None:
+    matched = climbed({"linear": [6, 6.1, 6.2]}, "mqar", match="state=64 of linear")
+    (variant,) = _variants(joined(core, matched))
+
+    assert variant.words == ("not matched", "state=64 of linear")
+
+
 def test_a_variant_without_its_main_setting_on_its_tasks_is_not_compared(core: pd.DataFrame) -> None:
     elsewhere = climbed({"linear": [6, 6.1, 6.2]}, "mqar", block=CONV)
     without = core[~((core["mech"] == "linear") & (core["task"] == "mqar"))]
