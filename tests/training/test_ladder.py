@@ -1,7 +1,8 @@
-"""A model learns the levels of a task: which it is trained on, what is scored, and what its row says."""
+"""A model learns the levels of a task: which it is trained and scored on, tests beyond them, and what its row says."""
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,18 +17,33 @@ from synthbench.canonical import canonical_json
 from synthbench.levels import ladder_score, levels_in
 from synthbench.loading import load
 from synthbench.results import Store
+from synthbench.runner.run import run
 from synthbench.suites import load_suite
-from synthbench.tasks import IGNORE, TASKS, Split, _recorded, level_bounds
-from synthbench.training import ladder_scores
+from synthbench.tasks import IGNORE, TASKS, Split, _recorded, committed_bounds, level_bounds
+from synthbench.training import ladder_scores, train
 from synthbench.training.cell import Run
-from synthbench.training.ladder import mixture
-from synthbench.training.ladder_scores import rescored
-from synthbench.training.sequences import draw
+from synthbench.training.ladder import FACTORS_BEYOND, beyond, mixture
+from synthbench.training.ladder_scores import metrics_beyond, rescored, with_committed_baselines
 from synthbench.training.train import Trainer, on_levels, train_group
 from synthbench.trust.audit import faults
 from synthbench.trust.beside import join
+from synthbench.trust.compare import judged
 from synthbench.trust.verify import Sampling, verify
+from tests.results.stores import reader
+from tests.runner.runs import tiny
 from tests.training.cells import CPU, STEPS, make_cell, on_ladder
+
+CORE = load_suite("core")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """The rows of a ladder's runs: two seeds at two rates."""
+    root = tmp_path_factory.mktemp("climbed") / "results"
+    assert run(
+        tiny(root, suite="core", tasks=("parity_running",), seeds=(1, 2), steps=STEPS, limit=8, executor="inline")
+    ).ok
+    return reader(root)
 
 
 @settings(max_examples=40)
@@ -67,17 +83,6 @@ def test_a_suite_can_ask_for_harder_levels_which_name_other_runs() -> None:
     assert harder.identity != on_ladder("mqar", extended=False).identity
     # A task without harder levels has the same runs.
     assert on_ladder().identity == on_ladder(extended=False).identity
-
-
-def test_all_mechanisms_read_the_same_batches_and_seeds_read_others() -> None:
-    def batches(mechanism: str, seed: int) -> list[torch.Tensor]:
-        trainer = Trainer([Run(on_ladder(mechanism=mechanism), seed, 1e-3)], CPU)
-        return [batch.inputs for batch in trainer.training_batches()]
-
-    first, same, other = batches("linear", 1), batches("lstm", 1), batches("linear", 2)
-    assert len(first) == STEPS
-    assert all(torch.equal(*pair) for pair in zip(first, same, strict=True))
-    assert not any(torch.equal(*pair) for pair in zip(first, other, strict=True))
 
 
 def test_the_lower_part_of_a_level_is_trained_and_not_scored() -> None:
@@ -181,7 +186,7 @@ def test_a_row_of_a_task_without_committed_baselines_keeps_its_score(made: Store
 
 
 def test_rates_are_chosen_on_sequences_of_their_own(made: Store) -> None:
-    assert {row["lr"] for row in made.table().to_pylist()} == set(load_suite("core").training.learning_rates)
+    assert {row["lr"] for row in made.table().to_pylist()} == set(CORE.training.learning_rates)
     for row in made.table().to_pylist():
         assert 0 <= json.loads(row["metrics"])["validation_accuracy"] <= 1
     trainer = Trainer(on_ladder().runs([1]), CPU)
@@ -200,23 +205,129 @@ def test_a_height_that_its_levels_do_not_make_is_a_fault(made: Store) -> None:
     assert any("metrics has no levels" in fault for fault in faults(altered, datetime.now(UTC)))
 
 
-def test_the_sequences_of_a_level_can_be_had() -> None:
-    suite = load_suite("core")
-    cell = on_ladder(steps=suite.training.steps)
-    schedule = cell.ladder_schedule
-    assert schedule is not None
-    drawn = draw("parity_running:level=3", suite="core", seed=1)
-    trainer = Trainer([Run(cell, 1, 1e-3)], CPU)
-    blocks = trainer.batches("train", schedule.num_batches[2], schedule.batch_sizes[2], factor=3)
-    own = torch.cat([block.inputs[:, 0] for block in blocks])
-    assert np.array_equal(drawn.inputs, own.flatten(0, 1).numpy())
-    for split in ("test", "validation"):
-        tested = draw("parity_running:level=3", suite="core", seed=1, split=split)
-        count = getattr(suite.evaluation, f"{split}_sequences")
-        assert tested.inputs.shape == (count, schedule.levels[2].length)
-        assert (tested.targets[:, : schedule.levels[2].first_new] == IGNORE).all()
-
-
 def test_a_level_is_a_size_of_its_task_in_other_suites() -> None:
     cell = make_cell("string_copy", level=3)
     assert (cell.task, cell.length) == TASKS["string_copy"].ladder(256)[2][:2]
+
+
+ON_LADDERS = [name for name in TASKS if TASKS[name].ladder(256)]
+
+
+@pytest.mark.parametrize("task", ON_LADDERS)
+def test_a_test_beyond_has_longer_sequences_of_trained_tokens(task: str) -> None:
+    assert task not in CORE.tasks or tuple(beyond(TASKS[task].ladder(256))) == FACTORS_BEYOND
+    levels = TASKS[task].ladder(64) or TASKS[task].ladder(128)
+    longest = max(level.length for level in levels)
+    rng = np.random.default_rng(1)
+    trained = [level.task.sample(rng, 128, level.length) for level in levels]
+    for factor, level in beyond(levels).items():
+        inputs, targets = level.task.sample(rng, 64, level.length)
+        scored = level.new_targets(targets)
+        assert longest < level.length <= factor * longest
+        assert level.task.vocab_size == levels[-1].task.vocab_size
+        assert (scored != IGNORE).any()
+        # Of rare tokens the samples may show other ones.
+        assert np.isin(inputs, np.unique(np.concatenate([batch.inputs.ravel() for batch in trained]))).mean() > 0.999
+        if levels[-1].first_new:
+            assert level.first_new >= longest
+
+
+def test_a_level_of_the_tasks_own_is_taken_and_else_the_last_one_stretched() -> None:
+    own = beyond(TASKS["parity_running"].ladder(256))
+    stretched = beyond(TASKS["mqar"].ladder(256))
+
+    assert [level[1:] for level in own.values()] == [(512, 512, 384), (1024, 1024, 768)]
+    assert [level[1:] for level in stretched.values()] == [(256, 0, 0), (512, 0, 0)]
+    # Another 32 pairs would need keys that no level has.
+    assert {level.task for level in stretched.values()} == {TASKS["mqar"].ladder(256)[-1].task}
+
+
+def test_only_positions_beyond_the_trained_length_are_scored() -> None:
+    trainer = Trainer([Run(on_ladder(longest=16), 1, 1e-3)], CPU)
+    for factor, places in ((2, range(24, 32)), (4, range(48, 64))):
+        (block,) = trainer.batches("test", 1, 2, factor=factor, is_beyond=True)
+        assert block.columns.tolist() == list(places)
+
+
+def test_a_run_is_named_and_scored_without_its_tests_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
+    (with_them,) = train_group([Run(on_ladder(longest=16), 1, 3e-3)], CPU).runs
+    monkeypatch.setattr("synthbench.training.ladder.FACTORS_BEYOND", ())
+    (without,) = train_group([Run(on_ladder(longest=16), 1, 3e-3)], CPU).runs
+
+    assert with_them.run.run_id == without.run.run_id
+    assert (with_them.score, with_them.levels) == (without.score, without.levels)
+    assert (set(with_them.beyond), set(without.beyond)) == ({2, 4}, set())
+
+
+@pytest.mark.parametrize("mechanism", sorted(CORE.mechanisms))
+def test_every_mechanism_of_core_is_tested_or_says_that_it_reads_no_more(mechanism: str) -> None:
+    trainer = Trainer([Run(on_ladder(mechanism=mechanism, longest=8), 3, 1e-2)], CPU)
+    column, tokens = torch.tensor([7]), torch.randint(2, (1, 4, 8))
+
+    assert (train._scores_beyond(trainer, trainer.runs, 4, 2) is None) == (mechanism == "cosformer")
+    # It is the trained model, whatever the length that it is built for.
+    torch.testing.assert_close(trainer.stretched(trainer.runs, 4)(tokens, column), trainer.model(tokens, column))
+
+
+def test_a_learned_table_of_positions_has_no_rows_beyond_and_the_run_is_kept() -> None:
+    (result,) = train_group([Run(on_ladder(longest=8, positions="learned"), 1, 3e-3)], CPU).runs
+    assert result.beyond == {2: None, 4: None}
+    assert result.score is not None
+
+
+@pytest.mark.parametrize("problem", [IndexError("row 17"), MemoryError()])
+@pytest.mark.parametrize("is_built_in", [True, False])  # a built-in one has no excuse
+def test_what_somebody_elses_mechanism_raises_beyond_costs_no_run_unless_memory_runs_out(
+    problem: Exception, monkeypatch: pytest.MonkeyPatch, *, is_built_in: bool
+) -> None:
+    def fail(*_arguments: Any, **_named: Any) -> None:
+        raise problem
+
+    trainer = Trainer([Run(on_ladder(longest=16), 1, 3e-3)], CPU)
+    monkeypatch.setattr(train, "evaluate", fail)
+    monkeypatch.setattr(train, "is_built_in", lambda _unit: is_built_in)
+    is_kept = isinstance(problem, IndexError) and not is_built_in
+    with nullcontext() if is_kept else pytest.raises(type(problem)):
+        assert train._scores_beyond(trainer, trainer.runs, 2, 2) is None
+
+
+def test_a_row_has_metrics_beyond_beside_its_score(made: Store) -> None:
+    """Load and length, and from the committed bounds the skill."""
+    levels = TASKS["parity_running"].ladder(256)
+    bounds = committed_bounds(beyond(levels)[2])
+    assert bounds is not None
+    for row in made.table().to_pylist():
+        metrics = json.loads(row["metrics"])
+        score = metrics["x2.score"]
+        assert [metrics[f"x{factor}.{of}"] for factor in (2, 4) for of in ("load", "length")] == [512, 512, 1024, 1024]
+        assert (metrics["x2.floor"], metrics["x2.ceiling"]) == (bounds.base, bounds.ceiling)
+        assert metrics["x2.skill"] == pytest.approx((score - bounds.base) / (1 - bounds.base))
+        assert 0 <= score <= 1
+        assert row["score_ood"] is None
+        assert json.loads(with_committed_baselines(row)["metrics"]) == metrics
+    unread = metrics_beyond(levels, {4: None})
+    assert (unread["x4.length"], unread["x4.score"], unread["x4.skill"]) == (1024, None, None)
+    assert metrics_beyond(TASKS["mqar"].ladder(256), {2: 0.5})["x2.load"] is None
+
+
+def test_a_baseline_that_is_found_later_lowers_the_skill_beyond_too(
+    made: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = made.table().to_pylist()[0]
+    before = json.loads(row["metrics"])
+    monkeypatch.setattr(ladder_scores, "_bounds_beyond", lambda _level: (0.75, 1.0))
+    after = json.loads(with_committed_baselines(row)["metrics"])
+    assert after["x2.floor"] == 0.75
+    assert after["x2.skill"] == pytest.approx((before["x2.score"] - 0.75) / 0.25)
+    assert after["x2.score"] == before["x2.score"]
+
+
+@pytest.mark.end_to_end
+def test_rows_with_them_are_confirmed_and_rows_from_before_them_as_well(made: Store) -> None:
+    verification = verify(made, Sampling(fraction=1.0, device="cpu", workers=0))
+    assert {rerun.verdict for rerun in verification.reruns} == {"bitwise"}
+    row = made.table().to_pylist()[0]
+    kept = {name: value for name, value in json.loads(row["metrics"]).items() if name[:3] not in ("x2.", "x4.")}
+    from_before = {**row, "metrics": json.dumps(kept)}
+    assert judged(from_before, row, (None, None), 0.0)[0] == "bitwise"
+    assert judged(row, from_before, (None, None), 0.0)[0] == "differs"

@@ -1,6 +1,10 @@
+"""Streams of sequences: what each is drawn from, that a command draws none twice, and what a user can have of them."""
+
 import errno
 import json
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,33 +15,215 @@ from torch.utils.data import DataLoader
 
 from synthbench.data import TaskDataset
 from synthbench.errors import StoreError, UsageError
-from synthbench.runner.plan import make_cells
-from synthbench.suites import load_suite
-from synthbench.tasks import IGNORE, Split
+from synthbench.runner.executors.inline import Inline
+from synthbench.runner.plan import make_cells, make_plan
+from synthbench.runner.worker import RunContext
+from synthbench.suites import Suite, load_suite
+from synthbench.tasks import IGNORE, TASKS, Batch, Split, Task, local_ceiling, shortcut_accuracies
+from synthbench.tasks.base import SPLITS
+from synthbench.tasks.basic.copy import Copy
+from synthbench.tasks.basic.reverse import Reverse
+from synthbench.tasks.reasoning.induction import Induction
+from synthbench.training import seeding
+from synthbench.training.cell import Run
+from synthbench.training.seeding import BLOCK_STEPS, KeptBlocks, blocks_of, data_blocks
 from synthbench.training.sequences import draw, write
+from synthbench.training.stream import device_blocks, prefetched
 from synthbench.training.train import Trainer
 from tests.results.stores import failing
+from tests.training.cells import CPU, make_cell
+
+# Blocks that a command keeps, so that its second mechanism need not have them drawn again
+
+Draws = list[tuple[int, int]]
 
 
-def read_in_a_run(task: str, split: Split, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Inputs, targets and scored columns of one stream, as the trainer of suite ``smoke`` reads them."""
-    suite = load_suite("smoke")
+@pytest.fixture
+def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
+    """Sequences and length of every draw of task reverse so far."""
+    unit, seen = TASKS["reverse"], list[tuple[int, int]]()
+    sample = unit.sample
+
+    def counted(self: Task, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        seen.append((batch_size, length))
+        return sample(self, rng, batch_size, length)
+
+    monkeypatch.setattr(unit, "sample", counted)
+    return seen
+
+
+def read(kept: KeptBlocks, seed: int = 0, num_batches: int = 3) -> Iterator[Batch]:
+    return data_blocks(TASKS["reverse"](), 8, "train", seed, num_batches=num_batches, batch_size=2, kept=kept)
+
+
+@pytest.mark.parametrize(
+    ("task", "types"),
+    [
+        (Reverse(vocabulary=300), "uint16 uint16"),
+        (Induction(vocabulary=64), "uint8 int8"),  # a target that is not scored is negative
+        (Induction(vocabulary=200), "uint8 int16"),
+    ],
+)
+def test_what_is_kept_is_what_would_be_drawn_again(task: Task, types: str) -> None:
+    kept = KeptBlocks(2**20)
+    drawn = list(data_blocks(task, 8, "train", 0, num_batches=BLOCK_STEPS + 3, batch_size=2))
+    for _ in range(2):
+        again = list(data_blocks(task, 8, "train", 0, num_batches=BLOCK_STEPS + 3, batch_size=2, kept=kept))
+
+        assert " ".join(str(array.dtype) for array in again[0]) == types
+        for block, other in zip(drawn, again, strict=True):
+            np.testing.assert_equal(block, other)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"task": Reverse(vocabulary=31)}, {"task": Copy()}, {"length": 9}, {"split": "test"}, {"split": "validation"},
+        {"seed": 1}, {"num_batches": 4}, {"batch_size": 3},
+    ],
+)  # fmt: skip
+def test_another_split_seed_option_task_or_length_is_another_stream_and_none_is_taken_for_another(
+    changed: dict[str, Any],
+) -> None:
+    kept = KeptBlocks(2**20)
+    given: dict[str, Any] = {
+        "task": Reverse(), "length": 8, "split": "train", "seed": 0, "num_batches": 3, "batch_size": 2
+    }  # fmt: skip
+    (first,) = data_blocks(**given, kept=kept)
+    (kept_block,), (drawn,) = (list(data_blocks(**given | changed, kept=each)) for each in (kept, None))
+
+    np.testing.assert_equal(kept_block, drawn)
+    if not changed.keys() & {"num_batches", "batch_size"}:
+        assert (first.inputs != drawn.inputs[..., :8]).any()
+
+
+def test_no_block_is_drawn_before_it_is_read_and_none_twice(draws: Draws) -> None:
+    kept = KeptBlocks(2**20)
+
+    next(read(kept, num_batches=3 * BLOCK_STEPS))
+    assert len(draws) == 1
+    blocks = list(read(kept, num_batches=3 * BLOCK_STEPS))
+    assert len(draws) == len(blocks) == 3
+
+
+def test_the_memory_is_bounded_and_what_was_read_last_stays_beside_what_does_not_fit(draws: Draws) -> None:
+    (block,) = read(KeptBlocks(0))
+    size = block.inputs.nbytes + block.targets.nbytes
+    kept = KeptBlocks(2 * size)
+    draws.clear()
+    for seed in (0, 1, 0, 2, 0):  # 1 is the one to go when 2 comes
+        list(read(kept, seed))
+        assert kept.num_bytes <= kept.most_bytes
+    assert len(draws) == 3
+    list(read(kept, 1))
+    list(read(kept, num_batches=100))  # larger than the memory: it displaces nothing
+    assert len(draws) == 5
+    list(read(kept, 0)), list(read(kept, 1))
+    assert len(draws) == 5
+
+
+def test_a_command_draws_the_data_of_two_mechanisms_once(draws: Draws, tmp_path: Path) -> None:
+    cells = [make_cell("reverse", mechanism, length=8) for mechanism in ("linear", "softmax")]
+    local_ceiling(cells[0].task, 8), shortcut_accuracies(cells[0].task, 8)  # they draw too
+    draws.clear()
+    jobs = make_plan(cells, [0, 1], {}, 2).jobs
+    where = RunContext(tmp_path / "results", "cpu", "inline", time.time())
+    events = Inline().run(jobs, where, threading.Event())
+
+    next(events)
+    assert len(draws) == 6  # training, validation and test of two seeds
+    assert len(list(events)) == len(jobs) - 1 == 1
+    assert len(draws) == 6
+    assert seeding._of_command == {}
+
+
+def test_another_command_keeps_nothing_of_this_one() -> None:
+    first = blocks_of("a", "cpu")
+
+    assert blocks_of("a", "cpu") is first
+    assert blocks_of("b", "cpu") is not first
+    assert blocks_of("a", "cpu") is not first
+    seeding.forget_blocks()
+
+
+def test_a_class_that_was_defined_again_has_streams_of_its_own(draws: Draws) -> None:
+    unit = TASKS["reverse"]
+    again = type(unit.__name__, (unit,), {"__module__": unit.__module__})
+    kept = KeptBlocks(2**20)
+    list(read(kept))
+    list(data_blocks(again(), 8, "train", 0, num_batches=3, batch_size=2, kept=kept))
+
+    assert len(draws) == 2
+
+
+@pytest.mark.parametrize("task", ["reverse", "parity", "distant_match"])
+def test_every_run_gets_its_own_seeds_stream(task: str) -> None:
+    cell = make_cell(task, length=12)
+    runs = [Run(cell, 5, 1e-3), Run(cell, 6, 1e-3), Run(cell, 5, 1e-2)]
+    (block,) = device_blocks(runs, "train", num_batches=3, batch_size=4, device=CPU)
+    inputs, targets, columns = block
+
+    assert torch.equal(inputs[:, 0], inputs[:, 2])
+    assert not torch.equal(inputs[:, 0], inputs[:, 1])
+    (drawn,) = data_blocks(cell.task, 12, "train", 5, num_batches=3, batch_size=4)
+    last = int(columns.max())
+    np.testing.assert_array_equal(inputs[:, 0].numpy(), drawn.inputs[..., : last + 1])
+    np.testing.assert_array_equal(targets[:, 0].numpy(), drawn.targets[..., columns.numpy()])
+
+
+def test_only_scored_columns_are_kept_and_nothing_behind_them() -> None:
+    cell = make_cell("distant_match", length=12)
+    (block,) = device_blocks(cell.runs([0]), "train", num_batches=3, batch_size=8, device=CPU)
+
+    assert block.columns.tolist() == [6]
+    assert block.inputs.shape == (3, 1, 8, 7)
+    assert (block.targets != IGNORE).any()
+
+
+def test_prefetching_changes_nothing() -> None:
+    assert list(prefetched(iter([[1], [2], [3]]))) == [[1], [2], [3]]
+    assert list(prefetched(iter([]))) == []
+
+
+def test_prefetching_passes_an_error_on() -> None:
+    def broken() -> Iterator[int]:
+        yield 1
+        raise ArithmeticError("drawn wrong")
+
+    items = prefetched(broken())
+    with pytest.raises(ArithmeticError, match="drawn wrong"):
+        list(items)
+
+
+def read_in_a_run(task: str, split: Split, seed: int, suite: Suite) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Inputs, targets and scored columns of one stream, as a suite's trainer reads them; on a ladder, of level 3."""
     (cell,) = make_cells(suite, {task: {}}, {"linear": {}}, device_type="cpu", is_full=True)
-    trainer = Trainer(cell.runs([seed]), torch.device("cpu"))
-    before_a_test = {"train": trainer.training_batches(), "validation": trainer.validation_batches()}
-    batches = list(before_a_test.get(split) or trainer.batches("test", 1, suite.evaluation.test_sequences))
+    trainer = Trainer(cell.runs([seed]), CPU)
+    schedule, count = cell.ladder_schedule, getattr(suite.evaluation, f"{split}_sequences", 0)
+    if schedule is not None:
+        of_level = (schedule.num_batches[2], schedule.batch_sizes[2]) if split == "train" else (1, count)
+        batches = list(trainer.batches(split, *of_level, factor=3))
+    else:
+        before_a_test = {"train": trainer.training_batches(), "validation": trainer.validation_batches()}
+        batches = list(before_a_test.get(split) or trainer.batches("test", 1, count))
     inputs, targets = (
-        torch.cat([getattr(batch, part)[0, 0] for batch in batches]).numpy() for part in batches[0]._fields[:2]
+        torch.cat([getattr(batch, part)[:, 0].flatten(0, 1) for batch in batches]).numpy()
+        for part in batches[0]._fields[:2]
     )
     return inputs, targets, batches[0].columns.numpy()
 
 
 @pytest.mark.parametrize(
-    ("task", "split"), [("copy", "train"), ("copy", "validation"), ("copy", "test"), ("first_token", "validation")]
+    ("task", "split", "suite"),
+    [
+        *[("copy", split, "smoke") for split in SPLITS],
+        ("first_token", "validation", "smoke"),
+        *[("parity_running", split, "core") for split in SPLITS],
+    ],
 )
-def test_the_sequences_are_those_that_a_run_with_this_seed_reads(task: str, split: Split) -> None:
-    inputs, targets, columns = read_in_a_run(task, split, seed=43)
-    drawn = draw(task, split=split, seed=43, suite="smoke")
+def test_the_sequences_are_those_that_a_run_with_this_seed_reads(task: str, split: Split, suite: str) -> None:
+    inputs, targets, columns = read_in_a_run(task, split, 43, load_suite(suite))
+    drawn = draw(f"{task}:level=3" if suite == "core" else task, split=split, seed=43, suite=suite)
 
     np.testing.assert_array_equal(drawn.inputs[:, : inputs.shape[1]], inputs)
     np.testing.assert_array_equal(drawn.targets[:, columns], targets)
