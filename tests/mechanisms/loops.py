@@ -1,24 +1,35 @@
 """Plain loops over tokens, with which tests compare mechanisms."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any, TypeVar, cast
 
+import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
 from synthbench.layers import Linear, ShortConvolution
-from synthbench.mechanisms import Attention, Mechanism, condition_options
+from synthbench.mechanisms import MECHANISMS, Attention, Mechanism, condition_options
+from synthbench.mechanisms.based import Based
 from synthbench.mechanisms.rewa._operators import WitnessMap
 from synthbench.positions.rope import Rope
-from tests.tensors import normal
+from tests.tensors import mix, normal, with_gradients
 
 M = TypeVar("M", bound=Mechanism)
+Loop = Callable[[Any, Tensor], Tensor]
+
+
+def every(unit: type[Mechanism] | str, formula: Callable[..., Any], **values: Sequence[Any]) -> list[Any]:
+    """Cases of :func:`check_loop` or :func:`check_kernel`: every value of each argument with all of the others."""
+    chosen = [dict(zip(values, combination, strict=True)) for combination in product(*values.values())]
+    name = unit if isinstance(unit, str) else unit.name
+    return [pytest.param(unit, formula, of, id=" ".join([name, *map(str, of.values())])) for of in chosen]
 
 
 def check_loop(
     unit: type[Any],
-    loop: Callable[[Any, Tensor], Tensor],
+    loop: Loop,
     length: int,
     condition: str = "stock",
     *,
@@ -41,6 +52,31 @@ def check_loop(
     x = normal(3, length, width).requires_grad_()
 
     agree(net, x, loop(net, x))
+
+
+def check_kernel(
+    name: str,
+    kernel: Callable[[Any, Tensor, Tensor], Tensor],
+    *,
+    length: int = 30,
+    size: float = 1.0,
+    tolerance: float = 1e-9,
+    **options: Any,
+) -> None:
+    """A mechanism attends by its kernel's values of all pairs over their guarded sum, and so are the gradients.
+
+    ``kernel`` maps the mechanism, queries and keys to these values, and ``size`` is that of queries and keys.
+    """
+    unit: Any = built(MECHANISMS[name], **options)
+    is_sum = isinstance(unit, Based) or getattr(unit, "normaliser", "softmax") != "softmax"
+    guard, delta = getattr(unit, "guard", "add"), getattr(unit, "delta", 1e-6 if is_sum else 0.0)
+    qkv = [
+        (factor * normal(2, 2, length, unit.head_dim, seed=seed)).requires_grad_()
+        for seed, factor in enumerate((size, size, 1.0))
+    ]
+    expected = with_gradients(mix(kernel(unit, *qkv[:2]), qkv[2], guard, delta), qkv)
+
+    torch.testing.assert_close(with_gradients(unit.attend(*qkv), qkv), expected, rtol=tolerance, atol=tolerance)
 
 
 def built(unit: type[M], seed: int = 0, **options: Any) -> M:

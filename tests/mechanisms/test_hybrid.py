@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-import torch
 
 from synthbench import plugins
 from synthbench.errors import UsageError
@@ -12,8 +11,7 @@ from synthbench.mechanisms import MECHANISMS, Attention, mechanism, num_paramete
 from synthbench.mechanisms.slay.slay import Slay
 from synthbench.registry import code_hash, is_built_in, origin_of, version_of
 from synthbench.runner.match import size_of as matched_size
-from synthbench.training.ensemble import stack_models, strategy_of
-from synthbench.training.train import build_models, init_generator
+from synthbench.training.train import init_generator
 from tests.blocks.cells import cell_of
 
 PATTERNS = ["lstm+softmax", "rewa-mixture+slay"]
@@ -31,16 +29,6 @@ def test_its_layers_are_its_parts_and_their_sizes_add_up(pattern: str) -> None:
     assert size.num_parameters_mixer == sum(map(num_parameters, mixers))
     states = [mixer.state_elements(cell.length) for mixer in mixers]
     assert size.state_elements == -(-sum(states) // 2) == matched_size(cell, "state")
-
-
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_runs_beside_each_other_give_what_they_give_alone(pattern: str) -> None:
-    cell = cell_of(pattern)
-    models = [model.double().eval() for model in build_models(cell.runs([1, 2]))]
-    tokens = torch.randint(cell.task.vocab_size, (2, 3, cell.length), generator=torch.Generator().manual_seed(0))
-    together = stack_models(models, [strategy_of(*layer) for layer in cell.layers])(tokens)
-
-    torch.testing.assert_close(together, torch.stack([model(rows) for model, rows in zip(models, tokens, strict=True)]))
 
 
 def test_a_pattern_begins_again_and_its_options_have_the_parts_name() -> None:

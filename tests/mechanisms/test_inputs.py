@@ -49,12 +49,10 @@ def test_half_precision_gives_the_right_outputs_to_its_rounding(name: str, lengt
 @pytest.mark.parametrize(
     ("name", "length"), [*[(name, SHORT) for name in MECHANISMS], *[(name, LONG) for name in LONG_FORMS]]
 )
-def test_one_token_no_sequence_and_odd_memory(name: str, length: int) -> None:
+def test_no_sequence_and_odd_memory(name: str, length: int) -> None:
     mechanism, x = made(name, torch.float64), draw(length, torch.float64)
-    expected = mechanism(x)
 
-    torch.testing.assert_close(mechanism(x[:, :1]), expected[:, :1])
-    torch.testing.assert_close(mechanism(x.mT.contiguous().mT), expected)
+    torch.testing.assert_close(mechanism(x.mT.contiguous().mT), mechanism(x))
     nothing = x[:0].requires_grad_()
     assert mechanism(nothing).shape == (0, length, 16)
     mechanism(nothing).sum().backward()

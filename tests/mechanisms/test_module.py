@@ -27,16 +27,11 @@ class Passing(nn.Module):
 
 
 class GatedLSTM(nn.Module):
-    """Calls its base in the old way, asks for two sizes and has options."""
+    """Calls its base in the old way, asks for two sizes and has an option."""
 
-    def __init__(  # type: ignore[no-untyped-def]  # an option needs no annotation
-        self, d_model: int, num_heads: int, hidden: int = 8, eps: float = 1, act: Literal["tanh", "relu"] = "tanh",
-        scale=2, device: torch.device | None = None, **others: object,
-    ) -> None:  # fmt: skip
+    def __init__(self, d_model: int, num_heads: int, hidden: int = 8) -> None:
         super(GatedLSTM, self).__init__()  # noqa: UP008 - as older code does
-        self.heads, self.eps, self.act, self.scale, self.device, self.others = (
-            num_heads, eps, act, scale, device, others,
-        )  # fmt: skip
+        self.heads = num_heads
         self.lstm = nn.LSTM(d_model, hidden, batch_first=True)
         self.out = nn.Linear(hidden, d_model)
         self.start = nn.Parameter(torch.randn(d_model))
@@ -44,6 +39,14 @@ class GatedLSTM(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         mixed: Tensor = self.out(self.lstm(x)[0]) + self.start
         return mixed
+
+
+def constructed_by(parameters: str) -> type[nn.Module]:
+    """A module whose constructor has these parameters, and keeps what it gets for them in ``given``."""
+    content: dict[str, Any] = {"Literal": Literal, "math": math, "nn": nn, "torch": torch}
+    body = f"def __init__(self, {parameters}):\n    given = dict(locals())\n    nn.Module.__init__(self)\n"
+    exec(body + "    self.given = {name: value for name, value in given.items() if name != 'self'}", content)  # noqa: S102
+    return type("Demanding", (Passing,), {"__init__": content["__init__"]})
 
 
 def built(name: str, *, seed: int = 0, **fields: Any) -> Mechanism:
@@ -85,11 +88,38 @@ def test_facts_may_be_given_for_a_mechanism_too() -> None:
     assert ByKeyword.label == "By keyword"
 
 
-def test_parameters_with_a_plain_default_are_options() -> None:
-    mechanism(GatedLSTM)
-    unit = MECHANISMS["gated_lstm"]
+SUPPLIED = "width: int, dim: int, model_dim: int, in_features: int, num_heads: int, n_heads: int, max_length: int"
+OPTIONS = "hidden: int = 8, eps: float = 1, act: Literal['tanh', 'relu'] = 'tanh', scale=2"
+"""An option needs no annotation."""
+
+
+@pytest.mark.parametrize(
+    ("parameters", "chosen", "given"),
+    [
+        (SUPPLIED, {}, (16, 16, 16, 16, 2, 2, 33)),
+        ("seq_len: int, bias: bool, device: torch.device | None = None, **others: object", {}, (33, False, None, {})),
+        (OPTIONS, {"hidden": 5, "eps": 1.0, "act": "relu", "scale": 2}, (5, 1.0, "relu", 2)),
+        # What is called like a fact of a mechanism keeps its own default.
+        ("name: str = 'm', label: str = 'l', family: str = 'f', version: int = 7", {}, ("m", "l", "f", 7)),
+        ("source: str = 's', complexity: str = 'T'", {}, ("s", "T")),
+        # A default that is no finite value of its type is no option.
+        ("clip: float = math.inf, a: int = 0.5, on: bool = 1, size: int = 3", {"size": 4}, (math.inf, 0.5, 1, 4)),
+        ("low: float = math.nan, act: Literal['tanh'] = 'relu'", {}, (math.nan, "relu")),
+    ],
+)
+def test_every_size_is_supplied_under_each_of_its_names_and_plain_defaults_are_options(
+    parameters: str, chosen: dict[str, Any], given: tuple[Any, ...]
+) -> None:
+    mechanism(constructed_by(parameters), name="other", label="Other")
+    module: Any = built("other", max_length=33, bias=False, **chosen).module
+
+    assert list(options_of(MECHANISMS["other"])) == list(chosen)
+    assert tuple(module.given.values()) == given
+
+
+def test_an_option_of_a_module_has_a_type_a_default_and_choices() -> None:
+    unit = mechanism_made_of(constructed_by(OPTIONS), {}, __name__)
     options = {name: (one.type, one.default, one.choices) for name, one in options_of(unit).items()}
-    given: dict[str, Any] = dict(coerce("mechanism", unit, {"hidden": "5", "act": "relu", "eps": "1"}))
 
     assert options == {
         "hidden": (int, 8, ()),
@@ -97,27 +127,6 @@ def test_parameters_with_a_plain_default_are_options() -> None:
         "act": (str, "tanh", ("tanh", "relu")),
         "scale": (int, 2, ()),
     }
-    module: Any = built("gated_lstm", **given).module
-    assert (module.lstm.hidden_size, module.act, module.eps, module.scale) == (5, "relu", 1.0, 2)
-    assert (module.heads, module.out.out_features, module.device, module.others) == (2, 16, None, {})
-    with pytest.raises(UsageError, match="gated_lstm:act is 'elu'; allowed: one of tanh, relu"):
-        coerce("mechanism", unit, {"act": "elu"})
-
-
-def test_every_size_is_supplied_under_each_of_its_names() -> None:
-    @mechanism
-    class Asks(Passing):
-        def __init__(
-            self, width: int, dim: int, model_dim: int, in_features: int, n_heads: int, max_length: int, seq_len: int,
-            bias: bool, generator: torch.Generator,  # noqa: FBT001 - a name that is supplied
-        ) -> None:  # fmt: skip
-            super().__init__()
-            self.sizes = (width, dim, model_dim, in_features, n_heads, max_length, seq_len, bias)
-            self.drawn = torch.randn(1, generator=generator)
-
-    module: Any = built("asks", max_length=33, bias=False).module
-
-    assert module.sizes == (16, 16, 16, 16, 2, 33, 33, False)
 
 
 @pytest.mark.parametrize(
@@ -129,12 +138,8 @@ def test_every_size_is_supplied_under_each_of_its_names() -> None:
     ],
 )
 def test_what_cannot_be_supplied_is_named(parameter: str, message: str) -> None:
-    content: dict[str, Any] = {}
-    exec(f"def __init__(self, {parameter}): ...", content)  # noqa: S102 - a case of the test
-    unit = type("Demanding", (nn.Module,), {"__init__": content["__init__"]})
-
     with pytest.raises(UsageError, match=f"Demanding.* cannot be built as a mechanism: its constructor {message}"):
-        mechanism(unit)
+        mechanism(constructed_by(parameter))
 
 
 def test_only_a_class_of_a_module_is_a_mechanism() -> None:
@@ -154,6 +159,8 @@ def test_the_seed_decides_what_ordinary_layers_draw_and_nothing_else_notices() -
     assert torch.equal(first, again)
     assert not torch.isclose(first, other).any()
     generator = torch.Generator().manual_seed(0)
+    asking: Any = mechanism_made_of(constructed_by("generator: torch.Generator"), {}, __name__)
+    assert asking(generator=generator).module.given == {"generator": generator}
     layer, next_layer = (weights(MECHANISMS["gated_lstm"](generator=generator)) for _ in range(2))
     assert not torch.isclose(layer, next_layer).any()
 
@@ -179,22 +186,6 @@ def test_a_complex_parameter_counts_as_two_numbers() -> None:
     assert num_parameters(one) == 2 * 3 + 5
 
 
-def test_a_parameter_called_like_a_fact_keeps_its_own_default() -> None:
-    class Named(Passing):
-        def __init__(
-            self, name: str = "mine", label: str = "l", family: str = "f", source: str = "s", version: int = 7,
-            complexity: str = "T",
-        ) -> None:  # fmt: skip
-            super().__init__()
-            self.given = (name, label, family, source, version, complexity)
-
-    mechanism(Named, name="other", label="Other")
-    module: Any = built("other").module
-
-    assert not options_of(MECHANISMS["other"])
-    assert module.given == ("mine", "l", "f", "s", 7, "T")
-
-
 @pytest.mark.parametrize(
     ("fact", "value"),
     [("label", 3), ("label", ""), ("label", "a\nb"), ("family", " "), ("source", b"x"), ("name", 3)]
@@ -217,31 +208,7 @@ def test_only_the_version_that_a_module_declares_itself_counts() -> None:
     assert version_of(MECHANISMS["heir"]) == f"1+{code_hash(MECHANISMS['heir'])}"
 
 
-def test_a_default_that_is_no_finite_value_of_its_type_is_no_option() -> None:
-    class Clipped(Passing):
-        def __init__(
-            self, clip: float = math.inf, low: float = math.nan, a: int = 0.5,  # type: ignore[assignment]
-            act: Literal["tanh"] = "relu", on: bool = 1, size: int = 3,  # type: ignore[assignment] # noqa: FBT001
-        ) -> None:  # fmt: skip
-            super().__init__()
-            self.given = (clip, a, act, on, size, math.isnan(low))
-
-    mechanism(Clipped)
-    module: Any = built("clipped", size=4).module
-
-    assert list(options_of(MECHANISMS["clipped"])) == ["size"]
-    assert module.given == (math.inf, 0.5, "relu", 1, 4, True)
-
-
 def test_a_constructor_that_passes_everything_on_is_read_at_its_base() -> None:
-    class Heir(GatedLSTM):
-        def __init__(self, *args: object, **kwargs: object) -> None:
-            super().__init__(*args, **kwargs)  # type: ignore[arg-type]
-
-    mechanism(Heir)
-    module: Any = built("heir", hidden=5).module
-
-    assert (module.lstm.input_size, module.lstm.hidden_size, module.heads) == (16, 5, 2)
     with pytest.raises(UsageError, match=r"LSTM cannot be built .*: its constructor, that of RNNBase, requires 'mode'"):
         mechanism(nn.LSTM)
 

@@ -37,16 +37,6 @@ def gradient(w: Tensor, x: Tensor, epsilon: float) -> Tensor:
     return torch.autograd.grad(yat(w, x, epsilon), w)[0]
 
 
-@drawn()
-def test_kernel_is_the_squared_inner_product_over_the_squared_distance(seed: int, dim: int, epsilon: float) -> None:
-    w, x = normal(2, dim, seed=seed)
-
-    expected = float(w @ x) ** 2 / (float((w - x) @ (w - x)) + epsilon)
-
-    assert yat(w, x, epsilon).item() == pytest.approx(expected, rel=1e-9)
-    assert yat(x, w, epsilon).item() == pytest.approx(expected, rel=1e-9)
-
-
 @drawn(scale=st.sampled_from([0.1, 1.0, 10.0]))
 def test_theorem_1_gram_matrices_are_positive_semi_definite(seed: int, dim: int, epsilon: float, scale: float) -> None:
     points = scale * normal(20, dim, seed=seed)
