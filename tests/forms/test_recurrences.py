@@ -98,30 +98,6 @@ def test_a_long_sequence_goes_segment_by_segment(monkeypatch: pytest.MonkeyPatch
     assert lengths == [2 * CHUNK, 2 * CHUNK, CHUNK]
 
 
-def test_leading_axes_broadcast() -> None:
-    """Heads may share queries and keys, and sequences may share decays."""
-    q, k, v = normal(2, 1, 70, 5, seed=0), normal(2, 1, 70, 5, seed=1), normal(2, 3, 70, 4, seed=2)
-    log_decay = -normal(3, 70, 1, seed=3).square()
-
-    expected = decayed(q.expand(2, 3, -1, -1), k.expand(2, 3, -1, -1), v, log_decay.expand(2, -1, -1, -1))
-
-    torch.testing.assert_close(decayed(q, k, v, log_decay), expected)
-    torch.testing.assert_close(token_by_token(decayed, q, k, v, log_decay), expected)
-
-
-@pytest.mark.parametrize("width", [1, 5])
-def test_corrections_are_those_of_the_formula(width: int) -> None:
-    q, read, write, v, log_decay = inputs = inputs_of(corrected, 9, width=width, top=2.0)
-    state, outs = torch.zeros(2, 3, 5, 4, dtype=q.dtype), []
-    for t in range(9):
-        state = log_decay[..., t, :, None].exp() * state
-        stored = (read[..., t, :, None] * state).sum(-2, keepdim=True)
-        state = state + write[..., t, :, None] * (v[..., t, None, :] - stored)
-        outs.append((q[..., t, :, None] * state).sum(-2))
-
-    torch.testing.assert_close(token_by_token(corrected, *inputs), torch.stack(outs, dim=-2))
-
-
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-4)])
 @pytest.mark.parametrize(("length", "steps"), [(CHUNK, 1), (CHUNK + 6, 2)])
 def test_corrections_with_slow_decays_measured_from_the_middle_are_the_same(

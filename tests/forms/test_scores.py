@@ -1,11 +1,17 @@
+"""Attention by scores of all pairs, in one piece and in blocks, and what makes weights of scores."""
+
+import math
 from collections.abc import Callable
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from synthbench.forms import scores
 from synthbench.forms.scores import Normaliser
+from synthbench.forms.squashing import softermax
 from tests.tensors import normal, with_gradients
 
 NORMALISERS: list[Normaliser] = ["softmax", "sum", "softermax"]
@@ -56,30 +62,16 @@ def test_long_sequences_are_cut_into_blocks_of_queries(
     assert max(largest) == (4 if is_blocked else 16)
 
 
-def test_softmax_weights_are_a_masked_softmax() -> None:
-    values = torch.tensor([[1.0, 9.0, 9.0], [0.0, 0.0, 9.0], [2.0, 1.0, 0.0]], dtype=torch.float64)
-    e = torch.tensor([2.0, 1.0, 0.0], dtype=torch.float64).exp()
-
-    expected = torch.tensor([[1.0, 0, 0], [0.5, 0.5, 0], [0, 0, 0]], dtype=torch.float64)
-    expected[2] = e / e.sum()
-
-    torch.testing.assert_close(scores.weights(values, "softmax"), expected)
-
-
 @pytest.mark.parametrize(("normaliser", "power"), [("sum", 1.0), ("softermax", 1.0), ("softermax", 3.0)])
-def test_other_weights_are_powers_over_their_masked_sum(normaliser: Normaliser, power: float) -> None:
-    values = torch.tensor([[4.0, 9.0], [1.0, 3.0]], dtype=torch.float64)
+def test_other_weights_are_powers_over_their_masked_sum_and_0_where_that_is_0(
+    normaliser: Normaliser, power: float
+) -> None:
+    values = torch.tensor([[4.0, 9.0, 9.0], [1.0, 3.0, 9.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
     a, b, c = 4**power, 1, 3**power
 
-    expected = torch.tensor([[a / (a + 1e-6), 0], [b / (b + c + 1e-6), c / (b + c + 1e-6)]], dtype=torch.float64)
-
-    torch.testing.assert_close(scores.weights(values, normaliser, power=power), expected, rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("power", [0.25, 1.0, 3.0])
-def test_a_query_that_scores_nothing_gets_nothing(power: float) -> None:
-    assert (scores.weights(torch.zeros(3, 3), "sum") == 0).all()
-    assert (scores.weights(torch.zeros(3, 3), "softermax", power=power) == 0).all()
+    expected = [[a / (a + 1e-6), 0, 0], [b / (b + c + 1e-6), c / (b + c + 1e-6), 0], [0, 0, 0]]
+    weights = scores.weights(values, normaliser, power=power)
+    torch.testing.assert_close(weights, torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize(("length", "size"), [(1025, 255), (4096, 64), (2**16, 32)])
@@ -88,3 +80,40 @@ def test_blocks_of_a_cpu_shrink_as_keys_grow(length: int, size: int) -> None:
 
     assert scores.block_size(q, k) == size
     assert scores.block_size(q.to("meta"), k.to("meta")) == scores.BLOCK
+
+
+POWERS = [0.25, 0.5, 1.0, 2.0, 3.5]
+SCORES = st.lists(st.just(0.0) | st.floats(1e-100, 1e6), min_size=1, max_size=6)
+
+
+def column(values: list[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@given(SCORES, st.sampled_from(POWERS), st.sampled_from([1e-6, 0.1, 1.0]))
+def test_softermax_is_a_power_over_the_sum_of_powers(scores: list[float], power: float, epsilon: float) -> None:
+    total = epsilon + math.fsum(score**power for score in scores)
+
+    expected = column([score**power / total for score in scores])
+
+    torch.testing.assert_close(softermax(column(scores), power, epsilon), expected, rtol=1e-10, atol=1e-300)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("power", [0.25, 1.0, 8.0, 16.0])
+def test_softermax_and_its_gradient_are_finite_in_float32(power: float, scale: float) -> None:
+    scores = (scale * torch.tensor([0.0, 0.0, 1.0, 3.0])).requires_grad_()
+
+    weights = softermax(scores, power, 1e-6)
+    (gradient,) = torch.autograd.grad(weights.sin().sum(), scores)
+
+    assert weights.isfinite().all()
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("power", POWERS)
+def test_gradients_are_those_of_finite_differences(power: float) -> None:
+    x = torch.linspace(0.2, 3, 6, dtype=torch.float64).view(2, 3).requires_grad_()
+
+    assert torch.autograd.gradcheck(lambda x: softermax(x, power, 1e-6), x)
+    assert torch.autograd.gradcheck(lambda x: softermax(x, power, 0.5), x)

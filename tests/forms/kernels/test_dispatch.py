@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -114,6 +114,27 @@ def test_precision_is_lost_only_in_what_is_written(
     expected = value_and_gradients(unit.double().attend, tuple(x.double() for x in case))
     for own, true in zip(found, expected, strict=True):
         assert (own.double() - true).abs().max() <= 4 * torch.finfo(dtype).eps * float(true.abs().max())
+
+
+@pytest.mark.end_to_end
+@pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize(("name", "module"), [("slay", _slay), ("yat-spherical", _yat_spherical)], ids=WITH_KERNEL)
+def test_kernels_that_multiply_three_parts_miss_about_what_float32_does(
+    name: str, module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounding errors of products of parts."""
+    unit, case = make(name, 32), draw(70, 32, 32)
+    seen: list[list[Tensor]] = []
+    for precision in ("ieee", "bf16x6"):
+        monkeypatch.setattr(module, "precision", lambda _dtype, precision=precision: precision)
+        seen.append(value_and_gradients(unit.attend, case))
+    monkeypatch.setenv(kernels.SWITCH, "off")
+    expected = value_and_gradients(unit.double().attend, [x.double() for x in case])
+
+    assert not torch.equal(seen[0][0], seen[1][0])
+    for by_float32, by_parts, true in zip(*seen, expected, strict=True):
+        missed = [float((found.double() - true).abs().max()) for found in (by_float32, by_parts)]
+        assert missed[1] <= max(3 * missed[0], 2**-21 * float(true.abs().max()))
 
 
 @pytest.mark.usefixtures("runs")

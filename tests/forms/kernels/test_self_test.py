@@ -101,24 +101,24 @@ def test_an_error_of_slay_that_only_states_make_is_seen(monkeypatch: pytest.Monk
         assert make("slay").gpu_kernel(*draw(5)) is None
 
 
-def test_a_kernel_that_cannot_be_compiled_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    def kernel(_epsilon: float, *_qkv: Tensor) -> Tensor:
-        raise RuntimeError("PTXAS error: Internal Triton PTX codegen error\n`ptxas` stderr: ...")
+def raising(problem: Exception) -> Callable[..., Tensor]:
+    def fail(*_: Tensor) -> Tensor:
+        raise problem
 
-    monkeypatch.setattr(_yat_spherical, "attend", kernel)
+    return fail
+
+
+def test_a_kernel_that_cannot_be_compiled_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, raising(RuntimeError("PTXAS error: Internal Triton PTX codegen error\n`ptxas` stderr: ...")))
 
     with pytest.warns(RuntimeWarning, match="RuntimeError: PTXAS error: Internal Triton PTX codegen error$"):
         assert make("yat-spherical").gpu_kernel(*draw(20)) is None
 
 
 def test_full_memory_says_nothing_about_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    def kernel(_epsilon: float, *_qkv: Tensor) -> Tensor:
-        raise torch.OutOfMemoryError
-
-    with monkeypatch.context() as full:
-        full.setattr(_yat_spherical, "attend", kernel)
-        with pytest.raises(torch.OutOfMemoryError):
-            make("yat-spherical").gpu_kernel(*draw(20))
+    use(monkeypatch, raising(torch.OutOfMemoryError()))
+    with pytest.raises(torch.OutOfMemoryError):
+        make("yat-spherical").gpu_kernel(*draw(20))
 
     use(monkeypatch, lambda out, *_: out)
     assert make("yat-spherical").gpu_kernel(*draw(20)) is not None

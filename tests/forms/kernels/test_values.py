@@ -1,3 +1,5 @@
+"""Kernels against the definitions in float64, in Triton's interpreter."""
+
 from functools import partial
 
 import pytest
@@ -6,15 +8,16 @@ from torch import Tensor
 
 from synthbench.forms.linear import Guard
 from synthbench.mechanisms.slay.slay import Slay
+from synthbench.mechanisms.yat_spherical import YatSpherical
 from synthbench.training.ensemble import stack_modules
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
-from synthbench.forms.kernels import _slay
+from synthbench.forms.kernels import _slay, _yat_spherical
 from synthbench.forms.kernels._tiles import padded, running_sums
 from tests.forms.kernels import inputs
 from tests.forms.kernels.inputs import draw
-from tests.tensors import mix, value_and_gradients
+from tests.tensors import is_repeatable, mix, value_and_gradients
 
 make = partial(inputs.make, "slay")
 
@@ -35,7 +38,7 @@ def define(unit: Slay, inputs: tuple[Tensor, ...], guard: Guard, delta: float) -
     return mix(kernel, v, guard, delta)
 
 
-def compare(
+def compare_slay(
     unit: Slay, case: tuple[Tensor, ...], guard: Guard = "add", delta: float = 1e-6, segment: int | None = 64
 ) -> None:
     """The kernel against the definition."""
@@ -45,8 +48,8 @@ def compare(
 
 
 @pytest.mark.parametrize(("length", "segment"), [(1, None), (64, None), (130, None), (63, 64), (128, 64), (130, 64)])
-def test_the_kernel_computes_the_definition(length: int, segment: int | None) -> None:
-    compare(make(), draw(length), segment=segment)
+def test_slay_computes_the_definition(length: int, segment: int | None) -> None:
+    compare_slay(make(), draw(length), segment=segment)
 
 
 @pytest.mark.parametrize(
@@ -54,8 +57,8 @@ def test_the_kernel_computes_the_definition(length: int, segment: int | None) ->
     [(32, {"P": 8, "R": 3, "D": 16}), (16, {"P": 1, "R": 1, "D": 1}), (12, {"P": 9})],
     ids=str,
 )
-def test_widths_need_not_be_powers_of_two(head_dim: int, options: dict[str, int]) -> None:
-    compare(make(head_dim, **options), draw(70, head_dim, 10))
+def test_widths_of_slay_need_not_be_powers_of_two(head_dim: int, options: dict[str, int]) -> None:
+    compare_slay(make(head_dim, **options), draw(70, head_dim, 10))
 
 
 @pytest.mark.parametrize(("features", "value_dim", "at_once"), [(48, 32, 8), (48, 64, 4), (126, 64, 2), (126, 128, 1)])
@@ -67,27 +70,27 @@ def test_states_are_of_as_many_anchors_as_fit(features: int, value_dim: int, at_
 @pytest.mark.parametrize(("num_anchors", "features", "value_dim"), [(5, 48, 64), (2, 126, 128)])
 def test_states_are_summed_for_as_many_anchors_as_fit(num_anchors: int, features: int, value_dim: int) -> None:
     """Anchors that are no multiple of those, too."""
-    compare(make(R=3, D=features // 3, P=num_anchors), draw(70, 16, value_dim))
+    compare_slay(make(R=3, D=features // 3, P=num_anchors), draw(70, 16, value_dim))
 
 
 @pytest.mark.parametrize("guard", ["add", "clamp"])
-def test_guards_are_those_of_the_other_forms(guard: Guard) -> None:
-    compare(make(), draw(20), guard, 0.5)
+def test_guards_of_slay_are_those_of_the_other_forms(guard: Guard) -> None:
+    compare_slay(make(), draw(20), guard, 0.5)
 
 
-def test_exponents_are_clipped_and_vectors_may_vanish() -> None:
+def test_exponents_of_slay_are_clipped_and_vectors_may_vanish() -> None:
     unit, (q, k, v) = make(R=6, D=16), draw(20)
     case = q.index_fill(-2, torch.tensor([3]), 0), k.index_fill(-2, torch.tensor([0, 5]), 0), v
     unit.shift.add_(19)  # the exponents of many features are now below -20
 
-    compare(unit, case, "clamp", 1e-20, segment=None)
+    compare_slay(unit, case, "clamp", 1e-20, segment=None)
 
 
 @pytest.mark.parametrize(
     ("length", "guard", "segment"),
     [(1, "clamp", None), (130, "clamp", None), (260, "add", 128)],
 )
-def test_gradients_are_those_of_the_definition(length: int, guard: Guard, segment: int | None) -> None:
+def test_gradients_of_slay_are_those_of_the_definition(length: int, guard: Guard, segment: int | None) -> None:
     unit, case = make(), draw(length, 16, 10)
     delta = 1e-6 if guard == "add" else 0.05  # some denominators lie below that
     kernel = partial(_slay.attend, constants_of(unit), guard=guard, delta=delta, segment=segment)
@@ -107,12 +110,6 @@ def test_runs_may_have_constants_of_their_own() -> None:
     for run, unit in enumerate(units):
         expected = define(unit, tuple(x[run] for x in case), "add", 1e-6)
         torch.testing.assert_close(out[run], expected.float(), rtol=1e-5, atol=1e-5)
-
-
-def test_memory_need_not_be_contiguous() -> None:
-    q, k, v = draw(20)
-
-    compare(make(), (q.mT.contiguous().mT, k[:, :1].expand_as(k), v[..., ::2]))
 
 
 @pytest.mark.end_to_end
@@ -153,3 +150,57 @@ def test_running_sums_are_kept_as_products_read_them(*, shape: tuple[int, ...], 
     torch.testing.assert_close(rounded.float(), exact, rtol=2**-7, atol=0)  # the interpreter rounds towards 0
     assert rounded.dtype == torch.bfloat16
     assert exact is sums
+
+
+def compare_yat(case: tuple[Tensor, ...], epsilon: float = 1e-3) -> None:
+    """Values and gradients against the definition in float64.
+
+    1e-5 of the largest may be missed, or twice what PyTorch misses in float32: where weights are nearly 0, gradients
+    are large.
+    """
+    unit = YatSpherical(epsilon=epsilon)
+    expected = value_and_gradients(lambda q, k, v: mix(unit.kernel(q, k), v), tuple(x.double() for x in case))
+    by_torch = value_and_gradients(unit.attend, case)
+
+    found = value_and_gradients(lambda *qkv: _yat_spherical.attend(epsilon, *qkv), case)
+
+    for own, torchs, true in zip(found, by_torch, expected, strict=True):
+        assert own.dtype == torch.float32
+        allowed = max(1e-5 * float(true.abs().max().clamp(min=1)), 2 * float((torchs - true).abs().max()))
+        assert (own - true).abs().max() <= allowed
+
+
+@pytest.mark.parametrize("sizes", [(1,), (64,), (130,), (70, 3, 5), (70, 20, 17)])
+def test_tiles_of_yat_compute_the_definition_and_its_gradients_at_any_length_and_width(sizes: tuple[int, ...]) -> None:
+    compare_yat(draw(*sizes))
+
+
+def test_epsilon_of_yat_is_the_mechanisms_own() -> None:
+    compare_yat(draw(20), epsilon=0.5)
+
+
+def test_vectors_of_yat_may_vanish() -> None:
+    q, k, v = draw(20)
+
+    # Gradients at a vanishing vector are 1e12 times a number, so values only.
+    case = q.index_fill(-2, torch.tensor([3]), 0), k.index_fill(-2, torch.tensor([0, 5]), 0), v
+    expected = mix(YatSpherical().kernel(case[0].double(), case[1].double()), v.double())
+
+    torch.testing.assert_close(_yat_spherical.attend(1e-3, *case), expected.float(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_gap_of_yat_at_its_smallest_value_passes_no_gradient() -> None:
+    """With epsilon 0 and equal directions the denominator is held at 1e-6."""
+    axes = torch.eye(16)[:4].expand(1, 2, 4, 16)  # exact in float32, so that both forms hold the same gaps
+
+    compare_yat((axes, axes, torch.arange(8.0).view(1, 2, 4, 1)), epsilon=0.0)
+
+
+def test_memory_need_not_be_contiguous_and_a_second_backward_pass_gives_the_same() -> None:
+    q, k, v = draw(20)
+    odd = q.mT.contiguous().mT, k[:, :1].expand_as(k), v[..., ::2]
+
+    compare_slay(make(), odd)
+    compare_yat(odd)
+    case = tuple(x.requires_grad_() for x in (q, k, v))
+    assert is_repeatable(_yat_spherical.attend(1e-3, *case), case)
