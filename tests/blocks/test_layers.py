@@ -53,12 +53,6 @@ def test_another_number_of_layers_has_another_id_and_the_suites_number_has_not()
     assert (cost_columns(plain)["n_layers"], cost_columns(four)["n_layers"]) == (2, 4)
 
 
-def test_a_pattern_of_layers_goes_on() -> None:
-    model = cell_of("gla+softmax", "attention_only:layers=3").model(init_generator(0))
-
-    assert [layer.mixer.name for layer in model.layers] == ["gla", "softmax", "gla"]
-
-
 def test_sizes_are_matched_to_those_of_a_model_with_as_many_layers() -> None:
     cell = cell_of("lstm", "attention_only:layers=4")
     resized = matched_as(cell, "params")

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -53,16 +54,8 @@ class Drawn:
         self.rho = 0.98 * scale[1] + 1e-3
         skew = pure_mixing(self.num_active, num_null, self.rho, generator)
         self.eta = norm(skew[: self.num_active, self.num_active :])
-        encoding = Espr(
-            model_dim=dim,
-            num_heads=1,
-            length=2,
-            coordinates=coordinates,
-            active=num_planes / (dim // 2),
-            order=order,  # type: ignore[arg-type]
-            null=null,  # type: ignore[arg-type]
-            commuting=False,
-        )
+        given: dict[str, Any] = {"order": order, "null": null, "commuting": False, "active": num_planes / (dim // 2)}
+        encoding = Espr(model_dim=dim, num_heads=1, length=2, coordinates=coordinates, **given)
         self.rotation = encoding.rotation(generator)
         assert self.rotation.num_active == self.num_active
         with torch.no_grad():
