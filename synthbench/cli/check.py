@@ -11,7 +11,7 @@ from synthbench.contract.checks import CheckResult, first_failure
 from synthbench.contract.components import REGISTRIES, Component, Devices, check_foreign
 from synthbench.contract.isolated import IsolatedProcess
 from synthbench.contract.mechanisms import lazy_probe
-from synthbench.errors import UnknownName
+from synthbench.errors import ContractError, UnknownName
 from synthbench.mechanisms import MECHANISMS, Mechanism
 from synthbench.mechanisms._parameters import unused_parameters
 from synthbench.mechanisms.base import num_numbers
@@ -39,7 +39,11 @@ def check(target: str, isolated: IsolatedProcess, devices: Devices = ("cpu",)) -
     """
     isolated.try_plugins()
     plugins.load([*isolated.plugins, *plugins.file_of(target)])
-    checks = check_foreign(_components(target), isolated, devices=devices)
+    components = _components(target)
+    if len(components) == 1:
+        checks = check_foreign(components, isolated, devices=devices)
+    else:
+        checks = {component: _checked(component, isolated, devices) for component in components}
     return [_report(component, results, isolated, devices) for component, results in checks.items()]
 
 
@@ -69,6 +73,14 @@ def _components(target: str) -> list[Component]:
     if components:
         return components
     raise UnknownName("component", name, [name for registry in REGISTRIES.values() for name in registry])
+
+
+def _checked(component: Component, isolated: IsolatedProcess, devices: Devices) -> list[CheckResult]:
+    """Check one of several components: if it cannot be built, its neighbours are still checked."""
+    try:
+        return check_foreign([component], isolated, devices=devices)[component]
+    except ContractError as problem:
+        return [CheckResult("build", "it must be possible to build the component", "FAILED", str(problem))]
 
 
 def _report(component: Component, results: list[CheckResult], isolated: IsolatedProcess, devices: Devices) -> Report:

@@ -27,6 +27,14 @@ class Fixed(nn.Module):
 """
 
 
+UNBUILDABLE = """
+@mechanism
+class Unbuildable(nn.Module):
+    def __init__(self):
+        raise OSError("no weights")
+"""
+
+
 def test_a_row_names_the_line_that_raised(synthbench: Command, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(FIXED)
     smoke = ("run", "--suite", "smoke", "--task", "copy:length=8", "--steps", "4", "--limit", "16", "--device", "cpu")
@@ -39,16 +47,17 @@ def test_a_row_names_the_line_that_raised(synthbench: Command, tmp_path: Path) -
     assert "48, got 64" in message
 
 
-def test_the_examples_of_the_documentation_and_a_layer_of_one_width_keep_the_contract(
+def test_the_examples_of_the_documentation_keep_the_contract_beside_a_layer_that_cannot_be_built(
     synthbench: Command, tmp_path: Path
 ) -> None:
     page = Path(__file__).parents[2] / "docs" / "plugins.md"
     examples = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    (tmp_path / "examples.py").write_text("".join([*examples, FIXED]))
+    (tmp_path / "examples.py").write_text("".join([*examples, FIXED, UNBUILDABLE]))
     checked = synthbench("check", "examples.py", "--json")
 
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    reports = json.loads(checked.stdout)
-    assert [report["name"] for report in reports] == ["fixed", "gated_softmax", "my_module"]
+    assert checked.returncode == 4, checked.stdout + checked.stderr
+    *reports, unbuildable = json.loads(checked.stdout)
+    assert [report["name"] for report in reports if report["passed"]] == ["fixed", "gated_softmax", "my_module"]
     assert [report["facts"]["state"].startswith("at most ") for report in reports] == [True, False, True]
+    assert "'unbuildable' cannot be built" in unbuildable["checks"][0]["detail"]
     assert reports[0]["facts"]["parameters"] == "14112 in a layer of width 48"
