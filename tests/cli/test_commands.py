@@ -90,7 +90,6 @@ def test_names_may_follow_each_other(synthbench: Command) -> None:
     assert {(fact["mechanism"], fact["task"]) for fact in missing} == {
         (mechanism, task) for mechanism in ("slay", "linear") for task in ("copy", "reverse")
     }
-    assert synthbench("run", "--dry-run", "slay").returncode == 2  # follows no name
 
 
 def test_show_describes_any_unit_and_list_all_of_a_kind(synthbench: Command) -> None:
@@ -162,8 +161,6 @@ def test_quiet_and_verbose_stand_before_or_after_the_command(synthbench: Command
         verbose = synthbench(*given).stdout.splitlines()
         assert [len(line.split()[0]) for line in verbose[:2]] == [16, 16]
         assert verbose[-1] == plain[-1]
-    refused = synthbench("run", *TINY, "-q", "-v")
-    assert (refused.returncode, "exclude each other" in refused.stderr) == (2, True)
 
 
 def test_verbose_prints_the_traceback_of_a_broken_plugin(tmp_path: Path, synthbench: Command) -> None:

@@ -37,7 +37,8 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> Pat
     store("older", suite="custom", suite_version="2025.9")
     store("shortened", suite="custom", is_full=False)
     store("paper", suite="paper")
-    (folder / "newer").mkdir()
+    for name in ("folder", "newer"):
+        (folder / name).mkdir()
     (folder / "newer" / "store.json").write_text('{"format": 99}')
     for name in ("file", "notes.txt", "tiny.toml", "my_linear.py", "My Idea.py"):
         (folder / name).write_text("no rows")

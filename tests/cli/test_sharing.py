@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from synthbench.cli.app import app
-from synthbench.errors import UsageError
 from synthbench.results import Store
 from tests.cli.commands import MakeRow
 
@@ -77,13 +76,6 @@ def test_verify_prints_json_alone_on_stdout_records_who_verified_what_and_fails_
     assert result.exit_code == 1
     assert f"wrong: {row['run_id']}: score is" in result.stdout
     assert "n_correct" not in result.stderr
-
-
-def test_a_device_that_there_is_none_of_is_refused(results: Path) -> None:
-    problem = synthbench(f"verify {results} --device tpu").exception
-
-    assert isinstance(problem, UsageError)
-    assert "device is 'tpu'" in str(problem)
 
 
 def test_submit_says_what_is_missing(results: Path, tmp_path: Path) -> None:

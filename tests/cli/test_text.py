@@ -1,4 +1,4 @@
-"""The task text from a file to a table, and what a user is told where the file is not what it should be."""
+"""The task text from a file to a table."""
 
 import json
 import math
@@ -73,12 +73,3 @@ def test_a_text_runs_from_a_folder_to_a_table_and_another_one_has_its_own(folder
         assert hashed in table
         assert ("Mean" in table) == (hashed == json.loads(rows[0]["task_args"])["corpus"])
     assert "needs the fewest bits per token" in report.stdout
-
-
-def test_a_suite_that_tunes_by_skill_refuses_a_task_in_bits(folder: Path, synthbench: Command) -> None:
-    text = (folder / "tiny.toml").read_text(encoding="utf-8").replace("validation_sequences = 64\n", "")
-    (folder / "tiny.toml").write_text(text.replace("[tasks]", "[tuning]\nseeds = [9]\n\n[tasks]"), encoding="utf-8")
-    refused = synthbench("run", "--suite", "tiny.toml", "--task", "text:path=notes")
-
-    assert refused.returncode == 2
-    assert "task 'text' is scored in bits, and suite 'tiny' chooses learning rates by skill" in refused.stderr

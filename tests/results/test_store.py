@@ -135,23 +135,6 @@ def test_a_job_is_one_file_of_rows_and_before_it_one_of_curves_all_on_the_disk(
 # Opening
 
 
-def test_there_is_no_store_to_read_where_none_was_made_or_a_file_is_in_its_place(root: Path, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no such folder"):
-        reader(root)
-    root.mkdir()
-    with pytest.raises(StoreError, match=r"it has no store\.json"):
-        reader(root)
-    assert list(root.iterdir()) == []
-
-    blocker = tmp_path / "file"
-    blocker.touch()
-    for path, create in itertools.product((blocker, blocker / "below"), (True, False)):
-        with pytest.raises(StoreError) as refusal:
-            Store.open(path, create=create)
-        assert refusal.value.exit_code == 3
-        assert "\n" not in str(refusal.value)
-
-
 def test_a_read_only_disk_is_noticed_when_the_store_is_opened(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(root, [make_row()])
 

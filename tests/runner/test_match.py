@@ -68,8 +68,8 @@ def test_for_parameters_the_width_changes_before_what_makes_it_another_mechanism
 def test_a_width_that_the_positions_refuse_is_not_chosen_for_a_state() -> None:
     cell = make_cell("mqar", "slay", suite="core")
 
-    # The width 44 would fit, whose heads of 11 cannot be rotated in pairs.
-    with pytest.raises(UsageError, match="cannot have 2304 state elements within 5% on task 'mqar': the nearest is"):
+    # The width 44 would meet 2304 state elements, whose heads of 11 cannot be rotated in pairs.
+    with pytest.raises(UsageError, match="the nearest is 2184"):
         matched(cell, "state", 2304)
     assert matched(cell, "state", 2184).suite.model == cell.suite.model
 
@@ -112,17 +112,12 @@ def test_two_numbers_change_where_one_is_too_coarse() -> None:
     assert abs(size_of(resized, "state") - 4096) <= TOLERANCE * 4096
 
 
-def test_controls_stay_as_they_are_and_all_that_cannot_be_met_is_named() -> None:
-    softmax, mean, lstm, linear = (make_cell("copy", name) for name in ("softmax", "mean", "lstm", "linear"))
+def test_controls_stay_as_they_are() -> None:
+    softmax, mean = make_cell("copy", "softmax"), make_cell("copy", "mean")
     resized = all_matched([softmax, mean], "state")
 
     assert resized[0].match == "state of softmax"
     assert resized[1] is mean
-    with pytest.raises(
-        UsageError,
-        match=r"'lstm' cannot have 3 state elements within 5%.*the nearest is.*'linear' cannot have 3 .*!lstm,!linear'",
-    ):
-        all_matched([lstm, mean, linear], "state=3")
 
 
 @pytest.mark.parametrize("condition", ["stock", "bare"])
