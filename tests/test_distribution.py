@@ -124,9 +124,7 @@ def test_the_published_rows_are_in_the_wheel_and_answer_from_an_empty_folder(
 
 @pytest.mark.end_to_end
 @pytest.mark.timeout(900)
-def test_a_newcomer_goes_from_an_empty_folder_to_a_package_without_the_checkout(
-    synthbench: Command, site: Path, tmp_path: Path
-) -> None:
+def test_a_newcomer_goes_from_an_empty_folder_to_a_package(synthbench: Command, site: Path, tmp_path: Path) -> None:
     def expect(*words: str, path: Path | None = None) -> str:
         done: subprocess.CompletedProcess[str] = synthbench(*words, path=path)
         assert done.returncode == 0, (words, done.stdout, done.stderr)

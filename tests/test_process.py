@@ -1,9 +1,8 @@
-"""A job's output goes to a log that no other driver touches, and that may be gone at the end."""
+"""Output of jobs goes to logs of their own, workers run no script again, and algorithms can be deterministic."""
 
 import os
 import sys
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
@@ -11,15 +10,16 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 from synthbench.errors import UsageError
-from synthbench.process import contained
+from synthbench.process import WORKSPACE, contained, deterministic_algorithms, reserve_workspace
 from synthbench.results import Store
 from synthbench.runner.executors.base import log_of_job
 from synthbench.runner.executors.pool import Pool
-from synthbench.runner.plan import Job
 from synthbench.runner.worker import RunContext
-from synthbench.training.cell import Cell
+from tests.runner.runs import job_of
+from tests.training.cells import make_cell
 
 
 def test_a_log_that_is_gone_when_its_job_ends_is_no_failure_and_one_with_words_stays(tmp_path: Path) -> None:
@@ -33,15 +33,13 @@ def test_a_log_that_is_gone_when_its_job_ends_is_no_failure_and_one_with_words_s
     assert printed.read_text() == "printed\n"
 
 
-def test_two_drivers_on_one_store_never_share_a_log(make_cell: Callable[..., Cell], tmp_path: Path) -> None:
-    cell = make_cell()
-    runs = tuple(cell.runs([0, 1]))
-    job = Job((cell,), runs, runs, group_size=2)
+def test_two_drivers_on_one_store_never_share_a_log(tmp_path: Path) -> None:
+    job = job_of(make_cell())
     one, other = (RunContext(tmp_path, "cpu", "pool", time.time()) for _ in range(2))
 
     assert log_of_job(job, one) != log_of_job(job, other)
     assert log_of_job(job, one) == log_of_job(job, replace(one, is_alone=True)), "a job that is tried again"
-    assert log_of_job(job, one).name.startswith(f"{runs[0].run_id}.")
+    assert log_of_job(job, one).name.startswith(f"{job.runs[0].run_id}.")
 
 
 def test_the_log_of_a_job_that_runs_is_not_collected_however_long_it_is_silent(tmp_path: Path) -> None:
@@ -84,3 +82,62 @@ def test_a_script_that_every_process_would_run_again_is_refused(
     monkeypatch.setitem(sys.modules, "__main__", main)
     with pytest.raises(problem, match=r"worker processes import .*mine\.py") if problem else nullcontext():
         Pool(2)
+
+
+GPU = torch.device("cuda")
+
+
+def settings() -> tuple[bool, ...]:
+    cudnn = torch.backends.cudnn
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        cudnn.deterministic,
+        not cudnn.benchmark,
+        not cudnn.allow_tf32,
+        not torch.backends.cuda.matmul.allow_tf32,
+    )
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WORKSPACE, ":0:0")  # what was there is put back
+
+
+def test_all_settings_are_made_and_put_back() -> None:
+    before = settings()
+    with deterministic_algorithms(torch.device("cpu")):
+        assert all(settings())
+
+    assert settings() == before
+    assert not all(before)
+
+
+def test_the_workspace_is_reserved_before_cuda_starts_for_later_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for found in (":0:0", None):
+        if found is None:
+            monkeypatch.delenv(WORKSPACE)
+        reserve_workspace(GPU)
+        assert os.environ[WORKSPACE] == ":4096:8"
+
+
+@pytest.mark.parametrize(("found", "said"), [(None, "unset"), (":0:0", "':0:0'")])
+def test_it_is_refused_once_cuda_has_started(found: str | None, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    if found is None:
+        monkeypatch.delenv(WORKSPACE)
+    with (
+        pytest.raises(UsageError, match=f"{WORKSPACE} {said}; allowed: :4096:8 or :16:8"),
+        deterministic_algorithms(GPU),
+    ):
+        pytest.fail("it began")
+
+
+@pytest.mark.parametrize(("device", "found"), [("cuda", ":4096:8"), ("cuda", ":16:8"), ("cpu", ":0:0")])
+def test_a_reserved_workspace_will_do_and_a_cpu_needs_none(
+    device: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setenv(WORKSPACE, found)
+    reserve_workspace(torch.device(device))

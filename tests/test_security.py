@@ -115,12 +115,7 @@ def hostile(make_row: MakeRow, tmp_path_factory: pytest.TempPathFactory) -> Stor
     """A store that passes every check, and whose every text is a payload."""
     store = Store.open(tmp_path_factory.mktemp("hostile") / "results", create=True)
     arguments = json.dumps({PAYLOAD: PAYLOAD})
-    jsons = {
-        "metrics": json.dumps({PAYLOAD: 0.5}),
-        "packages": arguments,
-        "mech_args": arguments,
-        "task_args": arguments,
-    }
+    jsons = dict.fromkeys(("packages", "mech_args", "task_args"), arguments) | {"metrics": json.dumps({PAYLOAD: 0.5})}
     for mech in ("softmax", "linear"):
         for seed in (1, 2, 3):
             failed = {"status": "error", "score": None} if (mech, seed) == ("linear", 3) else {}

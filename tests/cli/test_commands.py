@@ -32,9 +32,7 @@ def test_list_tasks_has_every_task_of_a_category_with_its_bounds(synthbench: Com
 
 
 @pytest.mark.parametrize(("words", "expected"), [("Mano", ["prefix_arithmetic"]), ("kimi palindrome", ["palindrome"])])
-def test_tasks_are_found_by_the_names_that_their_sources_give_them(
-    synthbench: Command, words: str, expected: list[str]
-) -> None:
+def test_tasks_are_found_by_the_names_in_their_sources(synthbench: Command, words: str, expected: list[str]) -> None:
     found = json.loads(synthbench("list", "tasks", "--search", words, "--json").stdout)
 
     assert [entry["name"] for entry in found] == expected
@@ -59,9 +57,7 @@ for arguments, slow in json.loads(sys.argv[1]):
 
 
 @pytest.mark.end_to_end
-def test_a_command_imports_neither_torch_to_train_nothing_nor_matplotlib_to_draw_nothing(
-    tmp_path: Path, make_row: MakeRow
-) -> None:
+def test_a_command_imports_torch_and_matplotlib_only_where_it_needs_them(tmp_path: Path, make_row: MakeRow) -> None:
     """One after the other in one process."""
     filled(tmp_path / "results", (make_row(mech=mech, seed=seed) for mech in ("slay", "softmax") for seed in (1, 2)))
     commands = [

@@ -10,7 +10,11 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
+from synthbench.cli.board import MOST_LINES, lines_of
+from synthbench.reports.cells import grid
+from synthbench.reports.leaderboard import leaderboard
 from synthbench.results import Store, published
+from synthbench.results.schema import RUN_COLUMNS, table_of, to_frame
 from synthbench.suites import load_suite
 from synthbench.trust.beside import join
 from tests.cli.commands import Command, MakeRow
@@ -95,9 +99,7 @@ def test_what_cannot_be_said_is_a_sentence(synthbench: Command, tmp_path: Path, 
     assert (only["name"], only["num_seeds"], only["num_tasks"]) == ("softmax", 1, 1)
 
 
-def test_a_mechanism_with_some_tasks_is_listed_below_the_ranking(
-    synthbench: Command, tmp_path: Path, make_row: MakeRow
-) -> None:
+def test_who_has_only_some_tasks_is_below_the_ranking(synthbench: Command, tmp_path: Path, make_row: MakeRow) -> None:
     some = {"suite": "smoke", "score": 0.75}
     rows = [
         make_row(**some, task=task, mech=mech, seed=seed)
@@ -157,3 +159,19 @@ def test_variants_are_exported_if_they_are_asked_for(synthbench: Command) -> Non
     assert len(plain.stdout.splitlines()) == 3  # stock and bare
     assert len(whole.stdout.splitlines()) > 3
     assert "rows of variants are left out; --variants shows them" in plain.stderr
+
+
+def test_the_best_are_shown_the_others_counted_and_those_without_all_tasks_named(make_row: MakeRow) -> None:
+    rows = [
+        make_row(task=task, mech=f"m{number:02d}", seed=seed, score=0.9 - number / 50 + seed / 1000)
+        for number in range(MOST_LINES + 3)
+        for task in ("copy", "sort")[number > MOST_LINES + 1 :]
+        for seed in (1, 2)
+    ]
+    heading, *lines, more, partial = lines_of(leaderboard(grid(to_frame(table_of(RUN_COLUMNS, rows)))))
+
+    assert heading.split() == ["rank", "mechanism", "mean"]
+    assert [line.split()[1] for line in lines] == [f"M{number:02d}" for number in range(MOST_LINES)]
+    assert more == "and 2 more"
+    assert partial == "not ranked, as tasks are missing: M12 (1 of 2 tasks)"
+    assert list(lines_of(None)) == []

@@ -13,6 +13,7 @@ import pytest
 from synthbench.errors import UnknownName
 from synthbench.results import Store
 from tests.cli.commands import Command, MakeRow
+from tests.suites.files import suite_file
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "messages.txt"
 CASES = re.findall(r"^\$ synthbench (.*)\n(\d): (.*)$", GOLDEN.read_text(encoding="utf-8"), re.MULTILINE)
@@ -45,6 +46,10 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> Pat
     for name, content in {"empty": b"", "latin": b"fine until here \xff\xfe", "zip": b"PK\x03\x04\x00\x00"}.items():
         (folder / f"{name}.txt").write_bytes(content)
     pq.write_table(pa.table({"score": [1.0]}), folder / "other.parquet")
+    suite_file(folder / "width.toml", "smoke", num_heads=5)
+    suite_file(folder / "places.toml", "smoke", positions='"lerned"')
+    suite_file(folder / "unknown.toml", "smoke", ["coppy"])
+    suite_file(folder / "begins-with-two.toml", "core", seeds=[1, 2])
     return folder
 
 

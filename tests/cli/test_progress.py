@@ -1,17 +1,26 @@
+"""What a command says before it trains, from its plan and the time of earlier rows, and while it trains."""
+
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from synthbench.cli.progress import Eta, Progress, Watch
+from synthbench.cli.running import expected_s, forecast, missing_cells, plan_facts
 from synthbench.results import Store
+from synthbench.runner import plan as plan_module
+from synthbench.runner.estimates import cost_columns
 from synthbench.runner.executors import Pool
-from synthbench.runner.plan import Job, Plan, make_cells
+from synthbench.runner.plan import Job, Plan, make_cells, make_plan
+from synthbench.runner.request import Request
+from synthbench.runner.run import prepare
 from synthbench.runner.worker import RunOutcome
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell, Run
 from tests.cli.commands import MakeRow
-from tests.runner.runs import Known
+from tests.results.stores import filled
+from tests.runner.runs import Known, job_of
 
 
 @pytest.fixture
@@ -28,17 +37,11 @@ def cells() -> list[Cell]:
     return make_cells(load_suite("smoke"), tasks, mechanisms, device_type="cpu", is_full=True)
 
 
-def job_of(cell: Cell, seeds: tuple[int, ...] = (0, 1), num_done: int = 0) -> Job:
-    """The runs of a cell as one program, the first of which are done."""
-    runs = tuple(cell.runs(seeds))
-    return Job((cell,), runs, runs[num_done:], group_size=2)
-
-
 @pytest.fixture
 def tuned_job() -> Job:
     """Three runs whose learning rate two others choose."""
     (cell,) = make_cells(load_suite("peers"), {"mqar": {}}, {"linear": {}}, device_type="cpu", is_full=True)
-    return job_of(cell, (0, 1, 2))
+    return job_of(cell, seeds=(0, 1, 2))
 
 
 def outcome(run: Run, share_s: float, status: str = "ok") -> RunOutcome:
@@ -162,3 +165,67 @@ def test_trainings_that_tune_are_counted_while_their_job_runs(
     first, last = capsys.readouterr().err.splitlines()
     assert first == "3 runs to do after 2 tuning runs, 0 already done (1 worker)"
     assert last == "[trainings 1/5 · rows 0/3 · about 40 min left] still running"
+
+
+@pytest.fixture
+def of_linear() -> list[Cell]:
+    return make_cells(load_suite("smoke"), {"copy": {}, "reverse": {}}, {"linear": {}}, device_type="cpu", is_full=True)
+
+
+def request(results: Path, **changes: Any) -> Request:
+    return Request(
+        suite="smoke", tasks=["copy,reverse"], mechanisms=["linear"], device="cpu", results=results, **changes
+    )
+
+
+def test_one_line_a_cell_names_the_seeds_that_are_missing(of_linear: list[Cell]) -> None:
+    done = {of_linear[1].runs([1])[0].run_id: 0.5}
+    plan = make_plan(of_linear, [0, 1], done, 1)
+
+    assert sorted(missing_cells(plan)) == ["copy  linear  seeds 0, 1", "reverse  linear  seed 0"]
+
+
+def test_workers_share_the_jobs_and_no_time_is_invented(of_linear: list[Cell]) -> None:
+    seconds = {"copy": 5.0, "reverse": 2.0}
+    known = make_plan(of_linear, [0, 1], {}, 1, estimates=Known(lambda cell: seconds[cell.task_name]))
+    unknown = make_plan(of_linear, [0, 1], {}, 1, estimates=Known(lambda cell: {"copy": 5.0}.get(cell.task_name)))
+
+    assert [expected_s(known, num_workers) for num_workers in (1, 2, 9, None)] == [14.0, 7.0, 5.0, 14.0]
+    assert expected_s(unknown, 1) is None
+
+
+def test_the_forecast_counts_trainings_and_names_the_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Store.open(tmp_path / "published", create=True)
+    monkeypatch.setattr(plan_module, "published", lambda: tmp_path / "published")
+    prepared = prepare(request(tmp_path / "new", workers=3))
+
+    assert forecast(prepared) == (
+        "4 runs to do, 0 already done: 4 trainings on 3 workers; "
+        f"time unknown: no rows of device cpu in {tmp_path / 'new'} yet"
+    )
+    assert plan_facts(prepared)["seconds"] is None
+    assert not (tmp_path / "new").exists()
+
+
+def test_before_there_are_rows_of_the_device_the_time_is_that_of_the_published_ones(tmp_path: Path) -> None:
+    prepared = prepare(request(tmp_path / "new"))
+    seconds = plan_facts(prepared)["seconds"]
+
+    assert seconds is not None
+    assert 0 < seconds < 3600
+
+
+def test_the_forecast_says_the_time_that_rows_of_the_cell_took(tmp_path: Path, make_row: MakeRow) -> None:
+    prepared = prepare(request(tmp_path))
+    runs = prepared.plan.runs.values()
+    filled(tmp_path, (make_row(**cost_columns(run.cell), seed=run.seed + 50, wall_s=600.0) for run in runs))
+    timed = prepare(request(tmp_path, workers=2))
+
+    assert forecast(timed) == "4 runs to do, 0 already done: 4 trainings, about 20 min on 2 workers"
+    assert plan_facts(timed)["seconds"] == pytest.approx(1200.0)
+
+
+def test_what_is_done_needs_no_time(tmp_path: Path, make_row: MakeRow) -> None:
+    filled(tmp_path, (make_row(run_id=run_id) for run_id in prepare(request(tmp_path / "new")).plan.runs))
+
+    assert forecast(prepare(request(tmp_path))) == "0 runs to do, 4 already done"

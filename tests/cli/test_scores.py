@@ -4,35 +4,31 @@ from pathlib import Path
 import pytest
 
 from synthbench.cli.scores import Scored, report_command, skill_table, skill_text
-from synthbench.results import Store
 from synthbench.runner.plan import make_cells
 from synthbench.suites import load_suite
 from synthbench.training.cell import Run
 from tests.cli.commands import MakeRow
+from tests.results.stores import filled
 
 OK = Scored("ok", 0.5)
 
 
 def runs_of(*mechanisms: str, is_full: bool = True) -> dict[str, Run]:
     """Two seeds of two tasks of suite smoke."""
+    tasks: dict[str, dict[str, str]] = {"copy": {}, "reverse": {}}
     cells = make_cells(
-        load_suite("smoke"),
-        {"copy": {}, "reverse": {}},
-        {name: {} for name in mechanisms},
-        device_type="cpu",
-        is_full=is_full,
+        load_suite("smoke"), tasks, {name: {} for name in mechanisms}, device_type="cpu", is_full=is_full
     )
     return {run.run_id: run for cell in cells for run in cell.runs([42, 43])}
 
 
 def fill(results: Path, runs: dict[str, Run], make_row: MakeRow, **statuses: str) -> None:
     """Write a row for each run: skill 0.5 for seed 42 and 0.7 for 43, or the status of its mechanism."""
-    store = Store.open(results, create=True)
     for run_id, run in runs.items():
         status = statuses.get(run.cell.mechanism_name, "ok")
         score = {"score": 0.25 + 0.75 * (0.5 + 0.2 * (run.seed - 42))} if status == "ok" else {"score": None}
         names = {"task": run.cell.task_name, "mech": run.cell.mechanism_name}
-        store.write_all([(make_row(run_id=run_id, seed=run.seed, status=status, **names, **score), [])])
+        filled(results, [make_row(run_id=run_id, seed=run.seed, status=status, **names, **score)])
 
 
 @pytest.mark.parametrize(
@@ -91,22 +87,14 @@ def test_a_row_for_each_learning_rate_where_a_suite_reports_several(tmp_path: Pa
     assert [line.split()[:2] for line in lines[1:3]] == [["copy", "lr=0.001"], ["copy", "lr=0.01"]]
 
 
-def test_a_seed_of_a_ladder_has_the_learning_rate_that_its_validation_chooses(
-    tmp_path: Path, make_row: MakeRow
-) -> None:
+def test_a_seed_of_a_ladder_has_the_rate_that_its_validation_chooses(tmp_path: Path, make_row: MakeRow) -> None:
     (cell,) = make_cells(load_suite("core"), {"mqar": {}}, {"linear": {}}, device_type="cpu", is_full=True)
-    reached: dict[tuple[int, float | None], tuple[float, float]] = {
-        (1, 3e-3): (0.5, 0.2),
-        (1, 1e-2): (0.4, 0.3),
-        (2, 3e-3): (0.7, 0.2),
-        (2, 1e-2): (0.9, 0.1),
-    }
-    store = Store.open(tmp_path, create=True)
+    reached = {(1, 3e-3): (0.5, 0.2), (1, 1e-2): (0.4, 0.3), (2, 3e-3): (0.7, 0.2), (2, 1e-2): (0.9, 0.1)}
     runs = {run.run_id: run for run in cell.runs([1, 2])}
     for run_id, run in runs.items():
-        skill, validation = reached[run.seed, run.learning_rate]
+        skill, validation = reached[run.seed, run.learning_rate or 0.0]
         metrics = json.dumps({"validation_accuracy": validation})
-        store.write_all([(make_row(run_id=run_id, score=0.25 + 0.75 * skill, metrics=metrics), [])])
+        filled(tmp_path, [make_row(run_id=run_id, score=0.25 + 0.75 * skill, metrics=metrics)])
 
     assert skill_table(tmp_path, runs, None).splitlines()[1].split() == ["mqar", "0.55", "±0.21"]
 

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from synthbench.canonical import canonical_json
-from synthbench.cli.sequential import analyse, prepare_analysis, require_decidable
-from synthbench.errors import UsageError
+from synthbench.cli.sequential import analyse, prepare_analysis
 from synthbench.results import Store
 from synthbench.runner.plan import plan_request
 from synthbench.runner.request import Request
@@ -100,9 +99,7 @@ def test_seeds_are_added_for_undecided_pairs_only(decided: tuple[Scene, list[Req
 
 
 @pytest.mark.end_to_end
-def test_a_run_that_is_stopped_anywhere_goes_on_to_the_same_rows(
-    decided: tuple[Scene, list[Request]], tmp_path: Path
-) -> None:
+def test_a_run_that_is_stopped_goes_on_to_the_same_rows(decided: tuple[Scene, list[Request]], tmp_path: Path) -> None:
     """Stopped amid the last analysis, it goes through all of them."""
     scene, requests = decided
     whole = Store.open(scene.request.results, create=False)
@@ -147,13 +144,6 @@ def test_a_dry_run_is_of_the_next_look_that_lacks_rows(decided: tuple[Scene, lis
     lacking = prepare_analysis(part).plan
     assert lacking.runs.keys() == planned.runs.keys()
     assert lacking.num_missing == planned.num_missing > 0
-
-
-def test_a_suite_that_does_not_begin_with_three_seeds_is_refused(scene: Scene) -> None:
-    require_decidable(scene.request)
-    scene.path.write_text(scene.path.read_text().replace("seeds = [1, 2, 3]", "seeds = [1, 2]"))
-    with pytest.raises(UsageError, match="has 2 seeds; allowed with --until-decided: 3"):
-        require_decidable(scene.request)
 
 
 @pytest.mark.end_to_end

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from synthbench.cli.app import app
 from synthbench.results import Store
 from tests.cli.commands import MakeRow
+from tests.results.stores import filled
 
 TINY = "run --suite smoke --task copy:length=8 --mech linear,identity --steps 10 --limit 16 --device cpu"
 
@@ -39,13 +40,13 @@ def results(made: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> Path:
     """Full rows of three mechanisms over two tasks and three seeds; slay is worse by 0.1, gla by 0.3."""
-    store = Store.open(tmp_path_factory.mktemp("full") / "full", create=True)
-    for task in ("copy", "reverse"):
-        for seed in (42, 43, 44):
-            for mech, loss in (("softmax", 0.0), ("slay", 0.1), ("gla", 0.3)):
-                store.write_all([(make_row(task=task, mech=mech, seed=seed, score=0.7 + seed / 1000 - loss), [])])
-    store.compact()
-    return store.root
+    rows = (
+        make_row(task=task, mech=mech, seed=seed, score=0.7 + seed / 1000 - loss)
+        for task in ("copy", "reverse")
+        for seed in (42, 43, 44)
+        for mech, loss in (("softmax", 0.0), ("slay", 0.1), ("gla", 0.3))
+    )
+    return filled(tmp_path_factory.mktemp("full"), rows).root
 
 
 @pytest.mark.end_to_end
@@ -76,6 +77,10 @@ def test_verify_prints_json_alone_on_stdout_records_who_verified_what_and_fails_
     assert result.exit_code == 1
     assert f"wrong: {row['run_id']}: score is" in result.stdout
     assert "n_correct" not in result.stderr
+
+
+def test_verify_refuses_a_device_that_there_is_none_of(results: Path) -> None:
+    assert "device is 'tpu'" in str(synthbench(f"verify {results} --device tpu").exception)
 
 
 def test_submit_says_what_is_missing(results: Path, tmp_path: Path) -> None:
@@ -143,26 +148,19 @@ WORKFLOW = (Path(__file__).parents[2] / ".github/workflows/submission.yml").read
     ],
 )
 def test_a_submission_only_adds_bundles(tmp_path: Path, added: list[str], *, is_passed: bool) -> None:
-    def git(*arguments: str) -> str:
-        name = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-        return subprocess.run(
-            ["git", *name, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True
-        ).stdout
+    def commit(*names: str) -> None:
+        for name in names:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(str(names))
+        line = "git init -q && git add . && git -c user.name=a -c user.email=a@example.org commit -qm files"
+        subprocess.run(line, shell=True, cwd=tmp_path, check=True)  # noqa: S602 - the words are those above
 
-    git("init", "--quiet")
-    (tmp_path / "README.md").write_text("before")
-    git("add", ".")
-    git("commit", "--quiet", "--message", "base")
-    base = git("rev-parse", "HEAD").strip()
-    for name in added:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("after")
-    git("add", ".")
-    git("commit", "--quiet", "--message", "submission")
+    commit("README.md")
+    commit(*added)
 
     after = WORKFLOW.partition("- name: Nothing but bundles is added")[2].partition("run: |\n")[2]
     guard = textwrap.dedent(after.partition("\n\n")[0])
-    done = subprocess.run(["bash", "-e", "-c", guard], cwd=tmp_path, env={**os.environ, "BASE": base}, check=False)
+    done = subprocess.run(["bash", "-e", "-c", guard], cwd=tmp_path, env={**os.environ, "BASE": "HEAD~1"}, check=False)
 
     assert (done.returncode == 0) == is_passed
 

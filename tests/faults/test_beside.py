@@ -106,9 +106,7 @@ def test_a_file_that_vanishes_between_two_looks_is_no_failure(
     assert not vanishing.exists()
 
 
-def test_two_drivers_with_one_process_id_keep_what_the_contract_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_drivers_with_one_process_id_keep_the_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They run on two machines."""
     checks: dict[Component, list[Any]] = {Component("mechanism", "softmax"): []}
     genuine = Path.replace

@@ -24,9 +24,7 @@ pytestmark = pytest.mark.end_to_end
 KILLS = 6
 
 
-def test_a_driver_killed_at_random_leaves_what_an_undisturbed_one_does(
-    driver: Driver, undisturbed: Path, tmp_path: Path
-) -> None:
+def test_a_driver_killed_at_random_costs_no_row(driver: Driver, undisturbed: Path, tmp_path: Path) -> None:
     """A killed driver begins again from nothing, so on a slow machine none would live to see a row end.
 
     Therefore every second one is killed a moment after its first row has ended, the others a moment after they began.
@@ -54,9 +52,7 @@ def test_a_driver_killed_at_random_leaves_what_an_undisturbed_one_does(
     assert lasting(tmp_path / "results") == lasting(undisturbed), story
 
 
-def test_drivers_that_begin_together_on_a_new_store_make_every_row_once(
-    driver: Driver, undisturbed: Path, tmp_path: Path
-) -> None:
+def test_drivers_that_begin_together_make_every_row_once(driver: Driver, undisturbed: Path, tmp_path: Path) -> None:
     """Each has two workers, with a log for every job; they are forked, since each would import for seconds.
 
     Each planned before another had written a row, so together they wrote more than there are.
@@ -74,9 +70,7 @@ pool.get_context = lambda _: multiprocessing.get_context("fork")
     assert list((tmp_path / "_tmp").glob("*.partial")) == []
 
 
-def test_a_limit_on_files_ends_the_run_and_spares_earlier_rows(
-    driver: Driver, undisturbed: Path, tmp_path: Path
-) -> None:
+def test_a_limit_on_files_ends_the_run_and_spares_its_rows(driver: Driver, undisturbed: Path, tmp_path: Path) -> None:
     assert driver.run(fields(tmp_path / "results", seeds=[0])) == 0
     before = lasting(tmp_path / "results")
 
@@ -134,9 +128,7 @@ def descendants(process: int) -> set[int]:
 
 
 @pytest.mark.parametrize("signals", [[signal.SIGINT, signal.SIGINT], [signal.SIGTERM], [signal.SIGHUP]])
-def test_a_second_interrupt_or_a_request_to_end_leaves_neither_workers_nor_files(
-    tmp_path: Path, signals: list[signal.Signals]
-) -> None:
+def test_a_second_interrupt_or_a_signal_leaves_nothing_behind(tmp_path: Path, signals: list[signal.Signals]) -> None:
     results, temporary = tmp_path / "results", tmp_path / "temporary"
     temporary.mkdir()
     driver = subprocess.Popen(

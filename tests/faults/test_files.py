@@ -130,9 +130,7 @@ time.time = lambda: Clock.now(genuine.UTC).timestamp()
 """Python after which every look at the wall clock of a driver is an hour before the last one."""
 
 
-def test_a_clock_that_is_set_back_makes_one_row_and_no_negative_time(
-    driver: Driver, undisturbed: Path, tmp_path: Path
-) -> None:
+def test_a_clock_set_back_makes_one_row_and_no_negative_time(driver: Driver, undisturbed: Path, tmp_path: Path) -> None:
     assert driver.run(fields(tmp_path), SET_BACK) == 0
 
     rows = reader(tmp_path).runs()
@@ -245,31 +243,6 @@ def path(store: Store) -> Path:
 def table(tmp_path: Path) -> pa.Table:
     """A row that holds."""
     return filled(tmp_path / "sound", [make_row()]).table()
-
-
-OTHER_TYPES = {
-    "list": pa.array([["x"]]),
-    "struct": pa.array([{"a": 1}]),
-    "map": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())),
-    "binary": pa.array([b"\xff"]),
-    "extension": pa.ExtensionArray.from_storage(pa.json_(), pa.array(["{}"])),
-}
-
-
-@pytest.mark.parametrize(
-    ("column", "kind"), [*(("metrics", kind) for kind in OTHER_TYPES), ("run_id", "binary"), ("schema_version", "list")]
-)
-def test_a_column_of_another_or_a_nested_type_costs_the_file_and_is_named(
-    table: pa.Table, store: Store, path: Path, column: str, kind: str
-) -> None:
-    array = OTHER_TYPES[kind]
-    changed = table.set_column(RUNS.get_field_index(column), pa.field(column, array.type), array)
-    forge(path, changed)
-
-    assert store.table().num_rows == len(store.statuses()) == 0
-    (left_out,) = store.quarantined
-    assert left_out.is_moved
-    assert column in left_out.reason or "schema" in left_out.reason or "not a readable" in left_out.reason
 
 
 def test_rows_that_another_writer_wrote_again_are_read_as_before(table: pa.Table, store: Store, path: Path) -> None:

@@ -181,9 +181,7 @@ def test_a_worker_killed_for_its_memory_is_tried_once_more_alone_and_is_then_a_r
 
 
 @pytest.mark.usefixtures("_quick_workers")
-def test_a_mechanism_that_writes_where_it_should_not_spoils_only_its_own_rows(
-    request_of: MakeRequest, tmp_path: Path
-) -> None:
+def test_a_mechanism_that_writes_anywhere_spoils_only_its_own_rows(request_of: MakeRequest, tmp_path: Path) -> None:
     """Two such run before the others."""
     changes: dict[str, Any] = {"steps": 30, "limit": 32}
     writers = ["rummages", "writes-into-its-input"]

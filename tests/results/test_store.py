@@ -22,12 +22,6 @@ from synthbench.results.store import Limits, collected, parts_of
 from tests.results.rows import Row, make_row
 from tests.results.stores import CURVE, exact, failing, filled, listing, reader
 
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "results"
-
-
 # Writing and reading
 
 
@@ -95,7 +89,7 @@ def test_the_order_of_rows_does_not_depend_on_the_order_of_writing(tmp_path: Pat
         ({}, {"value": None}, "column 'value'"),
     ],
 )
-def test_a_row_or_curve_that_does_not_fit_is_refused_and_leaves_nothing_of_its_job(
+def test_a_row_or_curve_that_does_not_fit_is_refused_with_its_job(
     root: Path, row: Row, point: Row, message: str
 ) -> None:
     made = Store.open(root, create=True)
@@ -108,7 +102,7 @@ def test_a_row_or_curve_that_does_not_fit_is_refused_and_leaves_nothing_of_its_j
     assert listing(root) == before
 
 
-def test_a_job_is_one_file_of_rows_and_before_it_one_of_curves_all_on_the_disk(
+def test_a_job_is_a_file_of_curves_then_one_of_rows_all_on_the_disk(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store.open(root, create=True)
@@ -167,18 +161,15 @@ def test_reading_changes_nothing_on_the_disk(root: Path) -> None:
             act()
 
 
+NO_DESCRIPTIONS = [b"{}", b"[]", b"", b"[" * 100_000, b"\xff\xfe\x00"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (b'{"format": 3}', "written by a newer synthbench: format 3"),
-        (b'{"format": "1"}', "allowed: 1 to 2"),
-        (b'{"format": true}', "allowed: 1 to 2"),
-        (b'{"format": 0}', "allowed: 1 to 2"),
-        (b"{}", "cannot be read as a store's description"),
-        (b"[]", "cannot be read as a store's description"),
-        (b"", "cannot be read as a store's description"),
-        (b"[" * 100_000, "cannot be read as a store's description"),
-        (b"\xff\xfe\x00", "cannot be read as a store's description"),
+        *((b'{"format": %s}' % number, "allowed: 1 to 2") for number in (b'"1"', b"true", b"0")),
+        *((text, "cannot be read as a store's description") for text in NO_DESCRIPTIONS),
     ],
 )
 def test_a_store_json_from_the_future_or_from_nowhere_is_refused(root: Path, text: bytes, message: str) -> None:
@@ -345,9 +336,7 @@ def test_a_file_that_is_merged_between_listing_and_reading_loses_no_row(root: Pa
         made = filled(root.parent / "again", [make_row(seed=seed) for seed in range(2)], CURVE)
 
 
-def test_a_compact_file_that_reads_back_differently_deletes_nothing(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compact_file_that_reads_back_otherwise_deletes_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = filled(root, [make_row(seed=seed) for seed in range(2)], CURVE)
     before = listing(root)
     other = filled(root.parent / "other", [make_row(seed=3)], CURVE).loose("curves")[0]

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +10,17 @@ from pathlib import Path
 import pytest
 
 from synthbench import plugins
+from synthbench.runner.worker import RunContext
 from synthbench.suites.config import TuningSettings
 from synthbench.training.cell import Cell
 from tests.runner.runs import FAULTS
 from tests.training.cells import make_cell
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> RunContext:
+    """What a worker is told, for a store that is not there yet."""
+    return RunContext(tmp_path / "results", "cpu", "inline", time.time())
 
 
 @pytest.fixture(scope="session")

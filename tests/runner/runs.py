@@ -52,6 +52,12 @@ def planned(asked: Request, executor: str) -> tuple[Sequence[Job], RunContext]:
     return jobs, RunContext(asked.results, "cpu", executor, time.time(), plugins=asked.plugins)
 
 
+def job_of(*cells: Cell, seeds: Iterable[int] = (0, 1), num_done: int = 0) -> Job:
+    """The runs of some cells as one program, the first of which are done."""
+    runs = tuple(run for cell in cells for run in cell.runs([*seeds]))
+    return Job(cells, runs, runs[num_done:], group_size=len(runs))
+
+
 class Known(Estimates):
     """Estimates that a function gives by cell, in seconds or None."""
 

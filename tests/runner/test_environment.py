@@ -61,9 +61,7 @@ def test_without_a_repository_the_environment_gives_the_commit(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("stated", ["main", COMMIT[:12]])
-def test_what_is_no_commit_is_refused_before_anything_is_trained(
-    stated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_commit_is_refused_at_once(stated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SYNTHBENCH_COMMIT", stated)
 
     with pytest.raises(UsageError, match=f"SYNTHBENCH_COMMIT is '{stated}'; allowed: 40 hex digits"):

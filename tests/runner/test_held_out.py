@@ -30,6 +30,7 @@ from synthbench.tasks import IGNORE
 from synthbench.training.ensemble import stack_models
 from synthbench.training.train import build_models
 from tests.results.rows import make_row
+from tests.runner.runs import job_of
 from tests.training.cells import make_cell
 
 CPU = torch.device("cpu")
@@ -108,7 +109,7 @@ def test_answers_that_do_not_fit_are_none(content: bytes | None, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("told", "loss"), [(np.nan, None), (np.inf, None), (100.0, pytest.approx(math.log(4)))])
-def test_probabilities_are_divided_by_their_sum_and_without_one_are_no_answers(
+def test_probabilities_are_divided_by_their_sum_if_they_have_one(
     told: float, loss: float | None, tmp_path: Path
 ) -> None:
     some = Questions(np.zeros((2, 3), np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64), 4)
@@ -151,14 +152,10 @@ LEVEL = {"load": 2.0, "score": 1.0, "base": 0.5, "ceiling": 1.0}
 def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     """A job of one run that passes for one of foreign code."""
     monkeypatch.setattr(held_out, "is_foreign", lambda _cell: True)
-    cell = make_cell("copy", suite="smoke", limit=64, length=8)
-    runs = tuple(cell.runs([0]))
-    return Job((cell,), runs, runs, 1)
+    return job_of(make_cell("copy", suite="smoke", limit=64, length=8), seeds=[0])
 
 
-def test_only_the_rows_of_a_job_are_taken_from_its_store(
-    tmp_path: Path, job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_a_jobs_rows_are_taken_from_its_store(tmp_path: Path, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_out, "needs_held_out_test", lambda _cell: False)
     run_id = job.runs[0].run_id
     store, test = Store.open(tmp_path, create=True), HeldOutTest(tmp_path, "driver")

@@ -46,11 +46,7 @@ class Operations(TorchDispatchMode):
         self.counts: Counter[str] = Counter()
 
     def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if not is_free(func):
             self.counts[str(func)] += 1

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 
@@ -11,6 +12,7 @@ from synthbench import registry, suites
 from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import code_hash
 from synthbench.results.schema import run_id
+from synthbench.runner.estimates import TIMED, Estimates, cost_columns, work
 from synthbench.runner.executors.inline import beside_same_data
 from synthbench.runner.plan import (
     Job,
@@ -30,6 +32,7 @@ from synthbench.suites import Suite, load_suite
 from synthbench.suites.config import TuningSettings
 from synthbench.tasks import TASKS
 from synthbench.training.cell import Cell, Run
+from tests.results.rows import make_row
 from tests.runner.runs import tiny
 from tests.training.cells import make_cell
 
@@ -98,15 +101,8 @@ def test_a_task_that_the_suite_does_not_list_is_run_with_its_protocol_under_anot
 
 
 def test_what_decides_a_result_decides_the_run_id() -> None:
-    base = make_cell()
-    others = (
-        make_cell(steps=5),
-        make_cell(limit=31),
-        make_cell("copy"),
-        make_cell(length=9),
-        make_cell(vocabulary=9),
-        make_cell(mechanism="linear"),
-    )
+    base, others = make_cell(), [make_cell("copy"), make_cell(mechanism="linear"), make_cell(steps=5)]
+    others += [make_cell(limit=31), make_cell(length=9), make_cell(vocabulary=9)]
     ids = {run.run_id for cell in (base, *others) for run in cell.runs([0, 1])}
 
     assert len(ids) == 14
@@ -150,11 +146,7 @@ def test_cells_share_a_job_as_long_as_all_their_runs_fit() -> None:
             for job in plan.jobs
         }
 
-    assert shares(6) == {
-        (("copy 8", "first_token 8", "parity 8"), 6, 4),
-        (("reverse 8",), 2, 2),
-        (("copy 9",), 2, 2),
-    }
+    assert shares(6) == {(("copy 8", "first_token 8", "parity 8"), 6, 4), (("reverse 8",), 2, 2), (("copy 9",), 2, 2)}
     assert shares(64) == {(("copy 8", "first_token 8", "parity 8", "reverse 8"), 8, 6), (("copy 9",), 2, 2)}
     alone = {((f"{task} 8",), 2, 2) for task in tasks[1:]} | {(("copy 9",), 2, 2)}
     assert shares(3) == alone
@@ -197,7 +189,7 @@ def test_rows_that_another_suite_of_the_same_protocol_has_are_named(tmp_path: Pa
     assert f"{plan.num_done} of the rows already done are of suite 'smoke'" in " ".join(plan.notices)
 
 
-def test_the_curriculum_of_other_mechanisms_is_planned_and_differs_from_suite_paper_in_its_schedule_alone(
+def test_the_curriculum_differs_from_suite_paper_in_its_schedule_alone(
     tmp_path: Path,
 ) -> None:
     curriculum = load_suite("curriculum")
@@ -254,13 +246,10 @@ def test_a_condition_sets_options_and_positions_unless_these_are_named(
 
 def test_a_condition_changes_positions_only_in_suites_that_are_older_than_conditions() -> None:
     old = load_suite("smoke")
-    new = old.model_copy(update={"condition": "stock"})
+    suites_of_both = (old, old.model_copy(update={"condition": "stock"}))
+    bare = [with_block_and_positions(suite, block=None, positions=None, condition="bare") for suite in suites_of_both]
 
-    assert with_block_and_positions(old, block=None, positions=None, condition="bare").model.positions == "own"
-    assert (
-        with_block_and_positions(new, block=None, positions=None, condition="bare").model.positions
-        == old.model.positions
-    )
+    assert [suite.model.positions for suite in bare] == ["own", old.model.positions]
 
 
 @pytest.mark.end_to_end
@@ -292,20 +281,8 @@ def test_the_shards_are_the_plan_each_row_once_and_seeds_and_groups_move_no_cell
     assert sorted(name for shard in shards for name in shard) == sorted(plan_request(broad(tmp_path), CPU).runs)
     assert max(map(len, shards)) < 24
     assert cells() == cells(seeds=(7, 8, 9), group_size=64)
-
-
-def test_an_interrupted_shard_resumes_and_its_status_is_its_own(tmp_path: Path) -> None:
-    few = {"mechanisms": ("mean",), "steps": 1, "limit": 8, "executor": "inline"}
-    # Which parts have a run of this mechanism depends on its ids.
-    shard = next(part for part in ("1/3", "2/3", "3/3") if plan_request(broad(tmp_path, shard=part, **few), CPU).jobs)
-    request = broad(tmp_path, shard=shard, **few)
-    run_request(broad(tmp_path, shard=shard, seeds=(42,), **few))
-    facts = count_status(request, CPU)[-1]
-    report = run_request(request)
-
-    assert (facts["planned"], facts["missing"]) == (report.num_planned, len(report.outcomes))
-    assert 0 < report.num_done_before == report.num_planned // 2
-    assert report.ok
+    for number, shard in enumerate(shards, start=1):
+        assert count_status(broad(tmp_path, shard=f"{number}/3"), CPU)[-1]["planned"] == len(shard)
 
 
 def test_rows_that_were_made_without_determinism_are_missing_where_it_is_asked_for(tmp_path: Path) -> None:
@@ -317,3 +294,56 @@ def test_rows_that_were_made_without_determinism_are_missing_where_it_is_asked_f
     assert run_request(asked).rows["deterministic"].all()
     assert plan_request(asked, CPU).num_missing == 0
     assert plan_request(tiny(tmp_path, **short), CPU).num_missing == 0
+
+
+def timed(cell: Cell, wall_s: float, **changes: Any) -> dict[str, Any]:
+    """Time of a cell's row."""
+    return {**cost_columns(cell), "status": "ok", "ensemble_size": 1, "wall_s": wall_s, **changes}
+
+
+def estimates(*rows: dict[str, Any]) -> Estimates:
+    return Estimates(pd.DataFrame(rows, columns=list(TIMED)))
+
+
+def test_the_nearest_rows_count_and_of_these_the_median() -> None:
+    cell = make_cell("reverse", "slay", length=16)
+    further: tuple[dict[str, Any], ...] = (
+        {"task": "other"},
+        {"seq_len": 32},
+        {"task_category": "other"},
+        {"mech_family": "other"},
+    )
+    rows: list[dict[str, Any]] = [timed(cell, 1.0)]
+    for rate, changes in enumerate(further, start=2):
+        kin = {**rows[-1], **changes}
+        rows.append({**kin, "wall_s": rate * work(kin) / work(rows[0])})
+
+    assert [estimates(*rows[first:]).seconds(cell) for first in range(5)] == pytest.approx([1, 2, 3, 4, 5])
+    assert estimates(rows[0], timed(cell, 2.0), timed(cell, 9.0), *[rows[1]] * 9).seconds(cell) == pytest.approx(2.0)
+    assert set(TIMED) <= set(make_row())
+
+
+def test_batched_runs_share_the_time_and_steps_and_length_scale_it() -> None:
+    short, long = make_cell("reverse", steps=10, length=8), make_cell("reverse", steps=40, length=16)
+
+    assert estimates(timed(short, 6.0, ensemble_size=3)).cost(short) == pytest.approx(2.0)
+    assert estimates(timed(short, 1.0)).cost(long) == pytest.approx(4 * 2 * (1 + 16 / 64) / (1 + 8 / 64))
+
+
+def test_what_was_not_trained_or_elsewhere_says_nothing() -> None:
+    cell = make_cell()
+    known = estimates(timed(cell, 0.01, status="error"), timed(cell, 0.02, device_type="cuda"))
+
+    assert known.seconds(cell) is None
+    assert known.cost(cell) == work(cost_columns(cell)) == Estimates().cost(cell)
+
+
+def test_a_plan_begins_with_what_was_measured_to_take_longest() -> None:
+    cells = [make_cell("copy"), make_cell("first_token", length=9), make_cell("reverse", length=9)]
+    known = estimates(*(timed(cell, seconds) for cell, seconds in zip(cells, (2.0, 0.5, 7.0), strict=True)))
+
+    guessed = make_plan(cells, range(1), {}, 1)
+    measured = make_plan(cells, range(1), {}, 1, estimates=known)
+
+    assert [job.cells[0].task_name for job in guessed.jobs] == ["copy", "first_token", "reverse"]
+    assert [job.cells[0].task_name for job in measured.jobs] == ["reverse", "copy", "first_token"]

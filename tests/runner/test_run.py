@@ -1,21 +1,25 @@
 import itertools
+import json
 import threading
 from dataclasses import replace
 from datetime import timedelta
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from synthbench.errors import UsageError
 from synthbench.results import Store
+from synthbench.results.schema import run_id
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.plan import count_status, plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
+from synthbench.tasks import IGNORE
+from synthbench.training.sequences import draw
 from tests.results.rows import make_row
-from tests.runner.runs import interrupted, tiny
+from tests.results.stores import reader
+from tests.runner.runs import interrupted, lasting, tiny
 
 CPU = resolve_device("cpu")
 
@@ -129,25 +133,6 @@ def test_the_extra_suite_has_tasks_that_are_named(tmp_path: Path) -> None:
     assert extra.runs.keys() == plan_request(tiny(tmp_path, tasks=("parity:length=8",)), CPU).runs.keys()
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "message"),
-    [
-        ('positions = "learned"', 'positions = "lerned"', "did you mean 'learned'"),
-        ("num_heads = 4", "num_heads = 5", "a divisor of the width 64"),
-        ("copy = {", "coppy = {", "did you mean 'copy'"),
-    ],
-)
-def test_a_suite_that_cannot_run_is_refused_before_anything_is_written(
-    before: str, after: str, message: str, tmp_path: Path
-) -> None:
-    text = resources.files("synthbench.suites").joinpath("smoke.toml").read_text(encoding="utf-8")
-    suite = tmp_path / "mine.toml"
-    suite.write_text(text.replace('name = "smoke"', 'name = "mine"').replace(before, after))
-    with pytest.raises(UsageError, match=message):
-        run(tiny(tmp_path / "results", suite=str(suite), tasks=("all",)))
-    assert not (tmp_path / "results").exists()
-
-
 def test_a_block_and_positions_with_arguments_are_stored_as_they_were_asked_for(tmp_path: Path) -> None:
     around = {"block": "aether:norm=pre", "positions": "rope:base=500"}
     report = run(tiny(tmp_path, tasks=("copy:length=8",), seeds=(0,), steps=1, **around))
@@ -156,3 +141,44 @@ def test_a_block_and_positions_with_arguments_are_stored_as_they_were_asked_for(
     assert report.rows[["block", "positions"]].to_dict("records") == [
         {"block": "aether:norm=pre", "positions": "rope:base=500.0"}
     ]
+
+
+CPU = resolve_device("cpu")
+
+
+def test_a_file_holds_what_its_row_counts_and_changes_no_bit_of_it(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    run(tiny(tmp_path / "with", predictions=kept, executor="inline", group_size=4))
+    run(tiny(tmp_path / "without", executor="inline", group_size=4))
+    rows = reader(tmp_path / "with").table().to_pylist()
+
+    assert lasting(tmp_path / "with") == lasting(tmp_path / "without")
+    assert {path.name for path in kept.iterdir()} == {f"{row['run_id']}.npz" for row in rows}
+    for row in rows:
+        with np.load(kept / f"{row['run_id']}.npz", allow_pickle=False) as file:
+            inputs, targets, predictions = (file[name] for name in ("inputs", "targets", "predictions"))
+            metadata = json.loads(str(file["metadata"]))
+        drawn = draw(f"{row['task']}:length=8", split="test", seed=row["seed"], count=32)
+        np.testing.assert_array_equal(inputs, drawn.inputs)
+        np.testing.assert_array_equal(targets, drawn.targets)
+        assert inputs.dtype == targets.dtype == predictions.dtype == np.int64
+        assert (predictions == targets).sum() == row["n_correct"]
+        assert (targets != IGNORE).sum() == row["n_eval_examples"]
+        np.testing.assert_array_equal(predictions == -1, targets == IGNORE)
+        assert metadata["run_id"] == row["run_id"] == run_id(metadata["config"])
+        assert metadata["floor"] == row["floor"]
+
+
+def test_rows_that_are_done_are_counted_and_made_again_only_if_asked(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    run(tiny(tmp_path, tasks=("copy:length=8",)))
+    request = tiny(tmp_path, predictions=kept)
+    plan = plan_request(request, CPU)
+    run(request)
+
+    assert plan.notices == (f"2 of the rows already done have no predictions in {kept}; --rerun all makes them",)
+    assert len(list(kept.iterdir())) == 2
+    assert len(plan_request(request, CPU).notices) == 1
+    run(tiny(tmp_path, predictions=kept, rerun="all"))
+    assert len(list(kept.iterdir())) == 4
+    assert plan_request(request, CPU).notices == ()

@@ -4,7 +4,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,24 +13,14 @@ import pytest
 import torch
 
 from synthbench.results import Store
-from synthbench.runner.plan import Job, make_plan, shorten
+from synthbench.runner.plan import make_plan, shorten
 from synthbench.runner.rows import Failure
 from synthbench.runner.worker import OutOfMemoryBesideOthers, RunContext, execute, record_failure
 from synthbench.training.cell import Cell
+from tests.runner.runs import job_of
 from tests.training.cells import make_cell
 
 SEEDS = range(3)
-
-
-@pytest.fixture
-def context(tmp_path: Path) -> RunContext:
-    return RunContext(tmp_path / "results", "cpu", "inline", time.time())
-
-
-def job_of(*cells: Cell, seeds: Iterable[int] = SEEDS) -> Job:
-    """All runs as one program."""
-    runs = tuple(run for cell in cells for run in cell.runs([*seeds]))
-    return Job(cells, runs, runs, group_size=len(runs))
 
 
 def rows_of(context: RunContext) -> pd.DataFrame:
@@ -41,7 +31,7 @@ def rows_of(context: RunContext) -> pd.DataFrame:
 
 def test_a_trained_job_leaves_rows_that_explain_themselves(context: RunContext) -> None:
     cell = make_cell("reverse", "slay", length=8)
-    outcomes = execute(job_of(cell), context, 1)
+    outcomes = execute(job_of(cell, seeds=SEEDS), context, 1)
 
     rows = rows_of(context)
     assert [outcome.status for outcome in outcomes] == ["ok"] * 3
@@ -58,17 +48,6 @@ def test_a_trained_job_leaves_rows_that_explain_themselves(context: RunContext) 
     assert set(Store.open(context.results, create=False).curves().groupby("run_id").size()) == {3}
 
 
-def test_an_error_is_a_row_and_the_driver_gets_its_traceback(
-    faulty: Callable[[str], Cell], context: RunContext
-) -> None:
-    outcomes = execute(job_of(faulty("raises")), context, 1)
-
-    assert [outcome.status for outcome in outcomes] == ["error"] * 3
-    assert all("in misbehave" in (outcome.trace or "") for outcome in outcomes)
-    assert set(rows_of(context).error_type) == {"ArithmeticError"}
-    assert rows_of(context).score.isna().all()
-
-
 def test_a_job_that_fails_before_a_rate_is_chosen_makes_rows_without_one(tuned: Cell, context: RunContext) -> None:
     (job,) = make_plan([tuned], range(2), {}).jobs
     outcomes = record_failure(job, Failure("contract", "ContractError", "it leaks " * 100), context, 1)
@@ -80,19 +59,16 @@ def test_a_job_that_fails_before_a_rate_is_chosen_makes_rows_without_one(tuned: 
     assert rows.error_message.str.len().max() == 500
 
 
-@pytest.mark.parametrize(("name", "status"), [("fits-alone", "ok"), ("asks-for-too-much", "oom")])
-def test_out_of_memory_halves_the_batched_runs_down_to_one(
-    name: str, status: str, faulty: Callable[[str], Cell], context: RunContext
-) -> None:
-    outcomes = execute(job_of(faulty(name)), context, 1)
+def test_out_of_memory_halves_the_batched_runs_down_to_one(faulty: Callable[[str], Cell], context: RunContext) -> None:
+    outcomes = execute(job_of(faulty("fits-alone"), seeds=SEEDS), context, 1)
 
-    assert [(outcome.seed, outcome.status) for outcome in outcomes] == [(seed, status) for seed in SEEDS]
+    assert [(outcome.seed, outcome.status) for outcome in outcomes] == [(seed, "ok") for seed in SEEDS]
     assert set(rows_of(context).ensemble_size) == {1}
 
 
 def test_out_of_memory_beside_other_workers_is_no_row_yet(faulty: Callable[[str], Cell], context: RunContext) -> None:
     with pytest.raises(OutOfMemoryBesideOthers, match="can't allocate memory"):
-        execute(job_of(faulty("asks-for-too-much")), replace(context, is_alone=False), 1)
+        execute(job_of(faulty("asks-for-too-much"), seeds=SEEDS), replace(context, is_alone=False), 1)
 
     assert rows_of(context).empty
 
@@ -129,23 +105,28 @@ def test_a_loss_that_is_no_number_ends_its_run_and_keeps_the_curve_but_no_predic
     assert not list(tmp_path.glob("*.npz"))
 
 
-def test_a_mechanism_that_breaks_its_contract_is_not_trained(
-    faulty: Callable[[str], Cell], context: RunContext
-) -> None:
-    outcomes = execute(job_of(faulty("leaks")), replace(context, violations={"leaks": "it leaks"}), 1)
+def test_what_breaks_its_contract_is_not_trained(faulty: Callable[[str], Cell], context: RunContext) -> None:
+    outcomes = execute(job_of(faulty("leaks"), seeds=SEEDS), replace(context, violations={"leaks": "it leaks"}), 1)
 
     assert [outcome.status for outcome in outcomes] == ["contract"] * 3
     assert not rows_of(context).causal_checked.any()
 
 
-def test_a_cell_that_fails_takes_no_other_with_it(faulty: Callable[[str], Cell], context: RunContext) -> None:
-    outcomes = execute(job_of(faulty("raises"), make_cell("copy", length=8)), context, 1)
+def test_a_cell_that_fails_takes_no_other_with_it_and_the_driver_gets_its_traceback(
+    faulty: Callable[[str], Cell], context: RunContext
+) -> None:
+    outcomes = execute(job_of(faulty("raises"), make_cell("copy", length=8), seeds=SEEDS), context, 1)
+    rows = rows_of(context)
 
     assert [(outcome.mechanism, outcome.status) for outcome in outcomes] == [
         *[("raises", "error")] * 3,
         *[("softmax", "ok")] * 3,
     ]
-    assert set(rows_of(context).ensemble_size) == {3}
+    assert all("in misbehave" in (outcome.trace or "") for outcome in outcomes[:3])
+    assert set(rows.ensemble_size) == {3}
+    failed = rows[rows.mech == "raises"]
+    assert set(failed.error_type) == {"ArithmeticError"}
+    assert failed.score.isna().all()
 
 
 # Where a suite tunes: learning rates that are chosen on other seeds.

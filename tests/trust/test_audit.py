@@ -23,9 +23,16 @@ def test_an_honest_row_and_an_honest_failure_have_no_fault() -> None:
     assert faults(make_honest(), NOW) == faults(failure, NOW) == faults(diverged, NOW) == []
 
 
+NUMBERS = {
+    "wall_s": float("inf"), "lr": -1.0, "eval_loss": float("nan"), "train_loss": float("inf"),
+    "step_ms_median": float("nan"), "n_params": -1, "peak_mem_bytes": -1,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        *(({name: number}, f"{name} is {number}; allowed: 0 to ") for name, number in NUMBERS.items()),
         ({"run_id": "0" * 16}, "run_id is not the hash"),
         ({"config_json": '{"seed": 42}'}, "canonical"),
         ({"config_json": '{"seed":1e999}'}, "canonical"),
@@ -41,13 +48,6 @@ def test_an_honest_row_and_an_honest_failure_have_no_fault() -> None:
         ({"steps": 200}, "steps is 200, steps_planned is 100"),
         ({"steps_to_threshold": 101}, "steps_to_threshold is 101"),
         ({"ensemble_index": 1}, "ensemble_index is 1 of 1"),
-        ({"wall_s": float("inf")}, "wall_s is inf"),
-        ({"lr": -1.0}, "lr is -1.0"),
-        ({"eval_loss": float("nan")}, "eval_loss is nan; allowed: 0 to"),
-        ({"train_loss": float("inf")}, "train_loss is inf"),
-        ({"step_ms_median": float("nan")}, "step_ms_median is nan"),
-        ({"n_params": -1}, "n_params is -1"),
-        ({"peak_mem_bytes": -1}, "peak_mem_bytes is -1"),
         ({"task": "reverse"}, "task is 'reverse', and 'copy' in config_json"),
         ({"status": "diverged"}, "status is 'diverged' and score is 0.75"),
         ({"error_type": "ValueError"}, "error_type is 'ValueError'"),
@@ -60,11 +60,6 @@ def test_an_honest_row_and_an_honest_failure_have_no_fault() -> None:
         ({"mech_label": "safe\u202eelbat"}, "cannot be printed"),
         ({"os": "Linux\x1b[2J"}, "cannot be printed"),
         ({"metrics": canonical_json({"a": [0] * 40_000})}, "metrics has"),
-        ({"d_model": 2**20}, "d_model is 1048576; allowed: 1 to 16384"),
-        ({"steps_planned": 10**9}, "steps_planned is 1000000000"),
-        ({"seq_len": 0}, "seq_len is 0"),
-        ({"task_args": '{"length":8,"vocabulary":1000000000}'}, "vocabulary = 1000000000"),
-        ({"mech_args": '{"features":"1_000_000_000"}'}, "features = 1_000_000_000"),
     ],
 )  # fmt: skip
 def test_what_a_row_says_against_itself_is_named(changes: dict[str, Any], message: str) -> None:
@@ -73,10 +68,20 @@ def test_what_a_row_says_against_itself_is_named(changes: dict[str, Any], messag
     assert any(message in fault for fault in problems), problems
 
 
-def test_a_row_that_is_too_large_is_not_looked_at_more_closely() -> None:
-    problems = faults(make_honest(d_model=2**20, score=7.0), NOW)
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        ({"d_model": 2**20}, "d_model is 1048576; allowed: 1 to 16384"),
+        ({"steps_planned": 10**9}, "steps_planned is 1000000000"),
+        ({"seq_len": 0}, "seq_len is 0"),
+        ({"task_args": '{"length":8,"vocabulary":1000000000}'}, "vocabulary = 1000000000"),
+        ({"mech_args": '{"features":"1_000_000_000"}'}, "features = 1_000_000_000"),
+    ],
+)
+def test_a_row_that_is_too_large_is_not_looked_at_more_closely(size: dict[str, Any], message: str) -> None:
+    (problem,) = faults(make_honest(**size, score=7.0), NOW)
 
-    assert problems == ["d_model is 1048576; allowed: 1 to 16384"]
+    assert message in problem
 
 
 def test_a_sample_is_of_the_rows_and_the_salt_in_any_order_has_at_least_one_and_begins_like_a_larger_one() -> None:

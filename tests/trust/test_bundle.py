@@ -150,40 +150,38 @@ LONG_NAME = block("long", tarfile.GNUTYPE_LONGNAME, 2**22) + b"a" * 2**22
 SPARSE = pax("GNU.sparse.major", "1") + pax("GNU.sparse.minor", "0") + block("manifest.json", size=2**22)
 
 
+STRANGE_NAMES = ["../evil.py", "/tmp/evil.py", "compact/../../evil.parquet"]  # noqa: S108 - never written
+STRANGE_NAMES += ["plugin/a/b.py", "plugin/evil.pkl", "verified/verified-0123456789abcdef.parquet"]
+STRANGE_KINDS = [tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, b"Z"]
+HEADERS = "65536 bytes of headers"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (block("../evil.py"), "no part of a bundle"),
-        (block("/tmp/evil.py"), "no part of a bundle"),  # noqa: S108 - never written
-        (block("compact/../../evil.parquet"), "no part of a bundle"),
-        (block("plugin/a/b.py"), "no part of a bundle"),
-        (block("plugin/evil.pkl"), "no part of a bundle"),
-        (block("verified/verified-0123456789abcdef.parquet"), "no part of a bundle"),
+        *((block(name), "no part of a bundle") for name in STRANGE_NAMES),
         (member("x" * 5000).tobuf(), "no part of a bundle"),
+        (pax("path", "../evil") + FILE, "no part of a bundle"),
+        *((block("manifest.json", kind, 2) + b"{}" + bytes(510), "no plain file") for kind in STRANGE_KINDS),
+        (block("plugin", tarfile.DIRTYPE), "no plain file"),
+        (block("manifest.json", tarfile.GNUTYPE_SPARSE, 512) + bytes(512), "no plain file"),
         (member("manifest.json", type=tarfile.SYMTYPE, linkname="/etc/passwd").tobuf(), "no plain file"),
         (member("manifest.json", type=tarfile.LNKTYPE, linkname="store.json").tobuf(), "no plain file"),
-        (block("manifest.json", tarfile.FIFOTYPE), "no plain file"),
-        (block("manifest.json", tarfile.CHRTYPE), "no plain file"),
-        (block("plugin", tarfile.DIRTYPE), "no plain file"),
         (FILE + FILE, "twice"),
         (block("manifest.json", size=2**24) + bytes(2**24), "unpacks to more than"),
         (bytes(2**24), "unpacks to more than|has no manifest"),
-        (gzip.compress(FILE), "not a readable bundle"),
-        (pax("size", str(10**15)) + FILE, "unexpected end of data"),
-        (pax("size", "-512") + FILE, "not a readable bundle"),
-        (pax("path", "../evil") + FILE, "no part of a bundle"),
-        (pax("GNU.sparse.map", "0," * 2**20 + "0") + FILE, "65536 bytes of headers"),
-        (SPARSE + b"1000000\n" + b"0\n" * 2**20, "65536 bytes of headers|not a readable bundle|no plain file"),
-        (pax("comment", "0" * 2**21) + FILE, "65536 bytes of headers"),
-        (pax("comment", "x", tarfile.XGLTYPE) * 10_000 + FILE, "65536 bytes of headers"),
-        ((block("long", tarfile.GNUTYPE_LONGNAME, 4) + b"aaa" + bytes(509)) * 10_000 + FILE, "65536 bytes of headers"),
-        (LONG_NAME + FILE, "65536 bytes of headers"),
         (b"".join(block(f"compact/runs-{index:016x}.parquet") for index in range(10_000)), "more than 8 files"),
+        (gzip.compress(FILE), "not a readable bundle"),
         (block("manifest.json", size=2) + b"{" + b" " * 2000 + b"}", "no results store|not a readable bundle"),
+        (pax("size", "-512") + FILE, "not a readable bundle"),
+        (pax("size", str(10**15)) + FILE, "unexpected end of data"),
         (block("manifest.json", size=10**9) + b"{}", "unexpected end of data"),
-        (block("manifest.json", tarfile.BLKTYPE), "no plain file"),
-        (block("manifest.json", tarfile.GNUTYPE_SPARSE, 512) + bytes(512), "no plain file"),
-        (block("manifest.json", b"Z", 2) + b"{}" + bytes(510), "no plain file"),
+        (SPARSE + b"1000000\n" + b"0\n" * 2**20, f"{HEADERS}|not a readable bundle|no plain file"),
+        (pax("GNU.sparse.map", "0," * 2**20 + "0") + FILE, HEADERS),
+        (pax("comment", "0" * 2**21) + FILE, HEADERS),
+        (pax("comment", "x", tarfile.XGLTYPE) * 10_000 + FILE, HEADERS),
+        ((block("long", tarfile.GNUTYPE_LONGNAME, 4) + b"aaa" + bytes(509)) * 10_000 + FILE, HEADERS),
+        (LONG_NAME + FILE, HEADERS),
     ],
     ids=range(31),
 )

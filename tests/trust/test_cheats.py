@@ -26,31 +26,22 @@ from tests.runner.runs import plugin_text, tiny
 
 SAMPLING = Sampling(fraction=1.0, device="cpu", workers=0)
 
-HONEST = plugin_text("cheat")
-
-JUDGES_ITSELF = (
-    HONEST
-    + """
+JUDGES_ITSELF = """
 from dataclasses import replace
 from synthbench.training import train
 from synthbench.trust import verify
 
 score = train.evaluate
 
-def flattering(model, blocks, **options):
-    return [
-        replace(honest, accuracy=1.0, num_correct=honest.num_scored) for honest in score(model, blocks, **options)
-    ]
+def flattered(honest):
+    return replace(honest, accuracy=1.0, num_correct=honest.num_scored, loss=honest.loss / 4)
 
-train.evaluate = flattering
+train.evaluate = lambda model, blocks, **options: [flattered(honest) for honest in score(model, blocks, **options)]
 verify.judged = lambda *arguments: ("bitwise", "every number")
 verify.faults = lambda *arguments: []
 """
-)
 
-KNOWS_THE_TEST = (
-    HONEST
-    + """
+KNOWS_THE_TEST = """
 from synthbench.training import ensemble, seeding
 
 answers = {}
@@ -80,29 +71,13 @@ def looked_up(model, tokens, columns=None):
 
 ensemble.SequenceModel.forward = looked_up
 """
-)
 
-LOOKS_AHEAD = (
-    HONEST.replace("return self.out(x)", "return self.out(x + 3 * x.flip(-2))")
-    + """
+LOOKS_AHEAD = """
 from synthbench.contract import components
 
+Cheat.forward = lambda self, x: self.out(x + 3 * x.flip(-2))
 components.make_all = lambda checks: []
 """
-)
-
-IN_BITS = (
-    HONEST
-    + """
-from dataclasses import replace
-from synthbench.training import train
-
-score = train.evaluate
-train.evaluate = lambda model, blocks, **options: [
-    replace(honest, loss=honest.loss / 4) for honest in score(model, blocks, **options)
-]
-"""
-)
 
 UNSEALED = """
 from synthbench.runner import seal
@@ -116,9 +91,9 @@ COPY = "--suite smoke --task copy:length=16 --seeds 0 --steps 20 --limit 512"
 TEXT = "--suite text --seeds 0 --rates 1e-2 --steps 5 --limit 32"
 
 
-def run_with(plugin: str, folder: Path, options: str = COPY, mechanism: str = "cheat") -> dict[str, Any]:
-    """The first row that a process of somebody else's makes with a plugin."""
-    (folder / "cheat.py").write_text(plugin)
+def run_with(cheat: str, folder: Path, options: str = COPY, mechanism: str = "cheat") -> dict[str, Any]:
+    """The first row that a process of somebody else's makes with an honest plugin and what is added to it."""
+    (folder / "cheat.py").write_text(plugin_text("cheat") + cheat)
     own = f"--mech {mechanism} --device cpu --quiet --plugin cheat.py --results rows"
     command = [sys.executable, "-m", "synthbench", "run", *options.split(), *own.split()]
     subprocess.run(command, cwd=folder, capture_output=True, check=False)
@@ -135,19 +110,12 @@ def judged(folder: Path) -> Verification:
 
 
 @pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the row of a plugin that does not cheat."""
+def honest(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+    """A folder with the row of a plugin that does not cheat, and its score."""
     folder = tmp_path_factory.mktemp("honest")
-    run_with(HONEST, folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def honest_score(honest: Path) -> float:
-    (row,) = Store.open(honest / "rows", create=False).table().to_pylist()
+    row = run_with("", folder)
     assert row["n_eval_examples"] == 2 * 512
-    score: float = row["score"]
-    return score
+    return folder, row["score"]
 
 
 @pytest.mark.end_to_end
@@ -161,14 +129,12 @@ def test_a_plugin_that_replaces_what_trains_breaks_the_contract(tmp_path: Path) 
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("plugin", [JUDGES_ITSELF, KNOWS_THE_TEST, LOOKS_AHEAD], ids=["judge", "test", "ahead"])
-def test_a_score_is_what_the_judge_measured_whatever_a_plugin_says(
-    tmp_path: Path, plugin: str, honest_score: float
-) -> None:
+def test_a_score_is_measured_whatever_a_plugin_says(tmp_path: Path, plugin: str, honest: tuple[Path, float]) -> None:
     row = run_with(plugin + UNSEALED, tmp_path)
     found = judged(tmp_path)
 
     assert row["status"] == "ok"
-    assert row["score"] < honest_score + 0.15
+    assert row["score"] < honest[1] + 0.15
     assert json.loads(row["metrics"])["worker.score"] > 0.95 or plugin == LOOKS_AHEAD
     assert [rerun.verdict for rerun in found.reruns] == ["tolerance"], found
     assert plugins.loaded() == [], "the plugin was loaded where its rows are judged"
@@ -176,7 +142,7 @@ def test_a_score_is_what_the_judge_measured_whatever_a_plugin_says(
 
 @pytest.mark.end_to_end
 def test_a_score_in_bits_is_what_the_judge_measured_too(tmp_path: Path) -> None:
-    row = run_with(IN_BITS + UNSEALED, tmp_path, TEXT)
+    row = run_with(JUDGES_ITSELF + UNSEALED, tmp_path, TEXT)
     said = json.loads(row["metrics"])["worker.score"]
 
     assert row["status"] == "ok"
@@ -186,23 +152,20 @@ def test_a_score_in_bits_is_what_the_judge_measured_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.end_to_end
-def test_an_honest_plugins_row_is_confirmed_and_an_edited_one_is_not(honest: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(honest, tmp_path / "edited"))
+def test_an_honest_row_is_confirmed_and_an_edited_one_is_not(honest: tuple[Path, float], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(honest[0], tmp_path / "edited"))
     store = Store.open(folder / "rows", create=True)
     (row,) = store.table().to_pylist()
     later = row["finished_at"] + timedelta(seconds=1)
     whole = {"score": 1.0, "skill": 1.0, "n_correct": row["n_eval_examples"], "finished_at": later}
 
-    assert judged(honest).ok
+    assert judged(honest[0]).ok
     store.write_all([(row | whole, [])])
     (rerun,) = judged(folder).reruns
     assert (rerun.verdict, rerun.recorded) == ("differs", 1.0)
 
 
-FORGES = (
-    HONEST
-    + """
-import os
+FORGES = """
 import pathlib
 import sys
 
@@ -224,18 +187,14 @@ def frames():
         yield frame
 
 
-honest = Cheat.forward
-
-
 def forward(self, x):
     if pathlib.Path(__file__).with_name("forged").exists():
         forge()
-    return honest(self, x)
+    return self.out(x)
 
 
 Cheat.forward = forward
 """
-)
 
 
 @pytest.mark.end_to_end
@@ -257,7 +216,7 @@ def test_a_plugin_cannot_write_the_re_runs_of_other_rows(tmp_path: Path, monkeyp
 
 @pytest.mark.end_to_end
 def test_a_plugin_travels_and_runs_only_if_asked(tmp_path: Path) -> None:
-    run_with(HONEST, tmp_path, "--suite smoke")
+    run_with("", tmp_path, "--suite smoke")
     plugin = tmp_path / "cheat.py"
     request = Request(suite="smoke", mechanisms=("cheat",), results=tmp_path / "rows", plugins=[str(plugin)])
     with IsolatedProcess([]) as isolated:  # where the plugin may be loaded
@@ -273,15 +232,20 @@ def test_a_plugin_travels_and_runs_only_if_asked(tmp_path: Path) -> None:
         receive(tmp_path / "idea.tar.gz", SAMPLING)
 
 
+OWN_TASK = """
+from synthbench.tasks import TASKS, task
+
+@task
+class MyCopy(TASKS["copy"]):
+    name = "my-copy"
+    description = "copy again"
+"""
+
+
 @pytest.mark.end_to_end
 def test_rows_on_a_plugins_task_are_what_its_process_says_which_a_note_tells(tmp_path: Path) -> None:
-    plugin = (
-        "from synthbench.tasks import TASKS, task\n\n"
-        "@task\nclass MyCopy(TASKS['copy']):\n    name = 'my-copy'\n    description = 'copy again'\n"
-    )
-    run_with(
-        plugin, tmp_path, "--suite smoke --task my-copy:length=8 --seeds 0 --steps 5 --limit 32", mechanism="linear"
-    )
+    options = "--suite smoke --task my-copy:length=8 --seeds 0 --steps 5 --limit 32"
+    run_with(OWN_TASK, tmp_path, options, mechanism="linear")
     found = judged(tmp_path)
 
     assert (found.ok, found.faults, found.unverifiable) == (True, [], {})
@@ -291,7 +255,4 @@ def test_rows_on_a_plugins_task_are_what_its_process_says_which_a_note_tells(tmp
 
 def submit_both(request: Request, target: Path, plugin: Path) -> list[tuple[str, ...]]:
     """List what keeps a bundle from being written, without its plugin and with it."""
-    return [
-        submit(request, target.with_name("none.tar.gz")).problems,
-        submit(request, target, plugin=plugin).problems,
-    ]
+    return [submit(request, target.with_name("none.tar.gz")).problems, submit(request, target, plugin=plugin).problems]

@@ -102,9 +102,7 @@ def test_the_device_is_that_of_the_rows(complete: Request, tmp_path: Path) -> No
         assert manifest.device_type == "cpu"
 
 
-def test_rows_that_broke_the_contract_or_were_shortened_are_not_submitted_and_failed_ones_are(
-    complete: Request, tmp_path: Path
-) -> None:
+def test_failed_rows_are_submitted_and_broken_or_shortened_ones_are_not(complete: Request, tmp_path: Path) -> None:
     store = Store.open(complete.results, create=True)
     first, second = (row for row in store.table().to_pylist() if row["role"] is None and row["task"] == "copy")
     none = dict.fromkeys(("score", "skill", "n_correct", "n_eval_examples", "eval_loss"))
@@ -174,9 +172,7 @@ def test_a_row_whose_curve_is_lost_is_neither_submitted_nor_taken_in(complete: R
     assert not (tmp_path / "board").exists()
 
 
-def test_a_row_that_the_store_has_with_another_result_is_refused_and_ours_stays(
-    complete: Request, tmp_path: Path
-) -> None:
+def test_a_row_that_the_store_has_with_another_result_is_refused(complete: Request, tmp_path: Path) -> None:
     handed_in(complete, tmp_path / "linear.tar.gz")
     board = Store.open(tmp_path / "board", create=True)
     row = Store.open(complete.results, create=False).table().to_pylist()[0]

@@ -26,10 +26,10 @@ from synthbench.suites import load_suite
 from synthbench.training import train
 from synthbench.trust import audit, compare, replan
 from synthbench.trust.verify import Sampling, Verification, verify
+from tests.results.rows import Row
 from tests.runner import runs
 from tests.trust.suites import choosing, take
 
-Row = dict[str, Any]
 ALL = Sampling(fraction=1.0, device="cpu", workers=0)
 
 
@@ -81,10 +81,6 @@ def test_honest_rows_come_out_the_same_to_the_last_bit(made: Store) -> None:
     assert all(rerun.difference == 0 for rerun in verification.reruns)
 
 
-def test_where_there_is_nothing_nothing_is_passed(tmp_path: Path) -> None:
-    assert not verify(Store.open(tmp_path, create=True), ALL).ok
-
-
 def test_the_rows_decide_the_sample(made: Store, rows: list[Row]) -> None:
     drawn = {salt: audit.sample(rows, 0.01, salt) for salt in ("", *"abcdefgh")}
     salt = next(salt for salt in drawn if drawn[salt] != drawn[""])
@@ -117,7 +113,7 @@ def test_rows_that_only_say_they_were_trained_together_are_run_again_alone(tmp_p
 
 
 @pytest.mark.end_to_end
-def test_a_batch_that_is_half_there_is_compared_within_a_tolerance_and_one_that_two_drivers_wrote_is_whole(
+def test_half_a_batch_is_compared_within_a_tolerance_and_one_of_two_drivers_is_whole(
     tmp_path: Path,
 ) -> None:
     request = tiny(tmp_path / "whole", tasks=("copy:length=8",), group_size=2)
@@ -175,9 +171,7 @@ def test_an_edited_row_with_a_new_checksum_is_found_by_the_re_run(altered: Calla
         {"mech": "softmax", "mech_version": "7", "task_version": "7", "seed": 99, "device_type": "cuda"},  # config_json
     ],
 )  # fmt: skip
-def test_a_column_that_the_plan_decides_is_checked_in_every_row_without_a_re_run(
-    altered: Callable[..., Store], wrong: Row
-) -> None:
+def test_a_column_that_the_plan_decides_is_checked_without_a_re_run(altered: Callable[..., Store], wrong: Row) -> None:
     def change(row: Row) -> Row:
         bounds = row | wrong
         return wrong | {"skill": skill(row["score"], bounds["floor"], bounds["ceiling"])}
@@ -217,24 +211,17 @@ def test_a_row_with_the_results_of_another_seed_is_found(altered: Callable[..., 
     assert not verification.ok
 
 
-@pytest.mark.parametrize(
-    ("change", "verdict"),
-    [
-        ({"schema_version": 3, "lr_first": None, "lr_last": None}, "bitwise"),
-        ({"schema_version": 3, "lr_first": 99.0}, "differs"),
-        ({"schema_version": 0, "score": 0.25}, "differs"),
-        ({"lr_first": None}, "differs"),
-    ],
-)
-def test_a_result_may_be_missing_only_in_a_row_that_is_older_than_its_column(
-    change: Row, verdict: str, rows: list[Row]
-) -> None:
-    assert compare.judged(rows[0] | change, rows[0], (None, None), 0.0)[0] == verdict
+def test_a_result_may_be_missing_only_in_a_row_that_is_older_than_its_column(rows: list[Row]) -> None:
+    def verdict(**stated: Any) -> str:
+        return compare.judged(rows[0] | stated, rows[0], (None, None), 0.0)[0]
+
+    assert verdict(schema_version=3, lr_first=None, lr_last=None) == "bitwise"
+    assert verdict(schema_version=3, lr_first=99.0) == "differs"
+    assert verdict(schema_version=0, score=0.25) == "differs"
+    assert verdict(lr_first=None) == "differs"
 
 
-def test_rows_of_an_installation_that_trains_otherwise_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_code_that_trains_otherwise_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as tampered:
         twice = train.Trainer.step
         tampered.setattr(train.Trainer, "step", lambda self, *batch: (twice(self, *batch), twice(self, *batch))[0])
@@ -256,9 +243,7 @@ def test_an_edited_curve_is_found(made: Store, rows: list[Row], tmp_path: Path) 
 def test_rows_of_another_version_are_never_passed(made: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     genuine = registry.version_of
     monkeypatch.setattr(
-        replan,
-        "version_of",
-        lambda unit: "2+aaaaaaaaaaaa" if getattr(unit, "name", "") == "copy" else genuine(unit),
+        replan, "version_of", lambda unit: "2+aaaaaaaaaaaa" if getattr(unit, "name", "") == "copy" else genuine(unit)
     )
     verification = verify(made, ALL)
 
@@ -352,9 +337,7 @@ def test_a_row_that_no_plan_here_makes_is_named_and_not_run(
     assert (verification.ok, verification.reruns) == (False, [])
 
 
-def test_a_row_that_is_tested_on_very_long_sequences_is_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_tested_on_very_long_sequences_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(audit.LARGEST, "seq_len", 16)
     run(tiny(tmp_path, tasks=("copy:length=17",), seeds=(0,)))
     rows = Store.open(tmp_path, create=False).table().to_pylist()
@@ -362,9 +345,7 @@ def test_a_row_that_is_tested_on_very_long_sequences_is_not_run(
     assert replan.check(rows).unverifiable == {rows[0]["run_id"]: "it is tested on 17 tokens; allowed: up to 16"}
 
 
-def test_a_full_row_that_was_matched_has_the_width_that_this_took(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_row_that_was_matched_has_the_width_it_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     take(shorten(load_suite("smoke"), steps=8, limit=32), monkeypatch)
     full = tiny(
         tmp_path, tasks=("copy",), mechanisms=("lstm",), steps=None, limit=None, match="params=30000", seeds=(42,)
@@ -424,23 +405,21 @@ def test_tuning_rows_that_are_missing_are_trained(tuned: Store) -> None:
     assert verdicts(verify(tuned, ALL)) == ["bitwise"] * 2
 
 
-def judged(row: Row, tolerance: float = 0.02, **again: Any) -> tuple[str, str]:
-    return compare.judged(row, {**row, **again}, (None, None), tolerance=tolerance)
-
-
 def test_verdicts_where_the_device_is_another(rows: list[Row]) -> None:
     row, score = rows[0], rows[0]["score"]
-    elsewhere: dict[str, Any] = {"device_name": "another processor"}
 
-    assert judged(row, **elsewhere)[0] == "bitwise"
-    assert judged(row, **elsewhere, score=score + 0.019)[0] == "tolerance"
-    assert judged(row, **elsewhere, score=score + 0.021)[0] == "differs"
-    assert judged(row, **elsewhere, score=score + 0.001, n_params=1)[0] == "differs"
-    assert judged(row, score=score + 0.001)[0] == "differs"
-    assert judged(row, device_type="cuda", score=score + 0.001)[0] == "tolerance"
-    assert judged(row, **elsewhere, status="diverged", score=None)[0] == "differs"
-    assert judged(row, status="timeout", score=None)[0] == "not run"
-    assert judged(row, 0.5, **elsewhere, score=score + 0.2)[0] == "undecided"  # a cell that scatters much
+    def verdict(tolerance: float = 0.02, device_name: str = "another processor", **again: Any) -> str:
+        return compare.judged(row, row | {"device_name": device_name} | again, (None, None), tolerance)[0]
+
+    assert verdict() == "bitwise"
+    assert verdict(score=score + 0.019) == "tolerance"
+    assert verdict(score=score + 0.021) == "differs"
+    assert verdict(score=score + 0.001, n_params=1) == "differs"
+    assert verdict(score=score + 0.001, device_name=row["device_name"]) == "differs"
+    assert verdict(score=score + 0.001, device_name=row["device_name"], device_type="cuda") == "tolerance"
+    assert verdict(status="diverged", score=None) == "differs"
+    assert verdict(status="timeout", score=None) == "not run"
+    assert verdict(0.5, score=score + 0.2) == "undecided"  # a cell that scatters much
 
 
 def test_the_tolerance_follows_the_test_set_and_the_seeds(rows: list[Row]) -> None:

@@ -33,9 +33,7 @@ def shown(seen: pd.DataFrame) -> pd.DataFrame:
     return seen[seen["suite"] == SUITE]
 
 
-def test_a_row_from_before_the_conditions_gets_the_one_that_its_configuration_is(
-    packaged: Joined, shown: pd.DataFrame
-) -> None:
+def test_a_row_older_than_conditions_gets_the_one_of_its_configuration(packaged: Joined, shown: pd.DataFrame) -> None:
     old = shown[shown["run_id"].isin(packaged.rows.loc[packaged.rows["condition"].isna(), "run_id"])]
     conditions = old.groupby("mech")["condition"].agg(lambda names: "/".join(sorted(set(names.fillna("none")))))
     rotated = ("gla", "kda", "rwkv7", "hgrn2", "path", "mamba2", "differential", "rewa-geometric")
@@ -55,9 +53,7 @@ def test_what_is_in_no_condition_is_a_variant_and_on_no_board(seen: pd.DataFrame
     assert "hgrn2" in set(selection.variants["mech"])
 
 
-def test_a_stock_layer_with_fewer_tasks_than_the_bare_one_is_no_variant_of_it(
-    seen: pd.DataFrame, shown: pd.DataFrame
-) -> None:
+def test_a_stock_layer_with_fewer_tasks_than_a_bare_one_is_no_variant(seen: pd.DataFrame, shown: pd.DataFrame) -> None:
     tasks = shown[shown["block"] == "transformer"].groupby(["mech", "condition"])["task"]
     selection = select(seen, SUITE).without_variants()
     main = selection.rows.groupby(["mech", "condition"])["task"].nunique()

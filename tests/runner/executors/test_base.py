@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
 import pytest
 
 from synthbench.errors import ContractError, StoreError, UsageError
@@ -25,20 +23,13 @@ from synthbench.runner.executors.base import (
 )
 from synthbench.runner.plan import Job
 from synthbench.runner.worker import OutOfMemoryBesideOthers, RunContext, RunOutcome, execute
-from tests.runner.runs import planned
+from tests.runner.runs import job_of
 from tests.training.cells import make_cell
 
 
 @pytest.fixture
 def job() -> Job:
-    cell = make_cell()
-    runs = tuple(cell.runs([0, 1]))
-    return Job((cell,), runs, runs, group_size=1)
-
-
-@pytest.fixture
-def context(tmp_path: Path) -> RunContext:
-    return RunContext(results=tmp_path, device="cpu", executor="pool", planned_at=time.time())
+    return replace(job_of(make_cell()), group_size=1)
 
 
 def raises(problem: Exception) -> Callable[[], list[RunOutcome]]:
@@ -48,24 +39,9 @@ def raises(problem: Exception) -> Callable[[], list[RunOutcome]]:
     return result
 
 
-def test_what_a_worker_says_is_what_became_of_a_job(job: Job, context: RunContext) -> None:
-    assert end_of(Try(job, 1), list, context) == JobDone(job, [])
-    assert not context.results.joinpath("runs").exists()
-
-
-def test_a_job_whose_worker_died_is_tried_again_until_it_was_the_last_time(job: Job, context: RunContext) -> None:
-    attempt = Try(job, 1)
-    for number in range(2, MAX_TRIES + 1):
-        end = end_of(attempt, raises(WorkerLost("exit code -9")), context)
-        assert end == Try(job, number)
-        attempt = Try(job, number)
-    end = end_of(attempt, raises(WorkerLost("exit code -9")), context)
-
-    assert isinstance(end, JobDone)
-    rows = Store.open(context.results, create=False).runs()
-    assert sorted(rows.run_id) == sorted(run.run_id for run in job.runs)
-    assert set(rows.error_message) == {"its worker died 3 times, exit code -9"}
-    assert set(rows.attempt) == {3}
+def test_a_job_whose_worker_died_is_tried_again(job: Job, context: RunContext) -> None:
+    for number in range(1, MAX_TRIES):
+        assert end_of(Try(job, number), raises(WorkerLost("exit code -9")), context) == Try(job, number + 1)
 
 
 @pytest.mark.end_to_end
@@ -89,25 +65,27 @@ def test_what_was_finished_before_the_time_was_up_stays(job: Job, context: RunCo
 
 
 @pytest.mark.parametrize(
-    ("problem", "status", "error_type"),
+    ("problem", "number", "status", "error_type"),
     [
-        (TimeoutError("killed after 3 s"), "timeout", "JobTimeout"),
-        (ContractError("'mine' is broken"), "contract", "ContractError"),
-        (UsageError("no plugin file '/mine.py'"), "contract", "UsageError"),
-        (WorkerLost("the memory of its machine was full", "oom"), "oom", "WorkerDied"),
+        (TimeoutError("killed after 3 s"), 1, "timeout", "JobTimeout"),
+        (ContractError("'mine' is broken"), 1, "contract", "ContractError"),
+        (UsageError("no plugin file '/mine.py'"), 1, "contract", "UsageError"),
+        (WorkerLost("exit code -9"), MAX_TRIES, "error", "WorkerDied"),
+        (WorkerLost("the memory of its machine was full", "oom"), MAX_TRIES, "oom", "WorkerDied"),
     ],
 )
-def test_a_failure_is_a_row_with_its_status(
-    problem: Exception, status: str, error_type: str, job: Job, context: RunContext
+def test_a_failure_is_a_row_with_its_status_at_once_or_after_the_last_try(
+    problem: Exception, number: int, status: str, error_type: str, job: Job, context: RunContext
 ) -> None:
-    end = end_of(Try(job, MAX_TRIES), raises(problem), context)
+    end = end_of(Try(job, number), raises(problem), context)
 
     assert isinstance(end, JobDone)
     assert [outcome.status for outcome in end.outcomes] == [status, status]
     rows = Store.open(context.results, create=False).runs()
-    assert set(rows.status) == {status}
-    assert set(rows.error_type) == {error_type}
-    assert rows.error_message.str.contains(str(problem), regex=False).all()
+    assert sorted(rows.run_id) == sorted(run.run_id for run in job.runs)
+    assert (set(rows.status), set(rows.error_type), set(rows.attempt)) == ({status}, {error_type}, {number})
+    message = f"its worker died 3 times, {problem}" if number == 3 else str(problem)
+    assert rows.error_message.str.startswith(message).all()
 
 
 def test_rows_that_cannot_be_written_end_the_command(job: Job, context: RunContext) -> None:
@@ -118,7 +96,7 @@ def test_rows_that_cannot_be_written_end_the_command(job: Job, context: RunConte
 def test_a_machine_without_the_results_a_plugin_or_the_code_of_the_driver_refuses_a_job(
     job: Job, context: RunContext, tmp_path: Path
 ) -> None:
-    Store.open(tmp_path, create=True)
+    Store.open(context.results, create=True)
     log = log_of_job(job, context)
     elsewhere = replace(context, results=tmp_path / "elsewhere")
 
@@ -132,23 +110,6 @@ def test_a_machine_without_the_results_a_plugin_or_the_code_of_the_driver_refuse
     job.cells[0].code["mech"] = "of another source"
     with pytest.raises(ContractError, match="has another version"):
         work(Try(job, 1), context, log)
-
-
-@pytest.mark.end_to_end
-@pytest.mark.usefixtures("_submitit")
-def test_a_machine_whose_plugin_is_missing_breaks_the_contract_at_once(tmp_path: Path, gate: Any) -> None:
-    """The driver has loaded the file before it is gone, as another machine may never have seen it."""
-    from synthbench.runner.executors.slurm import Slurm  # noqa: PLC0415 - may be missing
-
-    jobs, context = planned(gate.request(tmp_path, seeds=(0, 1)), "slurm")
-    Path(gate.plugin).unlink()
-    events = list(Slurm(1, cluster="local").run(jobs, context, threading.Event()))
-
-    assert [outcome.status for event in events for outcome in event.outcomes] == ["contract", "contract"]
-    rows = pd.concat([Store.open(folder, create=False).runs() for folder in gate.stores(tmp_path)])
-    assert sorted(rows.run_id) == sorted(run.run_id for job in jobs for run in job.runs)
-    assert rows.error_message.str.contains("no plugin file", regex=False).all()
-    assert set(rows.attempt) == {1}
 
 
 class Scripted(WorkerExecutor[int]):

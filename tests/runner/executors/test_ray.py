@@ -161,11 +161,7 @@ def test_a_machine_that_does_not_see_the_results_says_that_it_has_begun_and_then
 
 @pytest.mark.usefixtures("_ray")
 @pytest.mark.parametrize(
-    ("address", "message"),
-    [
-        ("127.0.0.1:1", "no Ray cluster at"),
-        ("ray://host:10001", "host:port, or auto"),
-    ],
+    ("address", "message"), [("127.0.0.1:1", "no Ray cluster at"), ("ray://host:10001", "host:port, or auto")]
 )
 def test_an_address_where_no_cluster_is_is_refused(address: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=message):

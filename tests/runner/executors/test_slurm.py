@@ -1,6 +1,7 @@
 """SLURM: with processes on this machine instead of it, and with stand-ins for its commands."""
 
 import os
+import shutil
 import signal
 import stat
 import threading
@@ -11,41 +12,15 @@ import pandas as pd
 import pytest
 
 from synthbench.errors import UsageError
+from synthbench.process import _ancestors, _parents
 from synthbench.results import Store
 from synthbench.runner.run import run
 from tests.runner.runs import lasting, one_by_one, planned
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.usefixtures("_submitit")]
 
-# What submitit calls, as far as it relies on it: an array is submitted, each element runs the command of its script.
-COMMANDS = {
-    "sbatch": """
-        script=$1; last=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\).*/\\1/p' "$script")
-        for element in $(seq 0 "$last"); do
-            SLURM_JOB_ID=7$element SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=$element setsid bash "$script" \\
-                > "${0%/*}/element-$element.log" 2>&1 &
-            echo $! > "${0%/*}/element-$element.pid"
-        done
-        echo "Submitted batch job 7"
-    """,
-    "srun": """
-        while [ "${1#-}" != "$1" ]; do
-            case $1 in
-                --output|--error) shift 2 ;;
-                *) shift ;;
-            esac
-        done
-        SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NTASKS=1 exec "$@"
-    """,
-    "sacct": """
-        echo 'JobID|State|NodeList'
-        for element in "${0%/*}"/element-*.pid; do
-            number=${element##*-}
-            if kill -0 "$(cat "$element")" 2> /dev/null; then state=RUNNING; else state=FAILED; fi
-            echo "7_${number%.pid}|$state|here"
-        done
-    """,
-}
+COMMANDS = Path(__file__).with_name("slurm")
+"""What submitit calls, as far as it relies on it: an array is submitted, whose elements run their script's command."""
 
 
 def test_rows_are_those_of_the_inline_executor_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -70,8 +45,9 @@ def test_the_jobs_of_an_element_that_is_lost_go_into_another_array(tmp_path: Pat
     (worker,) = gate.begun()
     (folder,) = (tmp_path / "slurm").iterdir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    for process in element_of(worker):
-        os.kill(process, signal.SIGKILL)
+    parents = _parents()
+    for process in {worker, *_ancestors(worker, parents)} - {os.getpid(), *_ancestors(os.getpid(), parents), 1}:
+        os.kill(process, signal.SIGKILL)  # those up to the one that submitit began
     gate.begun(2)
     gate.open()
     driver.join(timeout=120)
@@ -82,23 +58,8 @@ def test_the_jobs_of_an_element_that_is_lost_go_into_another_array(tmp_path: Pat
     assert set(pd.concat(attempts)) == {2}
 
 
-def element_of(worker: int) -> list[int]:
-    """A process and those that it descends from, up to the one that submitit began."""
-    processes = [worker]
-    while processes[-1] not in (1, os.getpid()):
-        status = Path(f"/proc/{processes[-1]}/status").read_text(encoding="utf-8")
-        processes.append(int(next(line.split()[1] for line in status.splitlines() if line.startswith("PPid:"))))
-    return processes[:-1]
-
-
-def test_an_array_goes_through_the_commands_of_slurm_and_a_stop_ends_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commands = tmp_path / "bin"
-    commands.mkdir()
-    for name, script in COMMANDS.items():
-        (commands / name).write_text(f"#!/bin/bash\n{script}")
-        (commands / name).chmod(0o700)
+def test_an_array_uses_slurms_commands_and_a_stop_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = shutil.copytree(COMMANDS, tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
     stop = threading.Event()
     request = one_by_one(tmp_path / "results", executor="slurm", workers=2, seeds=range(20))
@@ -110,7 +71,7 @@ def test_an_array_goes_through_the_commands_of_slurm_and_a_stop_ends_it(
     assert not report.failed
 
 
-def test_a_cluster_that_is_not_there_is_refused_before_anything_is_written(
+def test_a_missing_cluster_is_refused_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
