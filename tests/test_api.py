@@ -14,7 +14,8 @@ from synthbench.errors import ContractError, StoreError, UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import version_of
 from synthbench.results import RUNS
-from tests.cli.commands import MakeRow, python
+from tests.cli.commands import python
+from tests.results.rows import make_row
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +202,7 @@ def test_some_columns_are_read_as_they_are_among_all_from_a_path_or_its_text(rep
     assert synthbench.load(report.results, "score").columns.to_list() == ["score"]
 
 
-def test_a_row_is_verified_by_what_the_store_says_whatever_columns_are_read(tmp_path: Path, make_row: MakeRow) -> None:
+def test_a_row_is_verified_by_what_the_store_says_whatever_columns_are_read(tmp_path: Path) -> None:
     synthbench.Store.open(tmp_path, create=True).write_all([(make_row(verified_by="itself"), [])])
 
     assert synthbench.load(tmp_path, ["verified_by"])["verified_by"].isna().all()

@@ -13,7 +13,8 @@ import pytest
 from synthbench.cli.scaffold import write
 from synthbench.distribution import foreign, is_overwritten
 from synthbench.results import Store, published
-from tests.cli.commands import Command, MakeRow, install, python
+from tests.cli.commands import Command, install, python
+from tests.results.rows import make_row
 from tests.results.stores import filled
 
 ROOT = Path(__file__).parents[1]
@@ -102,7 +103,7 @@ def synthbench(site: Path, tmp_path: Path) -> Command:
 
 @pytest.mark.end_to_end
 def test_the_published_rows_are_in_the_wheel_and_answer_from_an_empty_folder(
-    site: Path, synthbench: Command, tmp_path: Path, make_row: MakeRow
+    site: Path, synthbench: Command, tmp_path: Path
 ) -> None:
     assert not list(site.rglob("published/**/curves-*"))
     assert (site / "synthbench" / "tasks" / "bounds.json").is_file()

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -17,7 +16,8 @@ from synthbench.reports.build import build
 from synthbench.reports.dump import DUMPS
 from synthbench.results import Store
 from synthbench.results.schema import RUN_COLUMNS, check_values
-from tests.cli.commands import MakeRow
+from tests.cli.commands import CONTROL
+from tests.results.rows import make_row
 
 STORES = Path(__file__).parent / "golden" / "stores"
 
@@ -102,8 +102,6 @@ PAYLOAD = (
     '=HYPERLINK("x")|<script>alert(1)</script><img src=x onerror=alert(1)>\\input{/etc/passwd} `a` [b](c)'
     "\x1b]0;owned\x07\x1b[2J\u202egpj"
 )
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Characters that a terminal may obey instead of printing them."""
 TEXTS = {column.name for column in RUN_COLUMNS if column.type == "string" and not column.choices} - {
     "run_id", "suite_version", "row_sha256", "curve_sha256",
 }  # fmt: skip
@@ -111,7 +109,7 @@ TEXTS = {column.name for column in RUN_COLUMNS if column.type == "string" and no
 
 
 @pytest.fixture(scope="module")
-def hostile(make_row: MakeRow, tmp_path_factory: pytest.TempPathFactory) -> Store:
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """A store that passes every check, and whose every text is a payload."""
     store = Store.open(tmp_path_factory.mktemp("hostile") / "results", create=True)
     arguments = json.dumps({PAYLOAD: PAYLOAD})

@@ -2,19 +2,18 @@
 
 import re
 import subprocess
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
 import hypothesis
 import numpy as np
 import pytest
+import torch
 from jaxtyping import TypeCheckError
 
 from synthbench.reports.statistics import permutation_test
-from tests.cli.commands import python
-
-Need = Callable[[str, bool, str], None]
+from tests.cli.commands import Need, python
+from tests.moved import MOST, moved
 
 ROOT = Path(__file__).parents[1]
 
@@ -103,3 +102,14 @@ def test_all_modules_that_annotate_shapes_are_checked() -> None:
         assert any(f"{name}.".startswith(f"{one}.") for one in checked), name
     for one in checked:
         assert any(f"{name}.".startswith(f"{one}.") for name in names), f"{one} annotates no shape"
+
+
+def test_numbers_move_by_their_own_bits_and_hardly() -> None:
+    x = torch.cat([torch.zeros(1), torch.linspace(-3, 3, 1000), torch.linspace(-3, 3, 1000)])
+
+    y = moved(x)
+
+    distance = (y.view(torch.int32) - x.view(torch.int32)).abs()
+    assert y[0] == 0
+    assert torch.equal(y[1:1001], y[1001:])
+    assert distance.unique().tolist() == list(range(MOST + 1))

@@ -1,6 +1,7 @@
 """Commands in processes of their own, and the types of the fixtures that run them here."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,11 @@ MakeRow = Callable[..., dict[str, Any]]
 """A complete row from some columns."""
 Command = Callable[..., Any]
 """The remains of a command from its words."""
+Need = Callable[[str, bool, str], None]
+"""Pass over a test whose tool is not here."""
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Characters that a terminal may obey instead of printing them."""
 
 
 def python(*words: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:

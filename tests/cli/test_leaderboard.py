@@ -17,7 +17,8 @@ from synthbench.results import Store, published
 from synthbench.results.schema import RUN_COLUMNS, table_of, to_frame
 from synthbench.suites import load_suite
 from synthbench.trust.beside import join
-from tests.cli.commands import Command, MakeRow
+from tests.cli.commands import Command
+from tests.results.rows import make_row
 from tests.results.stores import filled
 
 CORE = {"suite": "core", "suite_version": load_suite("core").version}
@@ -63,7 +64,7 @@ def test_from_an_empty_folder_the_packaged_rows_answer(synthbench: Command, tmp_
 @pytest.mark.end_to_end
 @pytest.mark.usefixtures("_few_packaged")
 def test_ones_own_suite_is_shown_and_the_packaged_rows_stand_beside_it(
-    synthbench: Command, tmp_path: Path, make_row: MakeRow, few_rows: Path
+    synthbench: Command, tmp_path: Path, few_rows: Path
 ) -> None:
     packaged = Store.open(few_rows, create=False).table()
     in_core = join(few_rows).seen_from("core").rows.query("suite == 'core' and mech == 'lstm'")["run_id"].to_list()
@@ -87,7 +88,7 @@ def test_ones_own_suite_is_shown_and_the_packaged_rows_stand_beside_it(
     assert json.loads(synthbench("compare", "lstm", "linear", "--json").stdout)["suite"] == "core"
 
 
-def test_what_cannot_be_said_is_a_sentence(synthbench: Command, tmp_path: Path, make_row: MakeRow) -> None:
+def test_what_cannot_be_said_is_a_sentence(synthbench: Command, tmp_path: Path) -> None:
     filled(tmp_path / "results", [make_row(suite="smoke")])
     done = synthbench("leaderboard", "--no-packaged")
 
@@ -99,7 +100,7 @@ def test_what_cannot_be_said_is_a_sentence(synthbench: Command, tmp_path: Path, 
     assert (only["name"], only["num_seeds"], only["num_tasks"]) == ("softmax", 1, 1)
 
 
-def test_who_has_only_some_tasks_is_below_the_ranking(synthbench: Command, tmp_path: Path, make_row: MakeRow) -> None:
+def test_who_has_only_some_tasks_is_below_the_ranking(synthbench: Command, tmp_path: Path) -> None:
     some = {"suite": "smoke", "score": 0.75}
     rows = [
         make_row(**some, task=task, mech=mech, seed=seed)
@@ -142,7 +143,7 @@ def test_the_condition_of_each_is_told(synthbench: Command) -> None:
 
 
 @pytest.mark.usefixtures("_few_packaged")
-def test_own_rows_that_packaged_ones_keep_out_are_named(synthbench: Command, tmp_path: Path, make_row: MakeRow) -> None:
+def test_own_rows_that_packaged_ones_keep_out_are_named(synthbench: Command, tmp_path: Path) -> None:
     filled(tmp_path / "results", [make_row(**CORE, mech="my_idea", task="mqar", task_version="0")])
     done = synthbench("leaderboard")
 
@@ -161,7 +162,7 @@ def test_variants_are_exported_if_they_are_asked_for(synthbench: Command) -> Non
     assert "rows of variants are left out; --variants shows them" in plain.stderr
 
 
-def test_the_best_are_shown_the_others_counted_and_those_without_all_tasks_named(make_row: MakeRow) -> None:
+def test_the_best_are_shown_the_others_counted_and_those_without_all_tasks_named() -> None:
     rows = [
         make_row(task=task, mech=f"m{number:02d}", seed=seed, score=0.9 - number / 50 + seed / 1000)
         for number in range(MOST_LINES + 3)

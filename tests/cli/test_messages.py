@@ -12,7 +12,8 @@ import pytest
 
 from synthbench.errors import UnknownName
 from synthbench.results import Store
-from tests.cli.commands import Command, MakeRow
+from tests.cli.commands import Command
+from tests.results.rows import make_row
 from tests.suites.files import suite_file
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "messages.txt"
@@ -20,7 +21,7 @@ CASES = re.findall(r"^\$ synthbench (.*)\n(\d): (.*)$", GOLDEN.read_text(encodin
 
 
 @pytest.fixture(scope="module")
-def tmp_path(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> Path:
+def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a store of suite ``custom``, other stores, and files that hold no rows; no mistake changes it."""
     folder = tmp_path_factory.mktemp("scene")
 

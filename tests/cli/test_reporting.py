@@ -13,14 +13,13 @@ import pytest
 from synthbench.results import Store, published
 from synthbench.suites import load_suite
 from synthbench.trust.beside import join
-from tests.cli.commands import Command, MakeRow
+from tests.cli.commands import Command
+from tests.results.rows import make_row
 from tests.results.stores import filled
-
-pytestmark = pytest.mark.usefixtures("store")
 
 
 @pytest.fixture
-def store(tmp_path: Path, make_row: MakeRow) -> Path:
+def store(tmp_path: Path) -> Path:
     """A folder with a store of two mechanisms, two tasks and two seeds."""
     rows = [
         make_row(
@@ -46,6 +45,7 @@ def test_a_report_has_the_formats_that_are_asked_for(store: Path, synthbench: Co
     assert (folder / "figures" / "heat-map.pdf").read_bytes().startswith(b"%PDF")
 
 
+@pytest.mark.usefixtures("store")
 def test_a_report_ends_with_the_verdict_the_ranking_and_its_page(synthbench: Command) -> None:
     lines = synthbench("report", "--suite", "custom", "--no-packaged", "--format", "md").stdout.splitlines()
     verdict, outlook, significant, heading, *ranking, page = lines
@@ -76,7 +76,7 @@ def test_an_export_is_one_table_on_stdout(store: Path, synthbench: Command) -> N
     assert not (store / "reports").exists()
 
 
-def test_a_report_shows_the_suites_mechanisms_and_ones_own(synthbench: Command, store: Path, make_row: MakeRow) -> None:
+def test_a_report_shows_the_suites_mechanisms_and_ones_own(synthbench: Command, store: Path) -> None:
     origins = {"softmax": "builtin", "gla": "builtin", "my_idea": "my_idea.py"}
     rows = (
         make_row(suite="smoke", mech=mech, mech_label=mech, mech_origin=origin, seed=seed)
@@ -94,14 +94,14 @@ POINT = {"split": "eval", "metric": "accuracy", "step": 50, "value": 0.5, "wall_
 
 
 @pytest.fixture
-def own(tmp_path: Path, make_row: MakeRow) -> Path:
+def own(tmp_path: Path) -> Path:
     """A folder with a store of one's own: one mechanism, and a run that the others have as well."""
     mine = [make_row(suite="smoke", mech="my_idea", mech_origin="my_idea.py", seed=seed) for seed in (42, 43)]
     filled(tmp_path / "results", [*mine, make_row(suite="smoke", mech="softmax", seed=42, score=0.5)])
     return tmp_path
 
 
-def others(folder: Path, make_row: MakeRow) -> Store:
+def others(folder: Path) -> Store:
     """A store of somebody else, with a learning curve."""
     for mech, curve in (("softmax", []), ("linear", [POINT])):
         store = filled(folder, [make_row(suite="smoke", mech=mech, seed=seed, score=1.0) for seed in (42, 43)], curve)
@@ -122,9 +122,9 @@ def scores(folder: Path) -> dict[tuple[str, str], float]:
 
 @pytest.mark.parametrize("named", ["theirs", "theirs.parquet"])
 def test_ones_own_rows_stand_beside_others_and_win_over_the_same_run(
-    named: str, synthbench: Command, own: Path, make_row: MakeRow
+    named: str, synthbench: Command, own: Path
 ) -> None:
-    (rows,) = (others(own / "theirs", make_row).root / "compact").glob("runs-*.parquet")
+    (rows,) = (others(own / "theirs").root / "compact").glob("runs-*.parquet")
     shutil.copy(rows, own / "theirs.parquet")
     (own / "theirs" / "compact" / "runs-0123456789abcdef.parquet").write_bytes(b"no Parquet")
     before = contents(own)
@@ -147,7 +147,7 @@ def test_ones_own_rows_stand_beside_others_and_win_over_the_same_run(
     assert {name: content for name, content in contents(own).items() if "/reports/" not in name} == before
 
 
-def test_a_run_that_two_suites_have_stays_in_both(own: Path, make_row: MakeRow) -> None:
+def test_a_run_that_two_suites_have_stays_in_both(own: Path) -> None:
     same = make_row(suite="smoke", mech="softmax", seed=42, score=0.5)["run_id"]
     filled(own / "theirs", [make_row(suite="paper", mech="softmax", seed=42, score=0.5, run_id=same)])
     rows = join(own / "results", str(own / "theirs"), has_packaged=False).rows

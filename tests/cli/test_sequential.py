@@ -17,7 +17,8 @@ from synthbench.runner.plan import plan_request
 from synthbench.runner.request import Request
 from synthbench.suites import load_suite
 from synthbench.training.cell import Run
-from tests.cli.commands import Command, MakeRow
+from tests.cli.commands import Command
+from tests.results.rows import make_row
 from tests.suites.files import suite_file
 
 TASK = "parity_running"
@@ -35,11 +36,10 @@ HEIGHTS: dict[str, Callable[[int], float]] = {
 class Scene:
     """A suite of one task and its store; runs are made up."""
 
-    def __init__(self, folder: Path, make_row: MakeRow, mechanisms: Mapping[str, Any] = HEIGHTS) -> None:
+    def __init__(self, folder: Path, mechanisms: Mapping[str, Any] = HEIGHTS) -> None:
         self.path = suite_file(folder / "mine.toml", "core", [TASK], mechanisms, learning_rates=[3e-3])
         self.suite = load_suite(str(self.path))
         self.request = Request(suite=str(self.path), device="cpu", executor="inline", results=folder / "results")
-        self.make_row = make_row
 
     def run(self, request: Request) -> Mapping[str, Run]:
         """Write the rows that are missing."""
@@ -53,7 +53,7 @@ class Scene:
     def row(self, run_id: str, run: Run) -> dict[str, Any]:
         cell = run.cell
         levels = [level._asdict() | {"task": {}} for level in cell.levels]
-        return self.make_row(
+        return make_row(
             run_id=run_id, suite="mine", suite_version=self.suite.version, task=cell.task_name,
             task_category=cell.task.category(), task_args=canonical_json({"load": "tokens", "rungs": levels}),
             mech=cell.mechanism_name, mech_family=cell.mechanism.family, seed=run.seed, floor=0.0,
@@ -77,14 +77,14 @@ class Scene:
 
 
 @pytest.fixture
-def scene(tmp_path: Path, make_row: MakeRow) -> Scene:
-    return Scene(tmp_path, make_row)
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
 
 
 @pytest.fixture(scope="module")
-def decided(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> tuple[Scene, list[Request]]:
+def decided(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scene, list[Request]]:
     """A store with all rows, and the requests of its analyses."""
-    scene = Scene(tmp_path_factory.mktemp("decided"), make_row)
+    scene = Scene(tmp_path_factory.mktemp("decided"))
     return scene, scene.run_until_decided()
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from synthbench.cli.app import app
 from synthbench.results import Store
-from tests.cli.commands import MakeRow
+from tests.results.rows import make_row
 from tests.results.stores import filled
 
 TINY = "run --suite smoke --task copy:length=8 --mech linear,identity --steps 10 --limit 16 --device cpu"
@@ -38,7 +38,7 @@ def results(made: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def full(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> Path:
+def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Full rows of three mechanisms over two tasks and three seeds; slay is worse by 0.1, gla by 0.3."""
     rows = (
         make_row(task=task, mech=mech, seed=seed, score=0.7 + seed / 1000 - loss)

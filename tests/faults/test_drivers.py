@@ -14,6 +14,7 @@ import pytest
 from synthbench.errors import StoreError
 from synthbench.process import _ancestors, _parents
 from synthbench.results import Store
+from tests.cli.commands import Need
 from tests.faults.drivers import Driver, fields
 from tests.results.rows import make_row
 from tests.results.stores import filled, reader
@@ -88,7 +89,7 @@ def test_a_limit_on_files_ends_the_run_and_spares_its_rows(driver: Driver, undis
 
 
 @pytest.fixture
-def disk(need: Callable[[str, bool, str], None], tmp_path: Path) -> Iterator[Path]:
+def disk(need: Need, tmp_path: Path) -> Iterator[Path]:
     """A file system of 10 MB and 24 files."""
     mounted = tmp_path / "disk"
     mounted.mkdir()

@@ -6,7 +6,7 @@ import fcntl
 import os
 import pickle
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +22,7 @@ import synthbench
 from synthbench.errors import StoreError
 from synthbench.results import RUNS, Store
 from synthbench.runner.run import run
+from tests.cli.commands import Need
 from tests.faults.drivers import Driver, fields
 from tests.results.rows import make_row
 from tests.results.stores import CURVE, exact, failing, filled, forge, reader, word
@@ -359,9 +360,7 @@ def test_a_rename_without_an_answer_is_an_error_and_the_row_can_be_written_again
 
 
 @pytest.mark.parametrize("fault", ["folder", "file", "lock"])
-def test_in_a_store_of_another_user_nothing_is_moved(
-    table: pa.Table, tmp_path: Path, fault: str, need: Callable[[str, bool, str], None]
-) -> None:
+def test_in_a_store_of_another_user_nothing_is_moved(table: pa.Table, tmp_path: Path, fault: str, need: Need) -> None:
     need("root", os.geteuid() == 0, "only root can become another user")
     root = tmp_path / "sound"
     shared = Path(tempfile.gettempdir())

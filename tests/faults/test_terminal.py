@@ -11,14 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import python
+from tests.cli.commands import CONTROL, python
 from tests.results.rows import make_row
 from tests.results.stores import filled, reader
 
 pytestmark = pytest.mark.end_to_end
-
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Characters that a terminal may obey instead of printing them."""
 
 
 def shell(line: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:

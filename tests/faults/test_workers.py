@@ -18,9 +18,10 @@ from synthbench.results import Store
 from synthbench.runner.executors import Pool, base, pool
 from synthbench.runner.held_out import HeldOutTest
 from synthbench.runner.request import Request
+from tests.cli.commands import Need
 from tests.runner.runs import lasting, planned
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.usefixtures("_quick_workers")]
 
 MakeRequest = Callable[..., Request]
 
@@ -47,7 +48,6 @@ def kill_workers(moments: list[float], rng: np.random.Generator, killed: list[in
             killed.append(victim.pid or 0)
 
 
-@pytest.mark.usefixtures("_quick_workers")
 def test_workers_killed_at_random_leave_what_undisturbed_ones_do(
     request_of: MakeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,7 +71,6 @@ def test_workers_killed_at_random_leave_what_undisturbed_ones_do(
     assert lasting(tmp_path / "results") == lasting(tmp_path / "undisturbed"), story
 
 
-@pytest.mark.usefixtures("_quick_workers")
 def test_workers_that_die_before_they_have_a_job_are_replaced(
     request_of: MakeRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -93,7 +92,6 @@ def test_workers_that_die_before_they_have_a_job_are_replaced(
     assert list(rows.status) == ["ok", "ok"]
 
 
-@pytest.mark.usefixtures("_quick_workers")
 def test_a_mechanism_that_hangs_in_c_and_ignores_requests_to_end_is_killed(request_of: MakeRequest, toys: Path) -> None:
     rows = sweep(request_of("holds-the-lock", seeds=(0,)), workers=1, timeout_s=5.0)
 
@@ -111,7 +109,6 @@ def notes(toys: Path) -> Callable[[str], list[list[str]]]:
     return read
 
 
-@pytest.mark.usefixtures("_quick_workers")
 def test_memory_that_runs_out_halves_the_runs_then_is_a_row_and_renews_the_process(
     request_of: MakeRequest, notes: Callable[[str], list[list[str]]]
 ) -> None:
@@ -131,7 +128,7 @@ def test_memory_that_runs_out_halves_the_runs_then_is_a_row_and_renews_the_proce
 
 
 @pytest.fixture
-def limited(need: Callable[[str, bool, str], None]) -> Iterator[Path]:
+def limited(need: Need) -> Iterator[Path]:
     """The list of processes whose memory the kernel limits to half a gigabyte: a control group."""
     groups = Path("/sys/fs/cgroup")
     version_1, name = groups / "memory", f"synthbench-{os.getpid()}"
@@ -153,7 +150,6 @@ def limited(need: Callable[[str, bool, str], None]) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("is_limited", [False, True])
-@pytest.mark.usefixtures("_quick_workers")
 def test_a_worker_killed_for_its_memory_is_tried_once_more_alone_and_is_then_a_row(
     request_of: MakeRequest,
     notes: Callable[[str], list[list[str]]],
@@ -180,7 +176,6 @@ def test_a_worker_killed_for_its_memory_is_tried_once_more_alone_and_is_then_a_r
     assert not ((others.started_at < killed.finished_at) & (others.finished_at > second)).any()
 
 
-@pytest.mark.usefixtures("_quick_workers")
 def test_a_mechanism_that_writes_anywhere_spoils_only_its_own_rows(request_of: MakeRequest, tmp_path: Path) -> None:
     """Two such run before the others."""
     changes: dict[str, Any] = {"steps": 30, "limit": 32}

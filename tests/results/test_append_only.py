@@ -1,13 +1,13 @@
 """The committed store only grows: no commit deletes, renames or rewrites a file of rows or curves."""
 
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
+
+from tests.cli.commands import Need
 
 ROOT = Path(__file__).parents[2]
 FIRST = "9f91c0e03afa8644db6d251a7ab9b286f5a756b6"
 """The rule holds for the commits after this one; a move of committed rows that is meant sets it anew."""
-Need = Callable[[str, bool, str], None]
 
 
 def git(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

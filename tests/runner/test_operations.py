@@ -3,7 +3,7 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from synthbench.runner.plan import default_group_size, make_cells
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell, Run
 from synthbench.training.train import Trainer
+from tests.cli.commands import Need
 
 PATH = Path(__file__).parents[1] / "golden" / "operations.json"
 SWITCH = "SYNTHBENCH_REWRITE_GOLDEN"
@@ -106,9 +107,7 @@ def held() -> Counts:
 
 
 @pytest.mark.parametrize(("suite", "mechanism"), PROGRAMS)
-def test_a_step_takes_the_operations_that_are_held(
-    held: Counts, suite: str, mechanism: str, need: Callable[[str, bool, str], None]
-) -> None:
+def test_a_step_takes_the_operations_that_are_held(held: Counts, suite: str, mechanism: str, need: Need) -> None:
     # Another PyTorch takes other operations.
     need("pinned-torch", held["torch"] == VERSION, "pip install --constraint constraints.txt torch")
     now, then = operations(suite, mechanism), held.get(suite, {}).get(mechanism)

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 from synthbench.runner.executors import Inline
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
+from tests.cli.commands import Need
 from tests.results.stores import reader
 from tests.runner.runs import MAY_DIFFER, command, lasting, planned, tiny
 
@@ -62,7 +62,7 @@ def test_rows_do_not_depend_on_the_order_of_jobs(expected: Path, tmp_path: Path)
 
 @pytest.mark.gpu
 def test_deterministic_rows_of_a_gpu_are_the_same_bits_alone_and_beside_others(
-    expected: Path, tmp_path: Path, need: Callable[[str, bool, str], None]
+    expected: Path, tmp_path: Path, need: Need
 ) -> None:
     need("cuda", torch.cuda.is_available(), "this machine has no CUDA device")
     for name, executor, options in (

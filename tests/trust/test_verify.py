@@ -1,7 +1,6 @@
 """Rows are run again as they say; whoever changed one is found out."""
 
 import dataclasses
-import hashlib
 import json
 import re
 import shutil
@@ -259,14 +258,8 @@ def configured(change: Callable[[dict[str, Any]], Any]) -> Callable[[Row], Row]:
     def changed(row: Row) -> Row:
         config = json.loads(row["config_json"])
         change(config)
-        text = canonical_json(config)
-        return {
-            "config_json": text,
-            "mech": config["mech"],
-            "seed": config["seed"],
-            "run_id": run_id(config),
-            "config_hash": hashlib.sha256(text.encode()).hexdigest()[:16],
-        }
+        hashes = dict.fromkeys(("run_id", "config_hash"), run_id(config))
+        return {"config_json": canonical_json(config), "mech": config["mech"], "seed": config["seed"], **hashes}
 
     return changed
 

@@ -1,6 +1,6 @@
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from synthbench.runner.request import Request
+from tests.cli.commands import Need
 from tests.runner.runs import FAULTS, one_by_one, wait_until
 
 
@@ -49,7 +50,7 @@ def gate(tmp_path: Path) -> Gate:
 
 
 @pytest.fixture(scope="session")
-def _ray(need: Callable[[str, bool, str], None]) -> None:
+def _ray(need: Need) -> None:
     need("ray", find_spec("ray") is not None, "pip install -e '.[ray]'")
 
 
@@ -67,5 +68,5 @@ def cluster(_ray: None) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def _submitit(need: Callable[[str, bool, str], None]) -> None:
+def _submitit(need: Need) -> None:
     need("submitit", find_spec("submitit") is not None, "pip install -e '.[slurm]'")
