@@ -155,7 +155,7 @@ def test_a_submission_only_adds_bundles(tmp_path: Path, added: list[str], *, is_
         line = "git init -q && git add . && git -c user.name=a -c user.email=a@example.org commit -qm files"
         subprocess.run(line, shell=True, cwd=tmp_path, check=True)  # noqa: S602 - the words are those above
 
-    commit("README.md")
+    commit("README.md", "LICENSE")
     commit(*added)
 
     after = WORKFLOW.partition("- name: Nothing but bundles is added")[2].partition("run: |\n")[2]
