@@ -39,11 +39,14 @@ def check(target: str, isolated: IsolatedProcess, devices: Devices = ("cpu",)) -
     """
     isolated.try_plugins()
     plugins.load([*isolated.plugins, *plugins.file_of(target)])
-    components = _components(target)
-    if len(components) == 1:
-        checks = check_foreign(components, isolated, devices=devices)
-    else:
-        checks = {component: _checked(component, isolated, devices) for component in components}
+    checks: dict[Component, list[CheckResult]] = {}
+    for component in (components := _components(target)):
+        try:
+            checks |= check_foreign([component], isolated, devices=devices)
+        except ContractError as problem:
+            if len(components) == 1:
+                raise
+            checks[component] = [CheckResult("build", "the component must be built", "FAILED", str(problem))]
     return [_report(component, results, isolated, devices) for component, results in checks.items()]
 
 
@@ -73,14 +76,6 @@ def _components(target: str) -> list[Component]:
     if components:
         return components
     raise UnknownName("component", name, [name for registry in REGISTRIES.values() for name in registry])
-
-
-def _checked(component: Component, isolated: IsolatedProcess, devices: Devices) -> list[CheckResult]:
-    """Check one of several components: if it cannot be built, its neighbours are still checked."""
-    try:
-        return check_foreign([component], isolated, devices=devices)[component]
-    except ContractError as problem:
-        return [CheckResult("build", "it must be possible to build the component", "FAILED", str(problem))]
 
 
 def _report(component: Component, results: list[CheckResult], isolated: IsolatedProcess, devices: Devices) -> Report:

@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
 from synthbench.forms.shapes import AnswerRows, KeyRows, PairScores, Queries, ValueRows
-from synthbench.forms.squashing import softermax, softermax_parts
+from synthbench.forms.squashing import softermax_parts
 
 Normaliser = Literal["softmax", "sum", "softermax"]
 Scores = Callable[[Tensor, Tensor], Tensor]
@@ -100,10 +100,8 @@ def weights(scores: PairScores, normaliser: Normaliser, *, power: float = 1.0) -
     if normaliser == "softmax":
         future = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).triu(keys - queries + 1)
         return scores.masked_fill(future, -torch.inf).softmax(-1)
-    masked = scores.tril(keys - queries)
-    if normaliser == "softermax":
-        return softermax(masked, power, SUM_DELTA)
-    return masked / (masked.sum(-1, keepdim=True) + SUM_DELTA)
+    numerators, denominator = _parts(scores, normaliser, power)
+    return numerators / denominator
 
 
 def _mix(scores: Tensor, normaliser: Normaliser, v: Tensor, power: float) -> Tensor:
@@ -113,8 +111,13 @@ def _mix(scores: Tensor, normaliser: Normaliser, v: Tensor, power: float) -> Ten
     """
     if normaliser == "softmax":
         return weights(scores, normaliser) @ v
+    numerators, denominator = _parts(scores, normaliser, power)
+    return (numerators @ v) / denominator
+
+
+def _parts(scores: Tensor, normaliser: Normaliser, power: float) -> tuple[Tensor, Tensor]:
+    """Return the numerators of the weights, 0 for future keys, and their denominator; not for softmax."""
     masked = scores.tril(scores.shape[-1] - scores.shape[-2])
     if normaliser == "softermax":
-        numerators, denominator = softermax_parts(masked, power, SUM_DELTA)
-        return (numerators @ v) / denominator
-    return (masked @ v) / (masked.sum(-1, keepdim=True) + SUM_DELTA)
+        return softermax_parts(masked, power, SUM_DELTA)
+    return masked, masked.sum(-1, keepdim=True) + SUM_DELTA
