@@ -45,18 +45,3 @@ def test_a_run_that_diverged_counts_as_a_guess() -> None:
     text = "\n".join(language.paragraphs(pd.DataFrame(rows)))
 
     assert "580.0 (555.2 to 604.8)" in cells_in(text, "Aether with LayerNorm before each part")[0]
-
-
-def test_curvature_is_compared_on_texts_and_other_texts_do_not_count() -> None:
-    kappas = {language.LIBRARY: -0.1, language.DICTIONARY: -0.3, "sha256-other": 0.9, language.DOCSTRINGS: 0.9}
-    rows = pd.DataFrame(
-        row_of("rewa-geometric", seed, 2.0, corpus=corpus,
-               metrics={"layer0.kappa.head0": kappa + seed / 100, "layer1.kappa.head0": kappa - seed / 100})
-        for corpus, kappa in kappas.items()
-        for seed in (1, 2, 3)
-    )  # fmt: skip
-    text = "\n".join(language.paragraphs(rows))
-
-    assert cells_in(text, "4: on code")[0][-2:] == ["−10.0 (−10.0 to −10.0)", "contradicted"]
-    assert "20.0 (20.0 to 20.0)" in cells_in(text, "4: κ is higher on code than on the dictionary")[0]
-    assert "prose, the Euclid" not in text

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from studies.predictions import page as study
 from synthbench.sources import bibtex
 from synthbench.suites import load_suite
-from tests.reports._made import climbed, ladder_of
 
 TOP = math.inf
 LADDER = study.Ladder(2.0, 64.0)
@@ -55,26 +54,3 @@ def test_a_ratio_agrees_disagrees_or_is_left_open(loads: list[float], other_load
 def test_two_mechanisms_never_both_cope_with_more(loads: list[float], other_loads: list[float], ratio: float) -> None:
     if study.judge(LADDER, ratio, loads, other_loads) == "agrees":
         assert study.judge(LADDER, ratio, other_loads, loads) == "disagrees"
-
-
-def test_what_is_on_the_ladder_is_counted_apart() -> None:
-    """Predicted of mqar: softmax copes with more than linear, slay and lstm; of yat nothing is."""
-    mastered = {"softmax": 4, "linear": 2, "slay": 5, "lstm": 0, "yat": 3}
-    heights = {mech: [number] * 3 for mech, number in mastered.items()}
-    rows = climbed(heights, "mqar", ladder_of("pairs", 2, 4, 8, 16, 32, 64), condition=None)
-    compared = study.compare(study.cells_of(rows.assign(mech_label=rows["mech"])))
-
-    assert {one.less.label: (one.outcome, one.is_on_ladder) for one in compared} == {
-        "linear": ("agrees", True),
-        "slay": ("disagrees", True),
-        "lstm": ("agrees", False),
-    }
-    # A coin names softmax or slay alike, and one of both is right.
-    assert study.counts(compared[:2]) == (
-        "1 of 2 agree, 1 disagree, 0 undecided; random guesses at the one with more capacity would agree with 1."
-    )
-    assert [study.line_of(one)[3:5] for one in compared] == [
-        ["23, 5.7", "4.0"],
-        ["23, 45", "0.5"],
-        ["23, &lt; 2", "≥ 11.3"],
-    ]
