@@ -2,26 +2,43 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from studies.climb.page import SUITE
 from studies.depth import page as depth
+from synthbench.levels import LADDER_SCORE, LevelScore, metrics_of_levels
 from synthbench.reports.ladder import Ladder
-from tests.studies._made import cells_in, ladder_rows
+from synthbench.tasks import TASKS
+from tests.reports._made import make_row
+from tests.studies._made import cells_in
 
 LOADS = (1.0, 2.0, 4.0, 8.0, 16.0)
 Heights = Sequence[float | None]
 
 
-def rows_at(heights: Mapping[str, Heights], task: str, layers: int, **changes: Any) -> pd.DataFrame:
-    """Rows of mechanisms on a task, with one height a seed; None is a run that diverged."""
-    arguments = {"load": "hops", "rungs": [{"load": load, "length": 2} for load in LOADS]}
-    block = "transformer" if layers == depth.MODEL.num_layers else f"transformer:layers={layers}"
-    common = {"block": block, "task_args": json.dumps(arguments)} | changes
-    return ladder_rows(task, heights, LOADS, f"{layers}-{changes}", **common)
+def rows_at(heights: Mapping[str, Heights], task: str, layers: int) -> pd.DataFrame:
+    """Rows of mechanisms on a task, with one height in levels a seed; None is a run that diverged."""
+    common = {
+        "suite": SUITE.name, "suite_version": SUITE.version, "task": task, "metric_name": LADDER_SCORE,
+        "task_category": TASKS[task].category(), "metrics": "{}",
+        "task_args": json.dumps({"load": "hops", "rungs": [{"load": load, "length": 2} for load in LOADS]}),
+        "block": SUITE.model.block if layers == SUITE.model.num_layers else f"transformer:layers={layers}",
+    }  # fmt: skip
+    rows = []
+    for mech, of_mechanism in heights.items():
+        for seed, height in enumerate(of_mechanism, start=1):
+            facts = common | {"run_id": f"{task}-{mech}-{seed}-{layers}"}
+            if height is None:
+                rows.append(make_row(mech, seed, None, **facts))
+            else:
+                shares = [min(1.0, max(0.0, height - level)) for level in range(len(LOADS))]
+                levels = [LevelScore(load, share, 0.0, 1.0) for load, share in zip(LOADS, shares, strict=True)]
+                facts["metrics"] = json.dumps(metrics_of_levels(levels))
+                rows.append(make_row(mech, seed, height / len(LOADS), **facts))
+    return pd.DataFrame(rows)
 
 
 @pytest.fixture
@@ -89,4 +106,4 @@ def test_a_run_that_diverged_reaches_nothing() -> None:
 
 
 def test_without_a_second_depth_there_is_no_page(few: pd.DataFrame) -> None:
-    assert not [*depth.paragraphs(few[few["block"] == depth.MODEL.block])]
+    assert not [*depth.paragraphs(few[few["block"] == SUITE.model.block])]

@@ -83,22 +83,9 @@ def test_equivalent_is_what_is_shown_to_lie_within_the_margin(scores: list[float
         assert main.error_of_both == pytest.approx(math.hypot(error, 0.0005 / math.sqrt(3)))
 
 
-def test_seeds_that_agree_by_luck_have_the_error_of_their_test_sequences() -> None:
-    """At twice the length 512 of 1,024 targets are scored, at four times 256, at eight times 128."""
-    main, _ = compared(made([0.5, 0.5, 0.5], n_eval_examples=1024))
-
-    assert main.error == pytest.approx(0.5 * math.sqrt(1 / 512 + 1 / 256 + 1 / 128) / 3 / math.sqrt(3))
-
-
-def test_what_was_changed_explains_what_it_brings_near() -> None:
+def test_a_change_explains_all_or_shows_nothing_for_one_seed_or_seeds_that_scatter() -> None:
+    """What explains a part or nothing, the committed page shows."""
     main, block = made([0.56, 0.57, 0.58]), {"block": "transformer:conv=4"}
-    far, near = made([0.55, 0.57, 0.58], positions="none"), made([0.75, 0.76, 0.77], **block)
-    *_, number, of_block, of_positions = compared(main, far, near)
-
-    assert number[10].startswith("in part block, shown below; the rest is a guess: rotary positions")
-    assert of_block[10] == "block transformer:conv=4 instead of transformer: explains a part"
-    assert of_positions[1] == "changed: positions"
-    assert of_positions[10] == "positions none instead of rope: does not explain it"
     longer = {"suite": "peers-long", "config_json": config(steps=6_000)}
     others = made([0.95, 0.96, 0.97], **longer), made([0.5, 1, 1], **longer, **block), made([0.96], **block)
     *_, number, of_one_seed, of_budget, scattered = compared(main, *others)
@@ -108,18 +95,6 @@ def test_what_was_changed_explains_what_it_brings_near() -> None:
     assert scattered[1] == "changed: block and budget"
     assert scattered[10].endswith("6,000 instead of 2,000: undecided, as the seeds scatter too much")
     assert of_one_seed[10].endswith("one seed, which shows nothing")
-
-
-def test_eigenvalues_tell_numbers_of_one_mechanism_apart() -> None:
-    facts = {"task": "parity_final", "mech": "deltanet", "mech_args": '{"eigenvalues":"signed"}'}
-    rows = made([0.5, 0.5], **facts)
-    rows["metrics"] = json.dumps({f"x{factor}.{name}": 0.5 for factor in (2, 4, 8) for name in ("skill", "score")})
-    results = [study.compare(number, study.at_lengths(rows)) for number in each(study.numbers())]
-
-    ((main,), hours) = next(one for one in results if one[0])
-    assert sum(bool(found) for found, _ in results) == 1
-    assert main.difference == pytest.approx(-0.5)
-    assert hours == pytest.approx(20_000 * 256 * 0.064 / 64 / 3600)
 
 
 def test_a_run_that_was_not_tested_at_a_length_is_not_compared() -> None:

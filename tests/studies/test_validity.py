@@ -65,13 +65,13 @@ def text_rows(
     match: str | None = f"{page.MATCH} of {{}}",
     **changes: Any,
 ) -> pd.DataFrame:
-    """Rows of a language model with about these bits, and in validation some more; at place n the state is 100 - n."""
+    """Rows of a language model with about these bits, and in validation some more."""
     rows = []
-    for text, (place, (name, mean)), seed in product(texts, enumerate(bits.items(), start=1), seeds):
+    for text, (name, mean), seed in product(texts, bits.items(), seeds):
         score = mean + 0.001 * seed
         given = {
             "mech_label": name, "match": match and match.format(name), "block": page.BLOCK, "n_params_mixer": 9,
-            "state_size": 100 - place, "step_ms_median": 5.0, "steps_planned": 600, "metrics":
+            "state_size": 9, "step_ms_median": 5.0, "steps_planned": 600, "metrics":
             {"repeated.bits": score - 1, "other.bits": score + 0.1, "validation_bits": score + validation},
         }  # fmt: skip
         rows.append(text_row(name, seed, score, text, **given | changes))
@@ -81,7 +81,7 @@ def text_rows(
 @pytest.fixture(scope="module")
 def studied(ladders: pd.DataFrame) -> Studied:
     """The study of the ladders and of some other rows."""
-    return lambda *others, curves=NO_CURVES: page.study_of(pd.concat([ladders, *others]), curves)
+    return lambda *others: page.study_of(pd.concat([ladders, *others]), NO_CURVES)
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +99,7 @@ def test_the_wrong_order_is_said(studied: Studied, heights: Bits) -> None:
     assert not found[3].came_true  # both kinds of bytes have the same order
 
 
-def test_a_prediction_without_the_rows_that_decide_it_is_open(studied: Studied, bits: Bits) -> None:
-    study = studied(text_rows(bits))
+def test_a_prediction_without_the_rows_that_decide_it_is_open(study: page.Study, studied: Studied, bits: Bits) -> None:
     one_text = studied(text_rows(bits, texts=(Text().corpus,)))
     explained_by_size = replace(study, covariates={**study.covariates, page.PARAMETERS: study.main})
     found = page.predictions_of(study)
@@ -117,11 +116,9 @@ def test_only_matched_rows_of_both_texts_count(study: page.Study, studied: Studi
         *({"match": None}, {"match": "state of {}"}, {"texts": ("sha256-cc",)}, {"block": "aether:norm=none"})
     ]
     among_others = studied(text_rows(bits), *(text_rows(dict.fromkeys(bits, 2.0), **one) for one in wrong))
-    files = page.files_of(study, page.tables_of(study))
 
-    assert files == page.files_of(among_others, page.tables_of(among_others))
-    assert str(files["README.md"]).startswith("# Validity\n\nDoes the mean score")
-    assert len(str(files["mechanisms.csv"]).splitlines()) == 1 + len(bits)
+    files, files_among_others = (page.files_of(one, page.tables_of(one)) for one in (study, among_others))
+    assert files == files_among_others
 
 
 def test_all_rows_of_a_mechanism_have_the_rate_that_one_seed_chose_on_the_first_text(
