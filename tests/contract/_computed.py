@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from synthbench.layers import Mixer
 from synthbench.mechanisms import MECHANISMS, num_parameters
 from synthbench.options import Option, Value, absent_values, options_of, term_of, with_defaults
 from synthbench.positions import POSITIONS
+from synthbench.process import settings_restored
 from synthbench.registry import Registry
 from synthbench.tasks import TASKS, Batch, Task
 from tests.contract._golden import TOLERANCE, TOLERANCES, Entry, Lists, rounded
@@ -156,7 +157,8 @@ def of_mechanism(unit: type[Any]) -> dict[str, Lists]:
         states = [mechanism.state_elements(tokens) for tokens in (LENGTH, LONG)]
         return {**of_term, "sizes": [num_parameters(mechanism), *states]}
 
-    with default_dtype(torch.float64):
+    with settings_restored():
+        torch.set_default_dtype(torch.float64)
         around = {f"{unit.name} {words}": in_tens(computed({}, **fields)) for words, fields in AROUND.items()}
         conditions = {term: computed(arguments) for term, arguments in in_conditions(unit).items()}
     return by_term(unit, computed) | around | of_many_tokens(unit, partial(computed, {}, LONG)) | conditions
@@ -237,14 +239,16 @@ def by_term(unit: type[Any], computed: Callable[[dict[str, Value]], Lists]) -> d
             continue
         beside = {name: value for name, value in NEEDS.get(option.name, {}).items() if name in options_of(unit)}
         settings += [{option.name: value, **beside} for value in other_values(option)]
-    with default_dtype(torch.float64):
+    with settings_restored():
+        torch.set_default_dtype(torch.float64)
         return {term_of(unit, setting): computed(setting) for setting in settings}
 
 
 def of_many_tokens(unit: type[Any], computed: Callable[[], Lists]) -> dict[str, Lists]:
     """Outputs at the defaults for many tokens, as in a run in float32."""
     is_double, precision = unit.name in DOUBLE, "rough" if unit.name in ROUGH else "float32"
-    with default_dtype(torch.float64 if is_double else torch.float32):
+    with settings_restored():
+        torch.set_default_dtype(torch.float64 if is_double else torch.float32)
         of_term = in_tens(computed())
     held = {
         name if name == "sizes" else f"{precision} {name}": numbers if name == "sizes" else rounded(numbers, digits=6)
@@ -322,13 +326,3 @@ def uniform(*shape: int, seed: int) -> Tensor:
 
 def generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
-
-
-@contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
