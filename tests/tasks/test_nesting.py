@@ -2,6 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import product
+from math import prod
 from operator import and_
 from typing import Any, NamedTuple
 
@@ -246,13 +248,9 @@ class Option(NamedTuple):
     """Find what may come next."""
 
     chance: float
-    level: int
-    """Of the constituent whose second part begins, counted from 0; the depth if a word begins."""
     symbol: int
+    is_scored: bool
     after: State
-
-    def is_scored(self, task: Any) -> bool:
-        return task.scored == "all" or (self.level == task.depth - 1 and self.after[0] == 2)
 
 
 def beliefs(task: Any, tokens: list[int]) -> Iterator[list[Option]]:
@@ -260,7 +258,7 @@ def beliefs(task: Any, tokens: list[int]) -> Iterator[list[Option]]:
 
     A state is known but for which constituents have two parts, which only the next token tells.
     """
-    seconds = _grammar(task.num_symbols)
+    seconds, is_all = _grammar(task.num_symbols), task.scored == "all"
     belief: dict[State, float] = {(0, ((0, True),) * task.depth): 1.0}
     for position in range(len(tokens) + 1):
         options = []
@@ -271,11 +269,12 @@ def beliefs(task: Any, tokens: list[int]) -> Iterator[list[Option]]:
                     second = int(seconds[level, symbol])
                     inner, outer = ((second, False),) * level, constituents[level + 1 :]
                     after = (num_words, (*inner, (symbol, True), *outer))
-                    options.append(Option(left * task.pair_rate, level, second, after))
+                    is_scored = is_all or (level == task.depth - 1 and num_words == 2)
+                    options.append(Option(left * task.pair_rate, second, is_scored, after))
                     left *= 1 - task.pair_rate
             for symbol in range(task.num_symbols):
                 after = (min(num_words + 1, 2), ((symbol, False),) * task.depth)
-                options.append(Option(left / task.num_symbols, task.depth, symbol, after))
+                options.append(Option(left / task.num_symbols, symbol, is_all, after))
         yield options
         if position < len(tokens):
             belief = {}
@@ -290,7 +289,7 @@ def law_of(task: Any, options: list[Option]) -> Tokens:
     """The probability of each token that is scored if it comes next."""
     law = np.zeros(task.num_symbols)
     for option in options:
-        law[option.symbol] += option.chance * option.is_scored(task)
+        law[option.symbol] += option.chance * option.is_scored
     return law
 
 
@@ -298,8 +297,7 @@ def believe(task: Any, inputs: Tokens) -> Tokens:
     """The likeliest token that is scored."""
     predictions = np.zeros_like(inputs)
     for row, (_, *tokens) in enumerate(inputs.tolist()):
-        if max(tokens, default=0) < task.num_symbols:
-            predictions[row] = [law_of(task, options).argmax() for options in beliefs(task, tokens)]
+        predictions[row] = [law_of(task, options).argmax() for options in beliefs(task, tokens)]
     return predictions
 
 
@@ -307,9 +305,7 @@ def grammatical(task: Any, inputs: list[int]) -> list[set[int]]:
     depth, *tokens = inputs
     assert depth == task.num_symbols + task.depth - 1
     unscored = set() if task.scored == "all" else {IGNORE}
-    return [
-        {option.symbol for option in options if option.is_scored(task)} | unscored for options in beliefs(task, tokens)
-    ]
+    return [{option.symbol for option in options if option.is_scored} | unscored for options in beliefs(task, tokens)]
 
 
 KNOWN = {
@@ -347,24 +343,21 @@ def shapes(levels: list[Nodes]) -> list[tuple[Any, ...]]:
     return below
 
 
-def trees_of_size(law: Law, size: int, levels: int) -> Iterator[tuple[tuple[Any, ...], float]]:
-    """Every tree of a size, and its probability in the branching process."""
-    if size == 1:
-        yield (), law.arities[0] if levels > 1 else 1.0
-    elif levels > 1:
-        for arity, probability in enumerate(law.arities[1:], start=1):
-            for trees, chance in forests_of_size(law, arity, size - law.inner, levels - 1):
-                yield trees, probability * chance
+def size_of(law: Law, tree: tuple[Any, ...]) -> int:
+    return law.inner + sum(size_of(law, child) for child in tree) if tree else 1
 
 
-def forests_of_size(law: Law, num_trees: int, size: int, levels: int) -> Iterator[tuple[tuple[Any, ...], float]]:
-    if num_trees == 0:
-        yield from [((), 1.0)] * (size == 0)
-        return
-    for first in range(1, size + 1):
-        for tree, chance in trees_of_size(law, first, levels):
-            for rest, chance_of_rest in forests_of_size(law, num_trees - 1, size - first, levels):
-                yield (tree, *rest), chance * chance_of_rest
+def trees_within(law: Law, size: int, levels: int) -> dict[tuple[Any, ...], float]:
+    """Every tree of at most a size, and its probability in the branching process."""
+    if levels == 1:
+        return {(): 1.0}
+    below = trees_within(law, size, levels - 1)
+    trees: dict[tuple[Any, ...], float] = {(): law.arities[0]}
+    for arity, probability in enumerate(law.arities[1:], start=1):
+        for tree in product(below, repeat=arity):
+            if size_of(law, tree) <= size:
+                trees[tree] = probability * prod(below[child] for child in tree)
+    return trees
 
 
 @pytest.mark.parametrize(
@@ -373,7 +366,8 @@ def forests_of_size(law: Law, num_trees: int, size: int, levels: int) -> Iterato
 )
 def test_trees_follow_the_branching_process_given_their_size(law: Law, size: int) -> None:
     num_samples = 20_000
-    chances = {tree: chance for tree, chance in trees_of_size(law, size, law.levels) if chance}
+    within = trees_within(law, size, law.levels)
+    chances = {tree: chance for tree, chance in within.items() if chance and size_of(law, tree) == size}
     counts = Counter(shapes(grow(np.random.default_rng(0), law, np.full(num_samples, size))))
 
     assert len(chances) > 10
