@@ -18,7 +18,7 @@ from synthbench.mechanisms import Mechanism, mechanism
 
 
 class Late(Mechanism):
-    """Sound in small models, else whatever ``misbehave`` does; its name is that of the class, as in ``sleeps``."""
+    """Sound in small models, else whatever ``misbehave`` does; named after its class, as in ``says-nothing``."""
 
     label: ClassVar = "a fault"
     family: ClassVar = "fault"
@@ -43,48 +43,38 @@ class Late(Mechanism):
         return self.model_dim
 
 
-@mechanism
 class Sound(Late):
     """As a mechanism should be."""
 
 
-@mechanism
 class Raises(Late):
     def misbehave(self) -> None:
         raise ArithmeticError("not at this width")
 
 
-class Refusal(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: object, x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: object, gradient: Tensor) -> Tensor:
-        raise LookupError("no way back")
+def refuse(_gradient: Tensor) -> None:
+    raise LookupError("no way back")
 
 
-@mechanism
 class RaisesBackward(Late):
     def forward(self, x: Tensor) -> Tensor:
         out = super().forward(x)
-        return Refusal.apply(out) if self.model_dim == 64 else out  # type: ignore[no-untyped-call]
+        if self.model_dim == 64 and out.requires_grad:
+            out.register_hook(refuse)
+        return out
 
 
-@mechanism
 class Loops(Late):
     def misbehave(self) -> None:
         while True:
             pass
 
 
-@mechanism
 class Exits(Late):
     def misbehave(self) -> None:
         sys.exit(3)
 
 
-@mechanism
 class Interrupts(Late):
     """As if the user had typed Ctrl-C, which this process ignores."""
 
@@ -97,19 +87,16 @@ class Wordless(BaseException):
         raise LookupError
 
 
-@mechanism
 class SaysNothing(Late):
     def misbehave(self) -> None:
         raise Wordless
 
 
-@mechanism
 class Dies(Late):
     def misbehave(self) -> None:
         os._exit(7)
 
 
-@mechanism
 class Meddles(Late):
     def misbehave(self) -> None:
         print("printed by python")
@@ -122,7 +109,6 @@ class Meddles(Late):
         Path("written by a plugin").touch()
 
 
-@mechanism
 class HoldsTheLock(Late):
     """Hangs in C with the interpreter's lock, and ignores a polite request to end; leaves its process id."""
 
@@ -134,7 +120,6 @@ class HoldsTheLock(Late):
         ctypes.PyDLL(None).sleep(10**6)
 
 
-@mechanism
 class HoldsTheLockAlways(HoldsTheLock):
     """The same at any width, so when it is examined."""
 
@@ -143,7 +128,6 @@ class HoldsTheLockAlways(HoldsTheLock):
         return x
 
 
-@mechanism
 class TurnsToNothing(Late):
     """Its output is no number after some steps: a step calls each of two layers, and so does an evaluation."""
 
@@ -158,8 +142,8 @@ class TurnsToNothing(Late):
         return out
 
 
-class AsksForMemory(Late):
-    """Asks for more than there is, unless it is trained for few runs; notes the process that it runs in."""
+class AsksForTooMuch(Late):
+    """Asks for more than there is, even for one run; notes the process that it runs in."""
 
     most_runs: ClassVar = 0
 
@@ -172,22 +156,16 @@ class AsksForMemory(Late):
         return super().forward(x)
 
 
-@mechanism
-class AsksForTooMuch(AsksForMemory):
-    """Even for one run."""
+class FitsAlone(AsksForTooMuch):
+    """Asks for too much as soon as more than one run is trained."""
 
-
-@mechanism
-class FitsAlone(AsksForMemory):
     most_runs: ClassVar = 1
 
 
-@mechanism
-class FitsAlways(AsksForMemory):
+class FitsAlways(AsksForTooMuch):
     most_runs: ClassVar = 8
 
 
-@mechanism
 class FillsMemory(Late):
     """Notes when it began, then takes memory until the system ends it."""
 
@@ -202,7 +180,6 @@ class FillsMemory(Late):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-@mechanism
 class Rummages(Late):
     """Overwrites every whole number tensor that the frames around it hold: inputs, targets and all."""
 
@@ -217,7 +194,6 @@ class Rummages(Late):
         print(f"overwrote {found} tensors")
 
 
-@mechanism
 class WritesIntoItsInput(Late):
     def forward(self, x: Tensor) -> Tensor:
         if self.model_dim == 64:
@@ -225,32 +201,27 @@ class WritesIntoItsInput(Late):
         return super().forward(x)
 
 
-@mechanism
 class Leaks(Late):
     def forward(self, x: Tensor) -> Tensor:
         return x * self.weight - x.mean(-2, keepdim=True)
 
 
-@mechanism
 class HangsAlways(Late):
     def forward(self, x: Tensor) -> Tensor:
         while True:
             pass
 
 
-@mechanism
 class DiesAlways(Late):
     def forward(self, x: Tensor) -> Tensor:
         os._exit(9)
 
 
-@mechanism
 class CannotBeBuilt(Late):
     def initialise(self, generator: torch.Generator | None) -> None:
         raise OSError("no weights")
 
 
-@mechanism
 class Gated(Late):
     """Leaves a file called after its process, then waits for one called ``open``."""
 
@@ -260,7 +231,11 @@ class Gated(Late):
             time.sleep(0.02)
 
 
-@mechanism
 class HasNoDeterministicForm(Late):
     def misbehave(self) -> None:
         torch.zeros(2).put_(torch.tensor([0]), torch.ones(1))
+
+
+for fault in list(globals().values()):
+    if isinstance(fault, type) and issubclass(fault, Late) and fault is not Late:
+        mechanism(fault)

@@ -11,27 +11,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from synthbench.contract.components import Component, examine
 from synthbench.process import STARTED_BY, end_orphans, orphans_ended
 from synthbench.results import Store
 from synthbench.runner import seal
+from synthbench.tasks import TASKS, Bound
 from synthbench.training import seeding, train
 from synthbench.training.evaluate import evaluate
 from tests.cli.commands import Command
 from tests.runner.runs import is_alive, plugin_text, wait_until
 
 SOUND = plugin_text("sound")
-
-TASK = """
-from synthbench.tasks import TASKS, Bound, task
-
-@task
-class Low(TASKS["copy"]):
-    name = "low"
-    description = "copy, with a ceiling that is too low"
-
-    def ceiling(self, length):
-        return Bound(0.6)
-"""
 
 DAEMON = """
 import subprocess
@@ -132,9 +122,8 @@ def test_orphans_of_a_gone_worker_end_and_ones_own_children_and_strangers_stay(t
 
 
 @pytest.mark.end_to_end
-def test_a_ceiling_below_what_a_model_reaches_is_refused(tmp_path: Path, synthbench: Command) -> None:
-    (tmp_path / "low.py").write_text(TASK)
-    said = synthbench("check", "low.py")
+def test_a_ceiling_below_what_a_model_reaches_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TASKS["copy"], "ceiling", lambda *_: Bound(0.6))
+    (failed,) = [result for result in examine(Component("task", "copy")) if result.state == "FAILED"]
 
-    assert said.returncode != 0
-    assert "a model trained for 400 steps scores 1.0000, above the ceiling 0.6000" in said.stdout
+    assert "a model trained for 400 steps scores 1.0000, above the ceiling 0.6000" in failed.detail
