@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from math import ceil
 from pathlib import Path
 from statistics import multimode
 
@@ -144,17 +145,17 @@ def test_beside_a_copy_of_the_last_tokens(seed: int, which: str, context: int, *
     assert_guesses(partial(_rules.beside_copy, which=which, context=context, is_backwards=is_backwards), seed, choose)
 
 
-@given(seed=SEEDS, is_later=st.booleans())
-def test_a_count_is_scaled_and_rounded(seed: int, *, is_later: bool) -> None:
+@given(seed=SEEDS, share=st.sampled_from([FRACTION, 2 * FRACTION]), is_later=st.booleans())
+def test_a_count_is_scaled_and_rounded(seed: int, share: Fraction, *, is_later: bool) -> None:
     batch, expected = batch_of(seed), []
     assume(len({tuple(read[-2:-1]) for read, *_ in scored(batch)}) > 1)  # else the text would end earlier
     low, high = min(candidates_of(batch)), max(candidates_of(batch))
     for (*text, token), answer, _ in scored(batch):
-        size = -(-len(text) // 3)
+        size = ceil(len(text) * share)
         part = text[-size:] if is_later else text[:size]
         scaled = (2 * part.count(token) * len(text) + size) // max(2 * size, 1)
         expected.append(float(min(max(scaled, low), high) == answer))
-    assert _rules.count(view_of(batch), FRACTION, is_later=is_later).tolist() == expected
+    assert _rules.count(view_of(batch), share, is_later=is_later).tolist() == expected
 
 
 @given(seed=SEEDS, number=st.integers(1, 2))
