@@ -1,4 +1,4 @@
-"""What a command says of its runs: before it trains, while it trains, and at the end."""
+"""Progress of a command as it prints it: before it trains, while it trains, and at the end."""
 
 import json
 from collections.abc import Iterator

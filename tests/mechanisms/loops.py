@@ -24,7 +24,8 @@ def every(unit: type[Mechanism] | str, formula: Callable[..., Any], **values: Se
     """Cases of :func:`check_loop` or :func:`check_kernel`: every value of each argument with all of the others."""
     chosen = [dict(zip(values, combination, strict=True)) for combination in product(*values.values())]
     name = unit if isinstance(unit, str) else unit.name
-    return [pytest.param(unit, formula, of, id=" ".join([name, *map(str, of.values())])) for of in chosen]
+    texts = [" ".join([name, *(getattr(one, "__name__", str(one)) for one in of.values())]) for of in chosen]
+    return [pytest.param(unit, formula, of, id=text) for of, text in zip(chosen, texts, strict=True)]
 
 
 def check_loop(

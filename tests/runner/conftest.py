@@ -19,7 +19,7 @@ from tests.training.cells import make_cell
 
 @pytest.fixture
 def context(tmp_path: Path) -> RunContext:
-    """What a worker is told, for a store that is not there yet."""
+    """The job of a worker, for a store that is not there yet."""
     return RunContext(tmp_path / "results", "cpu", "inline", time.time())
 
 

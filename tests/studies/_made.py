@@ -1,4 +1,4 @@
-"""What the tests of several studies read."""
+"""Cells of Markdown tables, for the tests of several studies."""
 
 
 def cells_in(text: str, beginning: str = "") -> list[list[str]]:

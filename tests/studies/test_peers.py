@@ -84,7 +84,7 @@ def test_equivalent_is_what_is_shown_to_lie_within_the_margin(scores: list[float
 
 
 def test_a_change_explains_all_or_shows_nothing_for_one_seed_or_seeds_that_scatter() -> None:
-    """What explains a part or nothing, the committed page shows."""
+    """Sentences on an explanation of a part, or of nothing, stand on the committed page."""
     main, block = made([0.56, 0.57, 0.58]), {"block": "transformer:conv=4"}
     longer = {"suite": "peers-long", "config_json": config(steps=6_000)}
     others = made([0.95, 0.96, 0.97], **longer), made([0.5, 1, 1], **longer, **block), made([0.96], **block)

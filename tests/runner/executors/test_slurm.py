@@ -20,7 +20,7 @@ from tests.runner.runs import lasting, one_by_one, planned
 pytestmark = [pytest.mark.end_to_end, pytest.mark.usefixtures("_submitit")]
 
 COMMANDS = Path(__file__).with_name("slurm")
-"""What submitit calls, as far as it relies on it: an array is submitted, whose elements run their script's command."""
+"""Stand-ins of the commands that submitit calls. An array is submitted: its elements run the command of their script."""
 
 
 def test_rows_are_those_of_the_inline_executor_and_nothing_else_is_left(tmp_path: Path) -> None:
