@@ -20,7 +20,7 @@ from tests.runner.runs import lasting, one_by_one, planned
 pytestmark = [pytest.mark.end_to_end, pytest.mark.usefixtures("_submitit")]
 
 COMMANDS = Path(__file__).with_name("slurm")
-"""Stand-ins of the commands that submitit calls. An array is submitted: its elements run the command of their script."""
+"""Stand-ins of the commands that submitit calls: the elements of an array run the command of its script."""
 
 
 def test_rows_are_those_of_the_inline_executor_and_nothing_else_is_left(tmp_path: Path) -> None:
