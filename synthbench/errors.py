@@ -66,7 +66,7 @@ class UnknownName(UsageError):
         nearest = nearest or get_close_matches(name, choices, n=3) or get_close_matches(name.lower(), choices, n=3)
         if nearest:
             hint = "did you mean " + " or ".join(repr(choice) for choice in nearest) + "?"
-        elif name.endswith(".py"):
+        elif name.endswith(".py") and kind in ("mechanism", "task"):
             hint = f"a file is loaded with --plugin {name}, and what it registers is given by name"
         elif choices:
             hint = "allowed: " + ", ".join(choices)
