@@ -240,7 +240,7 @@ def test_off_ladders_only_a_row_whose_task_answers_in_steps_has_them(task: str, 
 def test_scores_of_a_batch_are_those_of_its_first_sequences(*, can_stream: bool, number: int) -> None:
     cell = on_ladder("ancestors", "gla", limit=32, longest=32, extended=False)
     trainer = Trainer([Run(cell, seed, 1e-2) for seed in (1, 2)], CPU)
-    model = moved(trainer.model, torch.Generator().manual_seed(2))
+    model = moved(trainer.model, torch.Generator().manual_seed(36))  # which gets some tokens of each run right
     if not can_stream:
         model.stream_step = None  # type: ignore[method-assign,assignment]
     block = next(trainer.batches("test", 1, 80))
@@ -252,4 +252,4 @@ def test_scores_of_a_batch_are_those_of_its_first_sequences(*, can_stream: bool,
     expected = scores_of(decode(model, inputs, is_own, "parallel"), targets, is_own)
 
     assert decoded_scores(model, block) == expected
-    assert any(scores is not None and scores.answers < scores.tokens for scores in expected)
+    assert all(scores is not None and scores.answers < scores.tokens for scores in expected)
