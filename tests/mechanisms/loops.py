@@ -61,7 +61,7 @@ def check_kernel(
     *,
     length: int = 30,
     size: float = 1.0,
-    tolerance: float = 1e-10,
+    tolerance: float = 1e-9,
     **options: Any,
 ) -> None:
     """A mechanism attends by its kernel's values of all pairs over their guarded sum, and so are the gradients.

@@ -125,7 +125,7 @@ POWERS: dict[str, Any] = {"normaliser": ["softermax"], "power": [0.25, 2.0]}
 SLAY: dict[str, Any] = {"R": [2], "P": [3], "D": [4], "length": [7], "tolerance": [1e-6]}
 ROUGH: dict[str, Any] = {"R": [2], "M": [3], "epsilon": [1e-6], "tolerance": [1e-5]}
 CASES = [
-    *every("softmax", softmax, length=[1, 33]),
+    *every("softmax", softmax, length=[1, 33], tolerance=[1e-10]),
     *every("local", within_window, length=[1, 20, 33, 97, 130], window=[1, 7, 16, 40]),
     *every("based", taylor, window=[0], conv=[0]),
     *every("linear", elu_plus_one),
