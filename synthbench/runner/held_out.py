@@ -40,9 +40,6 @@ from synthbench.training.stream import in_pieces
 SAID = "worker.score"
 """Name of the metric that records the score claimed by the worker, for information only."""
 
-QUESTIONS_A_SEQUENCE = 2
-"""Number of questions per test sequence; two questions have about as many tokens as one test sequence."""
-
 MOST_DRAWS = 64
 """Limit on the batches drawn for one test; one batch may give too few questions."""
 
@@ -83,14 +80,14 @@ def questions_of(cell: Cell, salt: str) -> dict[int, Questions]:
     """Draw the questions (new sequences) of a run's held-out tests, and return them with the test's number as key.
 
     A ladder (a task's series of levels) has one test per level, numbered from 1. Without a ladder, there is only test
-    1.
+    1. A test has as many questions as its suite has test sequences.
 
     Args:
         cell: The cell (task × mechanism) of the run; its mechanism is not used.
         salt: Secret text that seeds the sequences; the process that answers must not know it.
     """
     tests = cell.tests if cell.levels else {1: cell.tests[1]}
-    count = QUESTIONS_A_SEQUENCE * cell.suite.evaluation.test_sequences
+    count = cell.suite.evaluation.test_sequences
     return {number: _draw(cell, number, *test, count, f"{salt}:{number}") for number, test in tests.items()}
 
 

@@ -43,7 +43,7 @@ def test_no_question_holds_a_later_token_and_every_one_has_another_sequence(task
     (other,) = questions_of(cell, "another").values()
     last = some.places if cell.task.readout == "position" else np.full_like(some.places, cell.length - 1)
 
-    assert len(some.places) == 2 * 64
+    assert len(some.places) == 64
     assert all((tokens[place + 1 :] == 0).all() for tokens, place in zip(some.inputs, last, strict=True))
     assert (some.targets != IGNORE).all()
     assert not np.array_equal(some.inputs, other.inputs)

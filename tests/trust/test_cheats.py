@@ -114,7 +114,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
     """A folder with the row of a plugin that does not cheat, and its score."""
     folder = tmp_path_factory.mktemp("honest")
     row = run_with("", folder)
-    assert row["n_eval_examples"] == 2 * 512
+    assert row["n_eval_examples"] == 512
     return folder, row["score"]
 
 
