@@ -13,7 +13,7 @@ __all__ = ["Sequences", "TaskDataset", "draw"]
 
 
 class TaskDataset(Dataset[tuple[Tensor, Tensor]]):
-    """The sequences of one split that a run of a task reads, as pairs ``(inputs, targets)`` of int64 tensors [length].
+    """Sequences of a task, as a training run reads them: pairs ``(inputs, targets)`` of int64 tensors [length].
 
     A model predicts ``targets[t]`` from ``inputs[0..t]``. Targets of -100 are not scored, and
     ``torch.nn.functional.cross_entropy`` ignores them by default. (If ``metadata["readout"]`` is ``bottleneck``, models

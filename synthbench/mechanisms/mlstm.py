@@ -36,18 +36,19 @@ class Mlstm(RecurrentAttention):
     the output does not depend on m.
 
     In the stock layer, as in the authors' code (xlstm, blocks/mlstm/layer.py and cell.py), projections have no bias,
-    and weight decay applies only to matrices and convolution taps. The bare layer is the cell of the paper: x replaces
-    u and y, the sigmoid replaces SiLU at the output, and there is neither gain nor s. In the bare layer, the benchmark
-    suite decides whether projections have biases, and weight decay applies to all parameters.
+    and weight decay applies only to matrices and convolution taps. The bare layer is the cell of the paper. It has
+    no convolution, so q and k are projections of x; its gates i and f also read x. Its output gate is a sigmoid, its
+    norm has no gain, and the term with s is absent. The benchmark suite sets whether its projections have biases, and
+    weight decay applies to all its parameters.
 
     State: ``key_dim * (value_dim + 1) + 1`` numbers per head for C, n and m, and the last ``conv - 1`` tokens.
 
     Source: Beck et al. (2024), section 2.3, with the sigmoid for f. As in the authors' code, w_i and w_f begin at 0,
     b_i is normal with standard deviation 0.1, and s begins at 1. From the first head to the last, b_f increases from 3
-    to 6. In the authors' code, the maximum for m omits 0, and exp(-m) replaces the 1 in the denominator. The result is
-    the same, except that their code adds 1e-6 to the denominator. Their code first projects the layer's input to twice
-    the width, and takes one half of the result as x; here, x is the layer's input. Their projections to q, k and v are
-    block-diagonal with 4 channels per block; here, the matrices are full.
+    to 6. In the authors' code, the maximum that defines m does not include 0. The result is the same, except that their
+    code adds 1e-6 to the denominator. By default, their code first projects the layer's input to four times its width;
+    one half of the result is x, and the other half gives the output gate. Here, x is the layer's input. Their
+    projections to q, k and v are block-diagonal with 4 channels per block; here, the matrices are full.
     """
 
     name: ClassVar = "mlstm"

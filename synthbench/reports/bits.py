@@ -116,7 +116,7 @@ def _table(cells: Cells, task: TaskFacts, name: str) -> Table:
 
 
 def of_kind(cells: Cells, kind: str) -> Cells:
-    """Return a copy of ``cells`` with other scores: the negative bits per token, measured on one kind of tokens.
+    """Return a copy of ``cells`` whose scores are minus the bits per token, measured on one kind of tokens.
 
     ``kind`` is a kind of tokens for which runs record the bits separately. A run without such a record has no score in
     the copy.

@@ -220,7 +220,7 @@ class Leaderboard:
         is_open = len(self.candidates) > 1 and self.has_order
         return parts | {
             OVERALL: self.order
-            + f" (on other tasks of these kinds, any of {len(self.candidates)} mechanisms could rank first)" * is_open
+            + f" (on a fresh set of similar tasks, any of {len(self.candidates)} mechanisms could rank first)" * is_open
         }
 
     @property
@@ -248,8 +248,9 @@ class Leaderboard:
             if number
         ]
         return (
-            "Each line names every mechanism that cannot be ruled out as the best on these tasks (95 % confidence over "
-            f"seeds) or that scores within {short(MARGIN)} of the first; “next” is the best of the others."
+            "Each line names every mechanism that may be the best on these tasks, since it cannot be ruled out at 95 % "
+            f"confidence over seeds. It also names those that score within {short(MARGIN)} of the first. “Next” is the "
+            "best of the mechanisms not named."
             + f" Of the {len(self.mechanisms)} mechanisms, {', and '.join(few)}. Where a mechanism has only one seed "
             "on a task, its variance over seeds is estimated from the mechanisms and tasks that were run with several "
             "seeds." * bool(few)

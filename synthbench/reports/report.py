@@ -46,9 +46,9 @@ RESERVED = (
 
 _OF_SETTING = ("d_model", "n_layers", "steps_planned", "batch_size", "seq_len")
 _LAYERS = {
-    "stock": " The layers compared are as their authors published them (condition “stock”), not bare layers, which "
-    "lack convolutions and most gates.",
-    "bare": " The layers compared are bare, that is, without convolutions and most gates.",
+    "stock": " Each layer is built as its authors published it (condition “stock”). In the other condition, “bare”, "
+    "layers lack convolutions and most gates.",
+    "bare": " The layers are bare, that is, without convolutions and most gates.",
 }
 """Conditions of layers in words, by their names in rows."""
 

@@ -102,8 +102,8 @@ def _at_once(model: SequenceModel, given: Tensor, is_own: Tensor) -> Tensor:
 def streams(model: SequenceModel, inputs: RunIds) -> bool:
     """Return True if a model can stream: read one token at a time, with the same logits as in one pass.
 
-    The result is False for a mechanism without streaming form, which would compute all earlier tokens again at each
-    step. It is also False if a plugin's streaming form fails on several runs at once.
+    The result is False if the mechanism has no streaming form, since each step would then compute all earlier tokens
+    again. It is also False if a plugin's streaming form raises an error when one model computes several runs together.
     """
     tokens, state, steps = inputs[:, :1, :_TRIED], State(), []
     try:
@@ -135,7 +135,7 @@ def decoded_scores(model: SequenceModel, block: DeviceBlock) -> list[Decoded | N
 
 
 def scores_of(decoded: RunIds, targets: RunIds, is_own: Bool[Tensor, "runs batch length"]) -> list[Decoded | None]:
-    """Compute each run's fractions of right tokens and of right whole answers, after decoding.
+    """Score decoded answers: return, per run, the fraction of right tokens and the fraction of wholly right answers.
 
     ``is_own`` is True where the model reads its own previous prediction: at all tokens of an answer except the first.
     The score of a run is None if no answer has more than one token.

@@ -187,7 +187,7 @@ class Slot(NamedTuple):
 def gpu_slots(
     device: torch.device, per_gpu: int, *, num_gpus: int, visible: str | None = None, num_workers: int | None = None
 ) -> list[Slot]:
-    """List the slots of a command: a GPU, or a fraction of a GPU, for each worker process.
+    """List the GPU slots of worker processes; each slot is a GPU, or a GPU with a part of its memory.
 
     The slots alternate between the GPUs:
 

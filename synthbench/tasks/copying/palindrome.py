@@ -101,10 +101,10 @@ class Palindrome(Transduction):
         return found
 
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of :meth:`shortcuts` and of similar rules that look up the last n tokens, for larger n.
+        """Return the guesses of :meth:`shortcuts`, and of rules that look up the last n tokens for n above 2.
 
         The values of n are 4, 5, k, k + 1, 2k and 2k + 1, where k is the option ``block``. A value is left out if it is
-        at most 2, or if 64-bit integers cannot number all sequences of n tokens.
+        at most 2, or if there are too many sequences of n tokens to give each its own 64-bit integer.
         """
         string_lengths = self.string_lengths(inputs)
         found = self.shortcuts(inputs)

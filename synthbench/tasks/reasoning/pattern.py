@@ -19,8 +19,8 @@ class Pattern(Task):
         inputs    3 1 4 3 1 4 3
         targets   1 4 3 1 4 3 1
 
-    Tests recall at one fixed distance. In the first period, the next token can only be guessed, except at the last
-    position of the period.
+    Tests recall at one fixed distance. In the first period, the next token can only be guessed. The last position of
+    the period is an exception, since the pattern then begins again with its first token.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """

@@ -18,15 +18,15 @@ from synthbench.tasks.recall._base import Recall
 class JointRecall(Recall):
     """Read contexts in which the same keys have different values; name the value of a given key in a given context.
 
-    Contexts are 0 and 1, keys 2 and 3, values 4 to 7, and the padding is 8.
-    With ``num_contexts=2``, ``num_keys=2``, ``context_ids=2``, ``key_ids=2`` and ``num_values=4``::
+    With ``num_contexts=2``, ``num_keys=2``, ``context_ids=2``, ``key_ids=2`` and ``num_values=4``, the contexts are
+    tokens 0 and 1, the keys 2 and 3, the values 4 to 7, and the padding is 8::
 
         inputs    1 3 4 2 7 0 2 5 3 6 0 3 1 2 8
         targets   . . . . . . . . . . . 6 . 7 .
 
-    Tests recall by a context and a key together. A single token names a context before all its keys and values, so most
-    values are far from this token. In the task ``composite_recall``, by contrast, both parts of a key stand right
-    before the value.
+    Tests recall by a context and a key together. Each context begins with one token that names it; all its keys and
+    values follow, so most values are far from this token. In the task ``composite_recall``, by contrast, a key consists
+    of two tokens, and both stand right before the value.
 
     The values of a key differ between contexts, so a random value of the key is right with probability
     ``1 / num_contexts``. Each question is about a random key and context. Questions fill the rest of the sequence.
