@@ -148,8 +148,9 @@ def counted(page: str) -> str:
     in_paper = int(cells["mechanism"].isin(table3["mechanism"]).sum())
     for phrase, count in {
         r"\*\*{} tasks\*\*": len(TASKS),
-        r"and {} come from the SLAY paper": len(load_suite("paper").tasks),
-        r"{} have a \[ladder\]": ladders,
+        r"{} with a \[ladder\]": ladders,
+        r"and {} without": len(TASKS) - ladders,
+        r"the {} of the SLAY paper": len(load_suite("paper").tasks),
         r"\*\*{} mechanisms\*\*": len(MECHANISMS),
         r"all {} results in": in_paper,
         r"and {} more from its authors": len(cells) - in_paper,
