@@ -95,7 +95,7 @@ def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construc
 
 
 def class_built_by(function: Callable[..., nn.Module]) -> type[nn.Module]:
-    """Make a class whose constructor has the parameters of ``function``, calls it, and returns the resulting module.
+    """Make a class whose constructor has the parameters of ``function``, and returns what ``function`` builds.
 
     Raises:
         UsageError: If the parameters of the function cannot be determined.
@@ -130,7 +130,7 @@ def read_by(module: Callable[..., nn.Module]) -> dict[str, str]:
     classes that differ only in a captured variable. Only booleans, numbers and strings are returned. They are global
     and captured variables, default arguments, and arguments bound by a ``partial``. If the code refers to functions or
     classes of the same file, the values that those functions and classes read are returned too. For a ``lambda``, the
-    bytecode is returned too, since Python gives the whole line as its source text.
+    bytecode is returned too, since Python's source text for it is the whole line.
     """
     texts: dict[str, str] = {}
     home = getattr(module.func if isinstance(module, partial) else module, "__module__", None)
@@ -158,7 +158,7 @@ def read_by(module: Callable[..., nn.Module]) -> dict[str, str]:
 
 
 def _text_of(code: CodeType) -> str:
-    """Write the instructions of a function with its constants, without places in the file."""
+    """Write a function's instructions and constants as text, without line numbers."""
     constants = [_text_of(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
     return repr((code.co_code, code.co_names, constants))
 

@@ -275,8 +275,8 @@ class Attention(Mechanism):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Project to queries, keys and values, each [..., heads, length, head_dim]; rotate q and k by position.
 
-        If a state is given, ``x`` holds only the next token. ``fused``, [..., length, 3 * model_dim], takes the place
-        of the projection of ``x`` if it is given.
+        If a state is given, ``x`` holds only the next token. If ``fused``, [..., length, 3 * model_dim], is given, it
+        replaces the projection of ``x``.
         """
         fused = self.qkv(x) if fused is None else fused
         if self.convolution is not None:  # the block's convolution, followed by SiLU
@@ -454,7 +454,7 @@ class FeatureAttention(Attention):
     def _bound(self) -> "FeatureAttention":
         """Copy this mechanism with its present buffers.
 
-        A backward pass through the copy uses these buffers even if those of the mechanism have been replaced.
+        A backward pass through the copy uses these buffers, even if the mechanism has received other buffers since.
         """
         bound = copy(self)
         vars(bound)["_buffers"] = dict(vars(self)["_buffers"])
@@ -544,7 +544,7 @@ class Mechanisms(Registry[Mechanism]):
         """Return the class called ``name`` or, for a pattern such as ``gla+softmax``, the hybrid.
 
         Raises:
-            UnknownName: If no mechanism has this name or, for a pattern, one of its names; the message suggests the
+            UnknownName: If ``name``, or a name in the pattern, is not a mechanism's name; the message suggests the
                 nearest names.
             UsageError: If no hybrid can be made of the pattern's mechanisms, for example because all are the same.
         """

@@ -35,9 +35,9 @@ class Based(FeatureAttention):
     Source: Arora et al. (2024), sections 4.1 and 4.2; the code of HazyResearch/based and, for the convolution,
     HazyResearch/zoology, ``mixers/base_conv.py``. The authors' models have layers of three kinds: convolution, Taylor
     kernel and window. Here, each layer combines all three, since a model may have a single layer. The hybrid
-    ``based+local`` with ``based_window=0`` alternates layers without and with a window. The authors' convolution is
-    followed by a norm and is wider in language models. The authors' queries and keys have 16 channels per head; here,
-    they are as wide as values.
+    ``based+local`` with ``based_window=0`` alternates layers without and with a window. In the authors' code, a norm
+    follows the convolution; in their language models, the convolution has more channels than the model. The authors'
+    queries and keys have 16 channels per head; here, they are as wide as values.
     """
 
     name: ClassVar = "based"

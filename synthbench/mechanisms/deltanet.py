@@ -28,20 +28,20 @@ class Deltanet(SiluAttention):
     .. math:: S_t = S_{t-1} - \beta_t k_t (S_{t-1}^T k_t - v_t)^T, \qquad out_t = norm(S_t^T q_t)
 
     The norm divides a head's output by its root mean square and has a learned gain. The above is the stock layer, as
-    its authors build it. The bare layer, the recurrence alone, has no convolution, no SiLU and no gain. The option
-    ``output_gate`` multiplies the output by :math:`silu(x_t W_g)`; it is off by default, as in the authors' code.
+    its authors build it. The bare layer leaves out the convolution, SiLU and the gain. The option ``output_gate``
+    multiplies the output by :math:`silu(x_t W_g)`; it is off by default, as in the authors' code.
 
     A step multiplies the state by :math:`I - \beta_t k_t k_t^T`, whose eigenvalues are 1 and :math:`1 - \beta_t`. The
     eigenvalue :math:`1 - \beta_t` lies between 0 and 1. With ``eigenvalues=signed``, beta is doubled, so the eigenvalue
     lies between -1 and 1. A single layer can count modulo two only with ``eigenvalues=signed``.
 
-    State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs (q, k and v before it) at the last
+    State: ``key_dim * value_dim`` numbers per head, and q, k and v as they enter the convolution, at the last
     ``conv - 1`` tokens.
 
     Source: Schlag et al. (2021), section 4.2, for the rule; Yang et al. (2024), Parallelizing linear transformers with
     the delta rule, for the algorithm and the scaling of q and k. The parts around the recurrence follow
     flash-linear-attention, ``layers/delta_net.py``; signed eigenvalues follow Grazzi et al. (2025). The norm adds a
-    small epsilon to the mean square. Flash-linear-attention divides q by the square root of its width. The stock layer
+    small epsilon to the mean square. Flash-linear-attention divides q by the square root of q's width. The stock layer
     multiplies epsilon by this width instead, to the same effect; the bare layer does neither.
     """
 

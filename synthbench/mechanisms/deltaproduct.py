@@ -22,10 +22,10 @@ from synthbench.options import option
 class Deltaproduct(SiluAttention):
     r"""The delta rule applied ``steps`` times per token, each time with another key, value and rate.
 
-    The delta rule replaces the value stored for a key. First, the query q and the keys k and values v of all steps pass
-    through a causal depthwise convolution with ``conv`` taps and SiLU. Then q and all k are scaled to norm 1. Let n be
-    ``steps``. In each head, step j has the rate :math:`\beta_{t,j} = 2 \sigma(x_t W_{\beta,j})`, and the forget gate is
-    :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`. Then
+    The delta rule replaces the value stored for a key. First, the query q, and the keys k and values v of all steps,
+    pass through a causal depthwise convolution with ``conv`` taps and SiLU. Then q and all k are scaled to norm 1. Let
+    n be ``steps``. In each head, step j has the rate :math:`\beta_{t,j} = 2 \sigma(x_t W_{\beta,j})`, and the forget
+    gate is :math:`\alpha_t = \exp(-A\,softplus(x_t W_\alpha + b))`. Then
 
     .. math::
         S_{t,0} = \alpha_t S_{t-1}, \qquad
@@ -33,17 +33,17 @@ class Deltaproduct(SiluAttention):
         out_t = norm(S_{t,n}^T q_t) \odot silu(x_t W_g)
 
     The norm divides a head's output by its root mean square and has a learned gain. The optimiser's weight decay does
-    not apply to A and b. The above is the stock layer, as in the code cited below. The bare layer has no convolution,
-    no gain and no output gate, and weight decay applies to A and b. Each token multiplies the state by a product of n
-    generalised Householder matrices; this product can be a rotation. With ``gate=none``, alpha is 1.
+    not apply to A and b. The above is the stock layer, as in the code cited below. The bare layer leaves out the
+    convolution, the gain and the output gate; in it, weight decay applies to A and b. Each token multiplies the state
+    by a product of n generalised Householder matrices; this product can be a rotation. With ``gate=none``, alpha is 1.
 
-    State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs (q, and the k and v of all steps) at
-    the last ``conv - 1`` tokens.
+    State: ``key_dim * value_dim`` numbers per head, and q and the k and v of all steps, as they enter the convolution,
+    at the last ``conv - 1`` tokens.
 
     Source: Siems et al. (2025), DeltaProduct, with or without a gate. Several things follow flash-linear-attention,
     ``layers/gated_deltaproduct.py``: the default of two steps, beta up to 2, the gate, the parts around the recurrence,
-    and the initial values of A and b, as in ``gated-deltanet``. In that code, values are twice as wide as keys, and the
-    keys of all heads together have three quarters of the model's width. Here, keys and values have equal width. The
+    and the initial values of A and b (those of ``gated-deltanet``). In that code, values are twice as wide as keys, and
+    the keys of all heads together have three quarters of the model's width. Here, keys and values have equal width. The
     scaling of q is explained in ``deltanet``.
     """
 

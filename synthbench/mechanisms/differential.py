@@ -41,8 +41,8 @@ class Differential(Attention):
 
     State: every key and value so far.
 
-    Source: Ye et al. (2025), eq. 1 to 3. The layout and the initial vectors, which are normal with standard deviation
-    0.1, follow the authors' code, Diff-Transformer/multihead_diffattn.py.
+    Source: Ye et al. (2025), eq. 1 to 3. The default layout and the initial vectors, which are normal with standard
+    deviation 0.1, follow the authors' code, Diff-Transformer/multihead_diffattn.py.
     """
 
     name: ClassVar = "differential"

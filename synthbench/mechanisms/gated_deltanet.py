@@ -30,11 +30,11 @@ class GatedDeltanet(SiluAttention):
         out_t = norm(S_t^T q_t) \odot silu(x_t W_g)
 
     The norm divides a head's output by its root mean square and has a learned gain. The optimiser's weight decay does
-    not apply to A and b. The above is the stock layer, as its authors build it. The bare layer, the recurrence alone,
-    has no convolution, no gain and no output gate, and weight decay applies to A and b. ``eigenvalues=signed`` doubles
+    not apply to A and b. The above is the stock layer, as its authors build it. The bare layer leaves out the
+    convolution, the gain and the output gate; in it, weight decay applies to A and b. ``eigenvalues=signed`` doubles
     beta, so that an eigenvalue of the matrix in brackets can be negative.
 
-    State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs (q, k and v before it) at the last
+    State: ``key_dim * value_dim`` numbers per head, and q, k and v as they enter the convolution, at the last
     ``conv - 1`` tokens.
 
     Source: Yang et al. (2025), section 3.1, the gated delta rule. The parts around the recurrence and the initial A and

@@ -27,8 +27,8 @@ class Gla(RecurrentAttention):
         \alpha_t = \sigma(x_t W_1 W_2 + b)^{1 / \tau}
 
     The stock layer, as its authors build it, has an output gate, which turns ``norm(...)`` into :math:`g \odot
-    norm(...) \odot swish(x_t W_g)` with a gain g that all heads share. The bare layer, the recurrence alone, has
-    neither gain nor output gate.
+    norm(...) \odot swish(x_t W_g)` with a gain g that all heads share. The bare layer leaves out the gain and the
+    output gate.
 
     State: ``key_dim * value_dim`` numbers per head.
 

@@ -34,10 +34,10 @@ class Hgrn2(RecurrentAttention):
 
     State: ``key_dim * value_dim`` numbers per head.
 
-    Source: Qin et al. (2024), HGRN2, section 3. SiLU on the output gate, the norm and the lack of a position encoding
-    follow flash-linear-attention, ``layers/hgrn2.py``. The optional convolutions in that code, off by default, are left
-    out here. In the paper, lower bounds are learned jointly for all layers: 0 in the first layer and larger in later
-    layers. Here, the bound is one fixed number for all layers, by default 0.
+    Source: Qin et al. (2024), HGRN2, section 3. SiLU on the output gate o_t, the norm and the lack of a position
+    encoding follow flash-linear-attention, ``layers/hgrn2.py``. The optional convolutions in that code, off by default,
+    are left out here. In the paper, lower bounds are learned jointly for all layers: 0 in the first layer and larger in
+    later layers. Here, the bound is one fixed number for all layers, by default 0.
     """
 
     name: ClassVar = "hgrn2"

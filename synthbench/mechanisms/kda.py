@@ -26,15 +26,15 @@ class Kda(GatedDeltanet):
         out_t = norm(S_t^T q_t) \odot \sigma(x_t W_3 W_4 + c)
 
     The norm divides a head's output by its root mean square and has a learned gain. The optimiser's weight decay does
-    not apply to A and b. The above is the stock layer, as its authors build it. The bare layer, the recurrence alone,
-    has no convolution, no gain and no output gate, and weight decay applies to A and b.
+    not apply to A and b. The above is the stock layer, as its authors build it. The bare layer leaves out the
+    convolution, the gain and the output gate; in it, weight decay applies to A and b.
 
-    State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs (q, k and v before it) at the last
+    State: ``key_dim * value_dim`` numbers per head, and q, k and v as they enter the convolution, at the last
     ``conv - 1`` tokens.
 
     Source: Kimi Team (2025), section 3. The parts around the recurrence follow flash-linear-attention,
-    ``layers/kda.py``. W_1 and W_3 have as many columns as a head has channels. As in the model of that code
-    (``models/kda``), A is initially uniform in [1, 16], and the softplus of b is log-uniform in [0.001, 0.1].
+    ``layers/kda.py``. W_1 and W_3 have as many columns as a head has channels. A is initially uniform in [1, 16], and
+    the softplus of b is log-uniform in [0.001, 0.1], as in ``models/kda`` of that library.
     """
 
     name: ClassVar = "kda"

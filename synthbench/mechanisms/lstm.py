@@ -115,7 +115,7 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the gradients by a loop from the last token to the first; before it, the derivatives of all gates."""
+        """Compute the derivatives of all gates, then the gradients in a loop from the last token to the first."""
         gates, cell, squashed, hidden, weight = ctx.saved_tensors
         width = weight.shape[-2]
         g, i, f, o = gates.split(width, dim=-1)

@@ -15,7 +15,7 @@ class Mean(Mechanism):
     r"""The average :math:`\frac{1}{t} \sum_{s \le t} v_s` of the projected tokens so far, projected once more.
 
     Attention computes this average if all keys are equal. This is a reference: a mechanism that scores no higher on a
-    task gains nothing there by selecting tokens by content. ``num_heads`` is ignored.
+    task than this average gains nothing there by selecting tokens by content. ``num_heads`` is ignored.
 
     State: the sum of the values.
 

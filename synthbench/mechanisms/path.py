@@ -31,10 +31,10 @@ class Path(RecurrentAttention):
         H_t = I - \beta_t w_t w_t^T, \qquad
         out_t = \sum_{s \le t} softmax_s\Big( \frac{q_t^T H_t H_{t-1} \dots H_{s+1} k_s}{\sqrt d} \Big) v_s
 
-    This is the stock layer, as its authors build it. The bare layer, reduced to its scores, has neither the convolution
-    nor SiLU. The matrices H take the place of a position encoding.
+    This is the stock layer, as its authors build it. The bare layer leaves out the convolution and SiLU. The matrices H
+    take the place of a position encoding.
 
-    State: every key, updated at every token, and every value; and :math:`x_t W_1 W_2` of the last ``conv - 1`` tokens.
+    State: every key (updated at every token), every value, and :math:`x_t W_1 W_2` of the last ``conv - 1`` tokens.
 
     Source: Yang et al. (2025), PaTH attention, section 3, and flash-linear-attention, ``layers/path_attn.py``, where
     W_1 has 32 columns and the convolution three taps. A forget gate and a norm of q and k, both optional in that code,

@@ -29,8 +29,8 @@ class Retention(RecurrentAttention):
 
     The stock layer, as its authors build it, has an output gate: each :math:`out_t` is multiplied by :math:`swish(x_t
     W_G)`. The projections of the stock layer have Xavier initialisation as in the authors' code, with gain
-    :math:`2^{-2.5}` for q, k, v and the gate, and gain 1 for the output. The bare layer, the recurrence alone, has no
-    gate, and has the same initialisation as other mechanisms.
+    :math:`2^{-2.5}` for q, k, v and the gate, and gain 1 for the output. The bare layer has no gate, and its
+    projections are initialised as in other mechanisms.
 
     State: ``key_dim * (value_dim + 1)`` numbers per head.
 

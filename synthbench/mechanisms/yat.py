@@ -16,13 +16,13 @@ class Yat(YatAttention):
     ``normaliser=sum`` divides the kernel's values by their sum instead, as in ``yat-sum``. ``normaliser=softermax``
     first raises the values to the power n = ``power``: :math:`s_i^n / (\delta + \sum_j s_j^n)` with :math:`\delta` =
     1e-6. The option ``scale`` multiplies the argument of the softmax. With the two other normalisers, ``scale`` must be
-    1, since a common factor of all values would cancel.
+    1, since a factor common to all kernel values would cancel.
 
     State: every key and value so far.
 
     Source: Bouhsine (2026), section 2.2, and eq. 3 for the softermax; the kernel is eq. 1 of Luna et al. (2026).
     Queries and keys are not normalised. Neither paper has a scale. In the code of Luna et al., a scale c multiplies the
-    kernel by √c, so it corresponds to ``scale`` = √c here.
+    kernel by √c, so c corresponds to ``scale`` = √c here.
 
     Bouhsine's package ``nmn`` has other conventions. There, the kernel is divided by :math:`\sqrt{d}`, where d is the
     head width, and multiplied by a learned number alpha that begins at 1. Epsilon is 1e-5. For heads of width 16,

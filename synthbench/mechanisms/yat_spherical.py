@@ -22,13 +22,13 @@ class YatSpherical(YatAttention):
     Here, x is the cosine of a query and a key, and the sum is over the keys up to the query. With
     ``normaliser=softmax``, the weights are the softmax of ``scale`` times the kernel. With ``normaliser=softermax``,
     the weights are powers of the kernel divided by their sum, as in ``yat``. The default, ``sum``, needs no scale,
-    since a common factor of all values cancels.
+    since a factor common to all kernel values cancels.
 
     State: every key and value so far.
 
     Source: Luna et al. (2026), eq. 5, and table 9 for epsilon. As in their code, the denominator of the kernel is at
-    least 1e-6, since rounding can make x larger than 1. The other normalisers follow Bouhsine (2026), section 2.2 and
-    eq. 3.
+    least 1e-6, since rounding can make x larger than 1. The normalisers other than ``sum`` follow Bouhsine (2026),
+    section 2.2 and eq. 3.
     """
 
     name: ClassVar = "yat-spherical"

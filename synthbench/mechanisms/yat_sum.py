@@ -15,8 +15,8 @@ class YatSum(ScoreAttention):
 
     State: every key and value so far.
 
-    Source: Luna et al. (2026), eq. 1, normalised like kernel attention in that paper. Their code takes a softmax of the
-    kernel instead: see ``yat``. This mechanism equals ``yat:normaliser=sum``.
+    Source: Luna et al. (2026): the kernel is eq. 1, and its values are normalised as in that paper's kernel attention.
+    Their code takes a softmax of the kernel instead: see ``yat``. This mechanism equals ``yat:normaliser=sum``.
     """
 
     name: ClassVar = "yat-sum"

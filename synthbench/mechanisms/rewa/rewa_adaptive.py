@@ -15,7 +15,7 @@ from synthbench.options import option
 
 @mechanism
 class RewaAdaptive(RewaGeometric):
-    r"""Softmax of a negative sum of distances in three geometries, with weights that a network computes from the query.
+    r"""Softmax of a negative sum of distances in three geometries, weighted by a network that reads the query.
 
     The score of a key for query i is :math:`-(\alpha_i d_E^\pi + \beta_i d_S^\pi + \gamma_i d_H^\pi) / \tau`.
 

@@ -13,8 +13,8 @@ class RewaEuclidean(RewaGeometric):
 
     This is ``rewa-geometric`` with a single geometry. By default, x and y have 15 coordinates, as many as in the three
     geometries of ``rewa-geometric`` together. Each head has its own linear maps, and learns the weight alpha and the
-    temperature tau. With ``power=2``, and if all y have equal norm, this mechanism equals softmax attention with x and
-    y as queries and keys, apart from a scale.
+    temperature tau. With ``power=2`` and all y of equal norm, this mechanism equals softmax attention with x and y as
+    queries and keys, apart from a scale.
 
     State: every key and value so far.
 

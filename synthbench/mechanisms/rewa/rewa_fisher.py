@@ -16,12 +16,12 @@ from synthbench.options import option
 
 @mechanism
 class RewaFisher(TemperedAttention, ScoreAttention):
-    r"""Softmax of the negative distance :math:`-d(p_q, p_k)^p / \tau` between two distributions over m categories.
+    r"""Softmax of the negative distance :math:`-d(p_q, p_k)^n / \tau` between two distributions over m categories.
 
     A linear map of q or k computes the logits of a token's distribution. The distance ``fisher-rao`` is the geodesic
     distance of the Fisher metric, :math:`2 \arccos \sum_z \sqrt{p_q(z) p_k(z)}`. This is twice the angle between the
     vectors :math:`\sqrt{p_q}` and :math:`\sqrt{p_k}`. The distance ``published`` is :math:`\sqrt{\sum_z (p_q(z) -
-    p_k(z))^2 / (p_q(z) + p_k(z))}`. The exponent p is the option ``power``. Each head learns a temperature.
+    p_k(z))^2 / (p_q(z) + p_k(z))}`. The exponent n is the option ``power``. Each head learns a temperature.
 
     State: every key and value so far.
 

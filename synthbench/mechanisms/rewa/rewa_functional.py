@@ -24,9 +24,9 @@ class RewaFunctional(FeatureAttention):
 
     Source: Phadke (2025), definitions 3.1 and 5.1 and algorithm 5. Algorithm 5 has the factor 1/√D instead of √(2/D),
     which would make the kernel of a token with itself 1/2. Appendix A.3 has √(2/D) with D frequencies instead of D/2,
-    which would make this kernel 2. Here, the overlaps (values of the kernel) are divided by their sum, as in eq. 5,
-    which takes linear time; algorithm 5 takes a softmax of overlaps instead. Features can be negative, so the
-    denominator can be close to zero or negative.
+    which would make this kernel 2. Here, as in eq. 5, the overlaps (values of the kernel) are divided by their sum, in
+    linear time; algorithm 5 instead takes a softmax of overlaps. Features can be negative, so the denominator can be
+    close to zero or negative.
     """
 
     name: ClassVar = "rewa-functional"

@@ -22,21 +22,22 @@ BLOCK = 256
 class RewaTopological(TemperedAttention):
     r"""Softmax of the negative distance :math:`-W_2(PD_i, PD_j) / \tau` between the persistence diagrams of q and k.
 
-    Here, PD is a persistence diagram and :math:`W_2` the 2-Wasserstein distance. In each head, queries and keys are
-    mapped linearly to witnesses of m numbers. The diagram of a query or key is computed from its own witness and the
-    witnesses of the k nearest keys. A query sees the keys up to its position; a key sees only earlier keys. The diagram
-    has one point (0, d) for each edge of the minimum spanning tree of these k + 1 witnesses. The number d is the length
-    of the edge, which is the scale at which two clusters of witnesses merge. Each head learns a temperature.
+    Here, PD is a persistence diagram and :math:`W_2` the 2-Wasserstein distance. In each head, a linear map turns every
+    query and key into a vector of m numbers, its witness. The diagram of a query or key is computed from its own
+    witness and those of its nearest keys, whose number is the option ``k``. A query sees the keys up to its position; a
+    key sees only earlier keys. The diagram has one point (0, d) for each edge of the minimum spanning tree of these
+    ``k`` + 1 witnesses. The number d is the length of the edge, which is the scale at which two clusters of witnesses
+    merge. Each head learns a temperature.
 
     Three things are approximate. First, the diagram has dimension 0 only, so it ignores loops and voids. Second, if
-    there are fewer than k keys to see, the token's own witness replaces each missing witness, which adds points (0, 0)
-    on the diagonal. Third, :math:`W_2` is computed as :math:`\sqrt{\sum_n (d_n - d'_n)^2}`, with the points of both
-    diagrams sorted by d. The exact distance may instead match two very different points to the diagonal. Gradients pass
-    through the lengths of the edges, but not through the choice of nearest keys and of edges.
+    there are fewer than ``k`` keys to see, the token's own witness replaces each missing witness, which adds points
+    (0, 0) on the diagonal. Third, :math:`W_2` is computed as :math:`\sqrt{\sum_n (d_n - d'_n)^2}`, with the points of
+    both diagrams sorted by d. The exact distance may match two very different points to the diagonal instead of to each
+    other. Gradients pass through the lengths of the edges, but not through the choice of nearest keys and of edges.
 
     State: every key and value so far.
 
-    Source: Phadke (2025), definition 10.5 and eq. 116, which leave the filtration, the embedding and k open.
+    Source: Phadke (2025), definition 10.5 and eq. 116, which leave the filtration, the embedding and ``k`` open.
     """
 
     name: ClassVar = "rewa-topological"

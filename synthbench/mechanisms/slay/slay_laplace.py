@@ -13,7 +13,7 @@ from synthbench.options import option
 
 @mechanism
 class SlayLaplace(QuadratureAttention):
-    r"""SLAY for the factor 1 / (C - 2x) of its kernel alone: features :math:`\sqrt{C \alpha_r / 4}\, PRF_r(\hat u)`.
+    r"""SLAY with only the factor 1 / (C - 2x) of its kernel: features :math:`\sqrt{C \alpha_r / 4}\, PRF_r(\hat u)`.
 
     The spherical Yat kernel is :math:`x^2 / (C - 2x) = (C^2 / 4) / (C - 2x) - C / 4 - x / 2`. Here, x is the cosine of
     a query and a key, :math:`\hat u` is the unit vector of a query or key, and C = 2 + epsilon. Without the terms C / 4
