@@ -75,9 +75,9 @@ def local_ceiling(task: Task, length: int) -> Bound:
 
     Accuracies up to this ceiling need no information from other positions. For each pair of position and token, the
     rule answers with the most frequent target of this pair. The rule is learned from one fixed sample and scored on
-    another. The result is at least the floor. For tasks whose answers are all read from the last position, it equals
-    the floor. With many pairs, the true ceiling may be slightly higher than the result. Tasks scored in bits have no
-    local ceiling.
+    another. The result is at least the floor. For tasks whose answers are all read from the last position, the result
+    equals the floor. With many pairs, the true ceiling may be slightly higher than the result. Tasks scored in bits
+    have no local ceiling.
     """
     found = _recorded(task, length).get("local_ceiling")
     return measured_local_ceiling(task, length) if found is None else Bound(*found)

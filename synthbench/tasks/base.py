@@ -183,7 +183,7 @@ class Task(ABC):
 
     @abstractmethod
     def floor(self, length: int) -> Bound:
-        """Return the expected score of the best predictor that ignores the input, with a fixed answer per position.
+        """Return the expected score of the best predictor that ignores the input and has a fixed answer per position.
 
         For a task scored in bits, the predictor instead learns one distribution over tokens from the training split,
         and uses it at all positions.

@@ -25,8 +25,8 @@ class BinaryAddition(Transduction):
         inputs    1 1 1 2 1 1 4 5 5 5 5 5 6 6
         targets   . . . . . . . 0 1 0 1 3 . .
 
-    Tests an algorithm: add the two digits of each place, at varying distances from each other, and propagate carries. A
-    carry passes through every place where the two digits differ. Above the lowest place, the two digits differ with
+    Tests an algorithm: add the two digits of each place, whose distance from each other varies, and propagate carries.
+    A carry passes through every place where the two digits differ. Above the lowest place, the two digits differ with
     probability ``1-1/chain``, so a carry travels ``chain`` places on average. Recurrences must store the first number;
     attention must find the place where the carry began.
 
@@ -73,7 +73,7 @@ class BinaryAddition(Transduction):
         return self.lay_out(strings, string_lengths, answers, longer + 2, length)
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of the best fixed answer at each position: a digit or the end token.
+        """Return the mean accuracy of the best fixed answers, one per position: a digit or the end token.
 
         The lengths of the numbers vary as in :meth:`sample`.
         """

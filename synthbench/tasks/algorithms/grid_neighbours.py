@@ -78,8 +78,8 @@ class GridNeighbours(Task):
     def min_length(self) -> int:
         """Number of tokens in the shortest sequence: the smallest possible grid, followed by all queries.
 
-        In the smallest grid, just enough places have neighbours on all four sides to hold the anchors (tokens asked
-        about).
+        The smallest grid has only as many places with neighbours on all four sides as the anchors (tokens asked about)
+        need.
         """
         full_rows, rest = divmod(self.num_queries - 1, self.width - 2)
         latest = self.width * (full_rows + 1) + 1 + rest

@@ -55,7 +55,7 @@ class PlantedCounting(Task):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids, which tokens and counts share: the larger of the separator's id and ``max_count``, plus 1."""
+        """Number of ids, shared by tokens and counts: 1 plus the larger of the separator's id and ``max_count``."""
         return max(self._separator, self.max_count) + 1
 
     @property

@@ -24,7 +24,8 @@ class PlantedMajority(Task):
 
     Tests whether a model can compare close counts: the margin is fixed, so in a longer sequence it is a smaller
     fraction of the length. Attention that averages sees only relative frequencies, and needs high numerical precision
-    to compare them. Recurrences need a counter for every symbol; a state that decays counts only the latest symbols.
+    to compare them. Recurrences need a counter for every symbol; if their state decays, they count only the latest
+    symbols.
 
     Source: Yehudai et al. (2024), their most frequent element task. In the paper, the margins are left to chance.
     """

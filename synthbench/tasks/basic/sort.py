@@ -41,10 +41,10 @@ class Sort(Task):
         return Batch(inputs, np.sort(inputs, axis=1))
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of the best fixed answer at each position, chosen without the input.
+        """Return the mean accuracy of the best fixed answers, one per position, chosen without the input.
 
-        Probabilities come from order statistics: with positions counted from 0, the answer at t is at most v exactly if
-        at least t + 1 tokens are at most v.
+        Probabilities come from order statistics: the answer at position t (from 0) is at most v exactly if more than t
+        tokens are at most v.
         """
         at_most = at_least(length, self.vocabulary)[:, 1:]
         return Bound(float(np.diff(at_most, axis=0, prepend=0).max(axis=0).mean()))

@@ -77,8 +77,8 @@ class MissingDuplicate(Transduction):
     ) -> Int[np.ndarray, "batch erased"]:
         """Draw the positions of ``num_erased`` symbols to erase, each in a random copy of the string.
 
-        The masked symbol is not erased in the other copy. If the string has too few symbols, the remaining positions
-        are that of the separator, which overwrites them later.
+        The masked symbol is not erased in the other copy. If the string has too few symbols, the remaining entries
+        point to the separator, which is written later.
         """
         order = rng.random((len(masks), int(string_lengths.max())))
         order[np.arange(order.shape[1]) >= string_lengths] = np.inf

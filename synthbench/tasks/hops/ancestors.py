@@ -89,7 +89,7 @@ class Ancestors(Task):
 
     @property
     def _num_edges(self) -> int:
-        """Number of edges: one to each node but the first, and a second to half of the later ones that can have two."""
+        """Number of edges: one to each node but the first, and a second to half of those that can have two parents."""
         return self.num_nodes - 1 + self._num_second
 
     @property

@@ -39,11 +39,11 @@ class InContextLanguage(Task):
         targets   0 1 3 0 . 0 2 . 0 1 3 3 . 0 1
 
     Tests learning a language from context. A model can look at earlier copies of the last few tokens and count which
-    symbols followed, as n-gram heads do. Tracking the automaton's state gives better predictions. Attention should beat
-    recurrent mechanisms, and a short convolution should close part of the gap.
+    symbols followed, as n-gram heads do. Tracking the automaton's state gives better predictions than counting.
+    Attention should beat recurrent mechanisms, and a short convolution should close part of the gap.
 
     Each sequence has its own automaton. There are so many automata that training and test sequences almost surely share
-    none. In tests beyond the training length, each automaton writes more strings.
+    no automaton. In tests beyond the training length, each automaton writes more strings.
 
     Source: Akyürek et al. (2024). Here, the numbers of states and symbols are fixed, and no edge leads from a state to
     itself. Only the actual next symbol is right, whereas their task accepts any symbol that the automaton allows.
@@ -177,7 +177,7 @@ def _ceiling(task: InContextLanguage, length: int) -> Bound:
 
     This is the mean of ``1 / num_edges`` over the states in which symbols are drawn.
 
-    The standard error counts only that automata are sampled. For each automaton, the probability of each state is
+    The standard error comes only from the sampling of automata. For each automaton, the probability of each state is
     exact.
     """
     rng = np.random.Generator(np.random.Philox(0))

@@ -23,10 +23,10 @@ class InductionMajority(ControlledInduction):
         inputs    8 3 1 9 0 5 8 6 9 4 8 6 2 9 4 8
         targets   . . . . . . . . . . . . . . . 6
 
-    Tests induction that weighs all occurrences alike. Mechanisms that simply add up the past do so; decay and
-    overwriting do not. On all levels of the task, each trigger occurs an odd number of times, and the more frequent
-    token leads by one. Longer test sequences have more random symbols between the triggers or, if a model is trained on
-    several levels, more occurrences of each trigger.
+    Tests induction that weighs all occurrences alike. Mechanisms that simply add up the past weigh them alike;
+    mechanisms with decay or overwriting do not. On all levels of the task, each trigger occurs an odd number of times,
+    and the more frequent token leads by one. Longer test sequences have more random symbols between the triggers or, if
+    a model is trained on several levels, more occurrences of each trigger.
 
     Source: Olsson et al. (2022), who define induction heads. Repeating triggers and asking for the majority are our
     additions.

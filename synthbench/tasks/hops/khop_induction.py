@@ -27,9 +27,9 @@ class KhopInduction(Task):
     Tests the composition of induction heads: attention needs a depth that grows with the logarithm of ``num_hops``. A
     recurrent state must keep the results of 1, 2, ... hops from every symbol.
 
-    Neighbouring tokens always differ, so one hop too few never gives the right answer. Longer test sequences ask for as
-    many hops as in training. But if a model is trained on several levels of difficulty, and the task has a level of the
-    tested length, the test uses that level's number of hops.
+    Neighbouring tokens always differ, so a model that makes one hop too few never reaches the right symbol. Longer test
+    sequences ask for as many hops as in training. There is one exception, for models trained on several levels of
+    difficulty: if the task has a level of the tested length, the test uses that level's number of hops.
 
     Source: Sanford, Hsu & Telgarsky (2024), following their code. In the paper, the number of hops varies, and the
     first token states it. Here, the inputs show this number only with ``is_marked=true``. Then each sequence begins

@@ -29,11 +29,11 @@ class PermutationHops(Task):
         targets   . . . . . . . . . . . . . . 1 2
 
     Tests composition: each hop looks up the node found by the previous hop, and must match all tokens of this node. The
-    model must make all hops before it names the first token of the answer. The second token is easy, because the right
-    first token is then the next input, and few nodes begin with it.
+    model must make all hops before it names the first token of the answer. The second token is easy: when it is asked,
+    the input is the right first token, with which few nodes begin.
 
-    The cycle has more edges than a question has hops, so fewer hops never give the answer. All questions of a sequence
-    start from different nodes. In tests beyond the trained lengths, the cycle grows.
+    The cycle has more edges than a question has hops, so a model that makes fewer hops never reaches the right node.
+    All questions of a sequence start from different nodes. In tests beyond the trained lengths, the cycle grows.
 
     Source: after the task Depo of Allen-Zhu (2025), which also asks for k hops on a permutation with shuffled edges. In
     Depo, nodes vary in their number of tokens and have an end token, cycles vary in length, and one sequence asks for 1
@@ -229,8 +229,8 @@ class PermutationHops(Task):
 
         The additional rules exist only if nodes have two tokens and all questions ask for the same number of hops. All
         of them leave out the start node; some also leave out nodes up to two hops away. As the answer's first token, a
-        rule names the most frequent first token of the remaining nodes. As the second, it names the largest second
-        token of the remaining nodes whose first token is right.
+        rule names the most frequent first token of the remaining nodes. As the second token, it names the largest
+        second token of the remaining nodes whose first token is right.
         """
         found = self.shortcuts(inputs)
         if self.tokens_per_node != 2 or self.longest_chain != self.shortest_chain:
@@ -290,7 +290,7 @@ class PermutationHops(Task):
     ) -> Int[np.ndarray, "batch questions beginning"]:
         """Find the latest listed node that begins with the tokens of the answer shown so far; return its next token.
 
-        The result has one token for each of one, two, ... tokens shown.
+        The result has one token for each possible number of tokens shown: one, two, ...
         """
         begins = np.ones((*shown.shape[:2], nodes.shape[1]), dtype=bool)
         found = np.empty_like(shown)

@@ -26,11 +26,12 @@ class PointerChasing(Task):
         targets   . . . . . . . . . . . 0 .
 
     Tests composition: each hop looks up the node that the previous hop found. The start node comes after the marks, so
-    all hops must be made at its position. Attention needs a depth that grows with the logarithm of the number of hops;
-    a recurrent state needs room for all edges.
+    all hops must be made at the position of this node. Attention needs a depth that grows with the logarithm of the
+    number of hops; a recurrent state needs room for all edges.
 
-    The nodes are a random subset of all node ids. The cycle has more edges than the question has hops, so fewer hops
-    never give the answer. On all levels, the cycle has at least twice as many edges as the question has hops.
+    The nodes are a random subset of all node ids. The cycle has more edges than the question has hops, so a model that
+    makes fewer hops never reaches the right node. On all levels, the cycle has at least twice as many edges as the
+    question has hops.
 
     With ``num_starts`` above 1, several start nodes follow the marks, and the same number of hops is asked from each.
 

@@ -205,7 +205,7 @@ def _sampled_floor(task: TreeCompletion, length: int) -> Bound:
     """Estimate the accuracy of naming, at each position, the best constant: a bracket or a label.
 
     Labels are equally likely, so the estimate counts them together. The constants are chosen on one half of a sample
-    and scored on the other, both ways, so the estimate is not too high.
+    and scored on the other half, and vice versa, so the estimate is not too high.
     """
     rng = np.random.Generator(np.random.Philox(0))
     targets = task.sample(rng, max(256, NUM_TOKENS // length), length).targets

@@ -19,9 +19,10 @@ class Dyck(NextSymbols):
 
     At most ``depth`` brackets are open at once, and a sequence may end with open brackets. The closing bracket of the
     innermost open bracket may follow. While fewer than ``depth`` brackets are open, all opening brackets may follow as
-    well. The answer is the number of the set. With k types, 0 is the set of all opening brackets, and 1 + i is this set
-    with the closing bracket of type i. The closing bracket of type i alone is k + 1 + i. The example is ``([()])[``,
-    with opening brackets 0 1 and closing brackets 2 3. With ``num_types=2`` and ``depth=3``::
+    well. The answer is the id of the set of brackets that may follow. With k types, 0 is the set of all opening
+    brackets, and 1 + i is that set plus the closing bracket of type i. The closing bracket of type i alone is k + 1 +
+    i. The example is ``([()])[``, with opening brackets 0 1 and closing brackets 2 3. With ``num_types=2`` and
+    ``depth=3``::
 
         inputs    0 1 0 2 3 2 1
         targets   1 2 3 2 1 0 2
@@ -120,7 +121,7 @@ class Dyck(NextSymbols):
         return Batch(inputs.T.copy(), targets.T.copy())
 
     def floor(self, length: int) -> Bound:
-        """Return the accuracy of the best fixed answer at each position: the likeliest set of next brackets there.
+        """Return the mean accuracy of the best fixed answers, one per position: the likeliest set of next brackets.
 
         With the option ``nearest`` above 0, at least one and fewer than ``depth`` brackets are open at a scored
         position. The set then depends only on the type of the innermost open bracket, so the floor is 1 divided by the

@@ -141,7 +141,7 @@ class InterleavedStacks(Task):
         return Bound(1 / self.num_values)
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
-        """Return the guesses of three rules: the last value read, or a stack's last or second-last pushed value.
+        """Return the guesses of three rules: the last value read, or the stack's last or second-last pushed value.
 
         A pushed value counts even if it has been popped since.
         """

@@ -36,7 +36,7 @@ class Listops(Evaluation):
     operator. Rules that use only the digits or the outermost operator still score well, because an error in one
     argument of a minimum or maximum often does not change the result.
 
-    Source: Nangia & Bowman (2018). Depth, number of arguments and frequency of digits follow Tay et al. (2021), but
+    Source: Nangia & Bowman (2018). Depth, number of arguments and frequency of digits follow Tay et al. (2021), but our
     expressions are smaller. Tay et al. draw an expression and keep it if its length is in range; here, a uniform length
     is drawn first. Here, the median of an even number of digits is the lower of the two middle digits; in their data,
     it is the mean of the two, rounded down.

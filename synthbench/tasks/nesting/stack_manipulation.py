@@ -24,8 +24,8 @@ class StackManipulation(Transduction):
         targets   . . . . . . 0 1 0 5 .
 
     Tests a stack: popped symbols must be forgotten, and the symbols below them come back. POP does not change an empty
-    stack. The answer has room for as many tokens as the stack and the actions together. Without a POP, the new stack
-    fills this room, so the end token is left out.
+    stack. The answer, with its end token, has at most as many tokens as the stack and the actions together. Without a
+    POP, the new stack alone has this many, so the end token is left out.
 
     Source: Delétang et al. (2023), stack manipulation. The separator is our addition.
     """

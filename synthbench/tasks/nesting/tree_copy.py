@@ -13,7 +13,7 @@ from synthbench.tasks.nesting._templates import Expansion, Spans, alternate
 @task
 @dataclass(frozen=True)
 class TreeCopy(Expansion):
-    """Read definitions of named trees and a main tree with names; complete a copy of the main tree with names expanded.
+    """Read definitions of names as trees, then a main tree with names; complete its copy, with all names expanded.
 
     If A is defined as (1) and B as (2 (3)), then (0 B (1) A) expands to (0 (2 (3)) (1) (1)). The brackets are 4 and 5,
     A is 6, B is 7, = is 8, the blank 9 and the padding 10. With ``num_labels=4`` and ``num_names=2``::

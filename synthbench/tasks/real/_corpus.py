@@ -134,7 +134,7 @@ def _pieces(documents: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def _files(path: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the name and path of each file in and below a folder, but not of hidden ones; or of a single file."""
+    """Yield the name and path of a single file, or of each file in and below a folder, except hidden files."""
     if not path.is_dir():
         yield "text", path  # whatever a single file is called, it is the same corpus
         return

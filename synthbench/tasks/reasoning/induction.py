@@ -59,8 +59,8 @@ def _ceiling(window: int, vocabulary: int) -> float:
     """Compute the accuracy of naming the token that most often followed the trigger, the repeated token.
 
     The trigger copies a random token of the window. Let n(a) be the number of copies of token a in the window, and m(a)
-    how many of them are followed by the token that follows most of them. The trigger is a with probability ``n(a) /
-    window``. The best guess is then right with probability ``m(a) / n(a)``. So the result is the sum over a of
+    how many of them are followed by the token that follows most of them. The trigger is token a with probability
+    ``n(a) / window``. The best guess is then right with probability ``m(a) / n(a)``. So the result is the sum over a of
     ``E[m(a)] / window``, which is ``vocabulary / window * E[m(a)]`` for any one token a.
     """
     mean = window / vocabulary

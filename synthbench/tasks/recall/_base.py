@@ -63,7 +63,7 @@ class Dictionary(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Number of values that occur: ``tokens_used``, or if that is 0, half of the vocabulary, rounded down."""
+        """Number of values that occur: ``tokens_used``, where 0 stands for half of the vocabulary, rounded down."""
         return self.tokens_used or self.vocabulary // 2
 
     @property

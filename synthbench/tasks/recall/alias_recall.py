@@ -29,11 +29,11 @@ class AliasRecall(Recall):
         inputs    1 5 3 4 0 7 2 7
         targets   . . . . 4 . 5 .
 
-    Tests recall by meaning: the token asked about has not occurred earlier, so copying what followed the same token
+    Tests recall by meaning: the token asked about has not occurred earlier, so searching for an earlier copy of it
     fails. Before recall can begin, a model must learn from the targets which names are synonyms. A pair shows one
     random name of its key, and its query shows another name. All values in a sequence are different.
 
-    Source: our own design; the multi-query associative recall of Arora et al. (2024) with synonyms of keys.
+    Source: our own design: the multi-query associative recall of Arora et al. (2024), extended by synonyms of keys.
     """
 
     name: ClassVar = "alias_recall"

@@ -74,7 +74,7 @@ class InContextRecall(Stream):
 
     @property
     def num_answers(self) -> int:
-        """Number of values that occur: ``values_used``, or if that is 0, half of the vocabulary, rounded down."""
+        """Number of values that occur: ``values_used``, where 0 stands for half of the vocabulary, rounded down."""
         return self.values_used or self.vocabulary // 2
 
     @property

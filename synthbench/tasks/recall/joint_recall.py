@@ -132,7 +132,7 @@ class JointRecall(Recall):
         return Batch(inputs, score_at(answers, np.broadcast_to(positions, answers.shape), length))
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Return the task and the length for longer tests: ``factor`` times as many keys per context and tokens."""
+        """Return the task and length for longer tests; ``factor`` multiplies the length and the keys per context."""
         return replace(self, num_keys=factor * self.num_keys), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:

@@ -64,7 +64,7 @@ class QueryFirstRecall(Recall):
 
     @property
     def num_answers(self) -> int:
-        """Number of values that occur: ``num_values``, or the number of keys that occur if that is smaller."""
+        """Number of values that occur: the smaller of ``num_values`` and the number of keys that occur."""
         return min(self._num_used, self.num_values)
 
     @property

@@ -79,7 +79,7 @@ def _remaining(longest_run: int, vocabulary: int, most: int) -> Float[np.ndarray
 def _new_runs(length: int, vocabulary: int, longest_run: int) -> Float[np.ndarray, "steps remaining runs"]:
     """Compute the probability that at least n new runs begin within a number of steps.
 
-    It depends on how many tokens the current run still has.
+    This probability depends on how many tokens the current run still has.
     """
     at_least = np.zeros((length, longest_run, length + 1))
     at_least[:, :, 0] = 1

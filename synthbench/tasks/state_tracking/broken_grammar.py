@@ -191,7 +191,7 @@ class BrokenGrammar(Task):
     def _not_followed(
         self, inputs: Tokens, rule: Rule, is_allowed: Bool[np.ndarray, "batch length"] | None = None
     ) -> Tokens:
-        """Find, for each position, the earliest recent token that no token read since may follow.
+        """Find, for each position, the earliest recent token none of whose allowed successors has been read since.
 
         Recent tokens are those at distances of ``nearest`` to ``longest_gap`` tokens.
 

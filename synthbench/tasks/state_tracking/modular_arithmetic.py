@@ -23,8 +23,8 @@ class ModularArithmetic(StringTask):
         targets   . . . . . 0 . .
 
     Tests tracking two numbers: the sum of all complete terms, and the current term, which a ``*`` may still multiply.
-    Strings have an odd length. At unseen lengths, delta rules with negative eigenvalues and nonlinear recurrences
-    should succeed; other linear recurrences and attention should fail.
+    Strings have an odd length. At unseen lengths, nonlinear recurrences and delta rules with negative eigenvalues
+    should succeed; attention and other linear recurrences should fail.
 
     Source: Delétang et al. (2023), modular arithmetic (simple). They do not mark the end of the string; here, a
     separator does.

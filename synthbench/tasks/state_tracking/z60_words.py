@@ -38,7 +38,7 @@ class Z60Words(GroupWords):
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Return the guesses of :meth:`shortcuts` and of two rules that add up only some of the numbers read so far.
 
-        One rule adds up the later half, the other the last quarter. Both assume the likeliest sum for the other
+        One rule adds up the later half, the other the last quarter. Both assume the likeliest sum for the remaining
         numbers.
         """
         step = self.tokens_per_element
