@@ -5,7 +5,7 @@ from typing import Any
 
 
 def own_form(unit: object, name: str) -> Callable[..., Any] | None:
-    """Return the method ``name`` of the mechanism ``unit`` if its own class declares it; None if missing or inherited.
+    """Return the mechanism's method ``name`` if its own class declares this method; None if missing or inherited.
 
     Such a method is a faster way to compute the attention of its class. An inherited method is ignored, since a
     subclass may compute a different attention. A subclass that computes the same attention must declare the method

@@ -108,14 +108,15 @@ def corrected(
     after its n steps. A step with write key w and read key r multiplies the state by the decay and then by I - w rᵀ. It
     then adds the value v at the key w, or at ``key`` if this is given.
 
-    Let S be the state before a chunk. The rows of V are the chunk's values. The rows of W are its write keys, each
-    decayed from its step until the end of the chunk. Without ``key``, the chunk decays S and adds W^T N, where N = B -
-    R S. B and R solve the triangular system (I + A) [B, R] = [V, R']. The matrix A contains the products of read keys
-    with earlier write keys, times the decays between them. The matrix R' contains the read keys, decayed since the
+    Let S be the state before a chunk. The rows of V are the chunk's values. The rows of W are the write keys, each
+    decayed from its own step until the end of the chunk. Without ``key``, the chunk decays S and adds W^T N, where N =
+    B - R S. B and R solve the triangular system (I + A) [B, R] = [V, R']. The matrix A contains the products of read
+    keys with earlier write keys, times the decays between them. The matrix R' contains the read keys, decayed since the
     chunk began.
 
     With one decay per channel, a faster method is used if ``fastest`` times the number of steps in a chunk is at most
-    twice :data:`LARGEST`. Its exponents can be positive, but do not exceed :data:`LARGEST`, so nothing overflows.
+    twice :data:`LARGEST`. The exponents of this method can be positive, but do not exceed :data:`LARGEST`, so nothing
+    overflows.
 
     Args:
         q: Queries.
@@ -279,7 +280,7 @@ def _corrected_segment(
 def _corrected_states(
     news: Tensor, seen: Tensor, write: Tensor, decay: Tensor, updates: Tensor | None, state: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return every chunk's matrix N of :func:`corrected`, every chunk's initial state, and the state after the last."""
+    """Return every chunk's matrix N of :func:`corrected` and initial state, and the state after the last chunk."""
     if state is None:
         state = torch.zeros_like(write[..., 0, :, :] @ news[..., 0, :, :])
     states, put_in = [], []

@@ -115,7 +115,7 @@ def _states(step: Tensor, rate: Tensor, b: Tensor, added: Tensor, rows: slice, s
 
 
 def _accumulate(decay: Tensor, update: Tensor, state: Tensor, *, backwards: bool = False) -> None:
-    """Overwrite ``update`` with h_t = decay_t h_{t-1} + update_t, or with ``backwards`` decay_t h_{t+1} + update_t."""
+    """Overwrite ``update`` with h_t = decay_t h_{t-1} + update_t; if ``backwards``, with decay_t h_{t+1} + update_t."""
     if _is_cached(update):
         steps = list(zip(decay.unbind(-3), update.unbind(-3), strict=True))
         for decay_t, update_t in reversed(steps) if backwards else steps:

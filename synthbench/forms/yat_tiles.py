@@ -6,7 +6,7 @@ kernel is
     K = x² / gap,      gap = max(a + b - 2x, smallest).
 
 The spherical kernel has a = 2 + epsilon and b = 0, the plain kernel a = ‖q‖² + epsilon and b = ‖k‖². The weight of a
-pair is K, or with softmax exp(scale K), divided by the sum of these terms over the query's keys. With softmax, the
+pair is K (with softmax: exp(scale K)), divided by the sum of these terms over the query's keys. With softmax, the
 largest exponent among the keys processed so far is subtracted from all exponents of a query.
 
 For the backward pass q, k, v, a, b, the outputs and one number per query are kept. If g is the gradient with respect to
@@ -222,7 +222,7 @@ def _query_tiles(q: Tensor) -> Iterator[tuple[slice, slice]]:
 def _key_tiles(rows: slice, q: Tensor, k: Tensor) -> Iterator[tuple[slice, int | None]]:
     """Yield slices of keys, up to the last query in ``rows``, each with a diagonal of the tile.
 
-    Above this diagonal, keys come after the query and must be masked. It is None if the tile needs no mask.
+    Above this diagonal, keys come after the query and must be masked. If the tile needs no mask, the diagonal is None.
     """
     size, earlier = tiling(q.device).keys, k.shape[1] - q.shape[1]
     end = rows.stop + earlier

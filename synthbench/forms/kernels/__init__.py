@@ -74,7 +74,7 @@ def load(name: str) -> Any:
 
 
 def of(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
-    """Return the GPU kernel of the mechanism ``unit`` for q, k and v; None if it has no kernel that can process them.
+    """Return the GPU kernel of the mechanism ``unit`` for q, k and v; None if no such kernel can process them.
 
     The mechanism's class itself must declare the method ``own_kernel``. The result is None also if
     ``SYNTHBENCH_KERNELS`` is ``off``, or if the kernel fails its self-test.

@@ -557,7 +557,7 @@ class _Attend(torch.autograd.Function):
 def _states(
     x: Tensor, values: Tensor, weights: Tensor, made_by: MadeBy, segment: int, *, is_after: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Compute states and totals before every segment but the first, or with ``is_after`` after each but the last."""
+    """Compute states and totals before every segment but the first; with ``is_after``, after every one but the last."""
     num_states = num_tiles(x.shape[-2], segment) - 1
     num_anchors, num_features = made_by.anchors.shape[-1], made_by.directions.shape[-1]
     totals = x.new_empty(len(x), num_states, num_features, num_anchors, dtype=torch.float32)

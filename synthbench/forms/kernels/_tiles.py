@@ -195,11 +195,12 @@ def num_tiles(length: int, rows: int = ROWS) -> int:
 def precision(dtype: torch.dtype) -> str:
     """Choose the rounding of the operands of matrix products; sums are always float32.
 
-    ``bf16`` is for bfloat16 inputs. ``tf32`` is for float16 inputs, since TF32 has as many digits and a larger range,
-    and for float32 inputs if PyTorch may use TF32 too. ``bf16x6`` is for other float32 inputs. It splits each number
-    into three bfloat16 parts that together have all its digits, so that tensor cores can multiply them. Triton's own
-    precisions for float32 are not used on a GPU: ``ieee`` does not use tensor cores, and ``tf32x3`` loses accuracy and
-    takes more registers. In Triton's interpreter, which cannot multiply bfloat16, ``ieee`` replaces ``bf16x6``.
+    ``bf16`` is for bfloat16 inputs. ``tf32`` is for float16 inputs, since TF32 has as many digits as float16 and a
+    larger range, and for float32 inputs if PyTorch may use TF32 too. ``bf16x6`` is for other float32 inputs. It splits
+    each number into three bfloat16 parts that together have all its digits, so that tensor cores can multiply them.
+    Triton's own precisions for float32 are not used on a GPU: ``ieee`` does not use tensor cores, and ``tf32x3`` loses
+    accuracy and takes more registers. In Triton's interpreter, which cannot multiply bfloat16, ``ieee`` replaces
+    ``bf16x6``.
     """
     if dtype == torch.bfloat16:
         return "bf16"
@@ -209,7 +210,7 @@ def precision(dtype: torch.dtype) -> str:
 
 
 def step(precision: str) -> int:
-    """Return the number of keys read at once by a tile of queries, or of queries read at once by a tile of keys."""
+    """Return how many keys a tile of queries reads at once, or how many queries a tile of keys reads at once."""
     return ROWS if precision == "bf16" else ROWS // 2
 
 

@@ -110,10 +110,10 @@ def _draw(widths: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> 
 def deviation(kernel: Form, by_torch: Form, exact: Form, inputs: tuple[Tensor, ...]) -> str | None:
     """Compare a kernel with ``exact``, which is computed in float64; describe the first error above the limit.
 
-    Return None if there is none. Outputs and gradients are compared. The limit is the larger of two numbers. The first
-    is ``ALLOWED`` (by dtype) times the largest magnitude among the exact values, or times 1 if that is below 1. The
-    second is three times the error of ``by_torch``, the same computation in PyTorch. This second number matters where a
-    denominator is near 0: there the errors of the kernel and of PyTorch are both large.
+    Return None if no error is above the limit. Outputs and gradients are compared. The limit is the larger of two
+    numbers. The first is ``ALLOWED`` (by dtype) times the largest magnitude among the exact values, which counts as at
+    least 1. The second is three times the error of ``by_torch``, the same computation in PyTorch. This second number
+    matters where a denominator is near 0: there the errors of the kernel and of PyTorch are both large.
     """
     dtype = inputs[0].dtype
     is_tf32 = dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
