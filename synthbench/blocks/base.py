@@ -95,7 +95,7 @@ class Block(FieldModule):
         """Apply the block to ``x``, with the function ``mix`` in place of its mechanism.
 
         ``mix`` returns one row for every position, or the row of the last position alone. The block's output has the
-        same positions. Its last row must not depend on which of the two ``mix`` returns.
+        same positions. The last row of the output must be the same in both cases.
         """
 
     def forward(self, x: Tokens) -> Tokens:

@@ -114,11 +114,11 @@ class Espr(PositionEncoding):
     depend on offsets only. With several axes, they also depend on absolute positions. In float32, this matrix
     exponential deviates from a rotation by about 2e-3 at position 8000.
 
-    Source: the ESPR derivation (a manuscript), its parts ("tiers") 1-4 and T8'.7, in the basis of T8'.7, where U = I
-    and P takes the role of U. The derivation specifies neither m nor the initial S. Here, the option ``active`` sets m
-    as a fraction of all planes (pairs of channels), and the entries of S are initially drawn from
-    :math:`N(0, \mathrm{spread}^2 / d)`. They do not begin at 0, since the mixing of active and null channels has no
-    gradient there: by T6'.7, the effect of this mixing is quadratic in S.
+    Source: parts ("tiers") 1-4 and T8'.7 of the ESPR derivation (a manuscript). Here, as in T8'.7, the derivation's
+    basis U is the identity, and P takes the role of U. The derivation specifies neither m nor the initial S. Here, the
+    option ``active`` sets m as a fraction of all planes (pairs of channels), and the entries of S are initially drawn
+    from :math:`N(0, \mathrm{spread}^2 / d)`. They do not begin at 0, since the mixing of active and null channels has
+    no gradient there: by T6'.7, the effect of this mixing is quadratic in S.
 
     Some bounds of the derivation hold only in a corrected form: see tests/positions/test_espr_theorems.py.
     """
