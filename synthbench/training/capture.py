@@ -82,7 +82,7 @@ class CapturedStep:
         return True
 
     def _record(self, batch: tuple[Tensor, ...]) -> _Recording:
-        """Record the step on a copy of the batch, without computing it."""
+        """Record the step on a copy of the batch; recording computes nothing."""
         places = tuple(x.clone() for x in batch)
         graph = torch.cuda.CUDAGraph()
         # The outer context restores the stream even if ending the capture fails. Other threads, which move the next

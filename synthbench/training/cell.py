@@ -29,7 +29,7 @@ class Run:
     """One training run: a cell (a mechanism on a task) with a seed and a learning rate.
 
     Each run makes one row of results. If separate runs tune the learning rate, ``learning_rate`` of a reported run is
-    None until it is chosen.
+    None until that rate is chosen.
     """
 
     cell: "Cell"
@@ -99,7 +99,7 @@ class Cell:
         """The task and length of each test.
 
         On a ladder (the levels of a task), the keys are the numbers of the levels, from 1. Otherwise, a key is the
-        factor by which the length or load (difficulty) exceeds the trained one: 1 for the test at the trained size.
+        ratio of the length or load (difficulty) to the trained one: 1 for the test at the trained size.
         """
         if self.levels:
             return {number: (level.task, level.length) for number, level in enumerate(self.levels, start=1)}

@@ -65,7 +65,7 @@ def decode(model: SequenceModel, inputs: RunIds, is_own: Bool[Tensor, "runs batc
         inputs: The token sequences; tokens at marked positions are not read.
         is_own: True at marked positions, where the model reads the token that it predicted at the previous position;
             False at the first position.
-        form: ``streamed`` or ``parallel``; only a model that can stream can do the former (see :func:`streams`).
+        form: ``streamed`` or ``parallel``; ``streamed`` needs a model that can stream (see :func:`streams`).
     """
     was_training = model.training
     model.eval()

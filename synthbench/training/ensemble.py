@@ -307,10 +307,11 @@ class LoopedMixer(Mixer):
         return {name: torch.stack([metrics[name] for metrics in of_runs]) for name in of_runs[0]}
 
     def _current(self) -> list[Mechanism]:
-        """Let the mechanisms' own tensors share the memory of the stacked ones; return the mechanisms.
+        """Let the mechanisms' own tensors share the memory of the stacked tensors; return the mechanisms.
 
-        Other tensors in their place would lose the hooks of parameters, and would not reach a mechanism that keeps a
-        parameter in a list or a function too. The memory is set at each call, since models and optimisers move it.
+        The mechanisms keep their tensors, since new ones would lack the hooks of parameters. New tensors would also not
+        reach a mechanism that keeps a parameter in a list or a function. The memory is set at each call, since models
+        and optimisers move it.
         """
         for flat, own in self._own.items():
             for one, values in zip(own, getattr(self, flat).detach(), strict=True):

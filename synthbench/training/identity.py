@@ -31,9 +31,9 @@ def task_options(suite: Suite, task: type[Task], length: int, options: Mapping[s
 def of_suite(suite: Suite) -> dict[str, Any]:
     """Collect the settings of a suite that enter the ids of rows: model, training, evaluation and ladder (levels).
 
-    Settings that are None are left out, so that a setting added later changes no existing id. Also left out are
-    ``shifts`` (of token positions), which only add tests, and the ladder's ``extended``, since :func:`task_options`
-    lists the levels. Other functions add block, positions and learning rates to the id.
+    Settings that are None are left out, so that a setting added later changes no existing id. The shifts of token
+    positions (``shifts``) are left out too, since they only add tests. So is the ladder's ``extended``, since
+    :func:`task_options` lists the levels. Other functions add block, positions and learning rates to the id.
     """
     return {
         "model": suite.model.model_dump(

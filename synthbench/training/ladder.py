@@ -106,9 +106,9 @@ def beyond(levels: Sequence[Level]) -> dict[int, Level]:
     """Find test levels that are 2 and 4 times as long as the longest trained level; 2 and 4 are the keys.
 
     ``levels`` are the trained levels, easiest first. If the task defines no level of the wanted length, the last
-    trained level is stretched to it; its load (difficulty) is then unknown, and set to 0. A key is missing if the level
-    is impossible, or has tokens that the trained levels lack. If the last trained level scores nothing at its first
-    positions (``first_new`` above 0), the stretched level scores only positions beyond the trained length.
+    trained level is stretched to this length; the load (difficulty) is then unknown, and set to 0. A key is missing if
+    the level is impossible, or has tokens that the trained levels lack. If the last trained level scores nothing at its
+    first positions (``first_new`` above 0), the stretched level scores only positions beyond the trained length.
 
     >>> {factor: level.load for factor, level in beyond(TASKS["parity_running"].ladder(longest=256)).items()}
     {2: 512, 4: 1024}

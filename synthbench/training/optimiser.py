@@ -196,7 +196,7 @@ def make_optimiser(
     """Build AdamW for the trainable parameters, whose first axis is the run axis.
 
     ``learning_rates`` has one value per run. PyTorch's fused AdamW is used if all runs share one rate, no parameter is
-    complex, and no run can stop before the others (as ``stop_at`` allows if there are several). Otherwise,
+    complex, and no run can stop before the others (with ``stop_at``, one of several runs can). Otherwise,
     :class:`RunAdamW` is used. With ``is_capturable``, a CUDA graph can replay a step.
     """
     parameters = [parameter for parameter in parameters if parameter.requires_grad]

@@ -107,7 +107,7 @@ class GeometricCurriculum(CurriculumRates):
 
 
 def make_schedule(settings: TrainingSettings) -> Schedule:
-    """Build the schedule of the learning rate that a suite's training settings name."""
+    """Build the learning-rate schedule that a suite's training settings name."""
     if settings.warmup_steps is not None and settings.decay_steps is not None:
         return WarmupStableDecay(settings.steps, settings.warmup_steps, settings.decay_steps)
     if settings.warmup_steps is not None:

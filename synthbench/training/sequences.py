@@ -161,7 +161,7 @@ def _read_by(suite: Suite, split: Split) -> tuple[int, int]:
 
 
 def _level_of(suite: Suite, split: Split, task: str, given: Mapping[str, str]) -> tuple[Level, int, int]:
-    """Find the level that option ``level`` names; return it with the number and size of a run's batches on it."""
+    """Find the level that option ``level`` names; return the level, and the number and size of its batches in a run."""
     schedule = ladder_schedule(suite, task)
     numbers = [str(number) for number, _ in enumerate(schedule.levels, start=1)]
     level = given.get("level", given.get("rung"))

@@ -65,8 +65,8 @@ class RunResult:
     """The result of one run.
 
     ``score`` is the test score or, for a run that only serves to choose the learning rate, the last validation score.
-    It is None if the run diverged. ``stretched`` holds the scores of tests with a larger length or load (difficulty); a
-    key is the factor between this and the trained length or load.
+    The score is None if the run diverged. ``stretched`` holds the scores of tests with a larger length or load
+    (difficulty); a key is the ratio of this length or load to the trained one.
     """
 
     run: Run
