@@ -324,7 +324,7 @@ def run_with_progress(request: "Request") -> "RunReport":
     # Ray writes messages about its workers to stdout, which is reserved for results.
     with (
         _interruptible(stop),
-        Progress(request.results, is_quiet=is_quiet(), is_verbose=is_verbose()) as progress,
+        Progress(is_quiet=is_quiet(), is_verbose=is_verbose()) as progress,
         redirect_stdout(sys.stderr),
     ):
         done = run_request(request, on_plan=progress.begin, on_outcome=progress.advance, stop=stop)

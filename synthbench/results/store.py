@@ -216,11 +216,6 @@ class Store:
         """List the loose files of a kind (``runs`` or ``curves``): one per job, not yet merged into compact files."""
         return self._paths(kind)
 
-    def rows_in(self, files: Iterable[Path]) -> list[dict[str, Any]]:
-        """Read the valid rows of some loose (not yet merged) files; a file that no longer exists is skipped."""
-        rows: list[dict[str, Any]] = plain(collected(parts_of(self, paths=files)), RUNS.names).to_pylist()
-        return rows
-
     def _holding(self, column: str, values: Collection[str]) -> list[Path]:
         """List the files with a row that has one of the given values in a column."""
         parts = parts_of(self, (column,), "values") if values else iter(())

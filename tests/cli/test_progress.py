@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from synthbench.cli.progress import Eta, Progress, Watch
+from synthbench.cli.progress import Eta, Progress
 from synthbench.cli.running import expected_s, forecast, missing_cells, plan_facts
 from synthbench.cli.scores import Scored, report_command, skill_table, skill_text
 from synthbench.results import Store
@@ -23,12 +23,6 @@ from synthbench.training.cell import Cell, Run
 from tests.results.rows import make_row
 from tests.results.stores import filled
 from tests.runner.runs import Known, job_of
-
-
-@pytest.fixture
-def results(tmp_path: Path) -> Path:
-    Store.open(tmp_path, create=True)
-    return tmp_path
 
 
 @pytest.fixture
@@ -67,7 +61,7 @@ def eta_of(cells: list[Cell], *, is_timed: bool = True) -> Eta:
 
 
 @pytest.mark.parametrize("is_timed", [True, False])
-def test_what_has_been_seen_corrects_the_nearest_most(
+def test_what_a_mechanism_took_corrects_its_own_estimates_and_those_of_mechanisms_without_a_row(
     is_timed: bool,  # noqa: FBT001
     cells: list[Cell],
 ) -> None:
@@ -75,32 +69,28 @@ def test_what_has_been_seen_corrects_the_nearest_most(
     runs = {(cell.task_name, cell.mechanism_name): cell.runs([0])[0] for cell in cells}
 
     assert eta.left_s() == (4 * (1 + 2 + 3) if is_timed else None)
-    eta.record(outcome(runs["copy", "softmax"], 5.0))  # five times its cost, so all are
+    eta.record(outcome(runs["copy", "softmax"], 5.0))  # five times its estimate, so all are
     assert eta.left_s() == pytest.approx(3 * 5 + 5 * 4 * (2 + 3))
-    eta.record(outcome(runs["copy", "yat"], 4.0))  # the family is only twice as slow
-    assert eta.left_s() == pytest.approx(3 * 5 + 3 * 4 + 2 * 4 * 3)
-    eta.record(outcome(runs["reverse", "yat"], 8.0))  # the task takes longer, or something slowed down
-    assert eta.left_s() == pytest.approx(3 * 5 + 1 * 4 + 1 * 8 + 3 * 4 * 3)
+    eta.record(outcome(runs["copy", "yat"], 4.0))  # it is only twice as slow, and both together are three times
+    assert eta.left_s() == pytest.approx(3 * 5 + 3 * 4 + 3 * 4 * 3)
 
 
-def test_a_failure_says_nothing_of_other_cells(cells: list[Cell]) -> None:
+def test_a_failure_says_nothing_of_other_runs(cells: list[Cell]) -> None:
     eta = eta_of(cells)
     eta.record(outcome(cells[0].runs([0])[0], 0.01, "error"))
 
-    assert eta.left_s() == pytest.approx(0.01 + 2 * 1 + 4 * (2 + 3))
+    assert eta.left_s() == pytest.approx(3 * 1 + 4 * (2 + 3))
 
 
-def test_runs_that_only_tune_count_each_once_and_those_of_a_job_that_has_ended_no_more(tuned_job: Job) -> None:
+def test_runs_that_only_tune_end_with_the_rows_of_their_job(tuned_job: Job) -> None:
     plan = Plan((tuned_job,), 3, 0, estimates=Known(cost_of))
     eta, num_tuning = Eta(plan), len(tuned_job.untuned)
 
     assert eta.num_trainings == plan.num_trainings == 3 + num_tuning
-    assert eta.left_s() == 2.0 * (3 + num_tuning)
-    for _ in range(2):
-        eta.record(outcome(tuned_job.untuned[0], 5.0))
-    assert (eta.num_left, eta.left_s()) == (2 + num_tuning, 5.0 * (2 + num_tuning))
-    eta.record(outcome(tuned_job.runs[0], 0.1, "contract"), is_last=True)
-    assert eta.num_left == 2
+    assert eta.left_s() == pytest.approx(2.0 * (3 + num_tuning))
+    for run in tuned_job.runs:
+        eta.record(outcome(run, 5.0))
+    assert (eta.num_left, eta.left_s()) == (0, 0)
 
 
 def test_what_trains_again_beside_a_missing_row_counts_with_it(cells: list[Cell]) -> None:
@@ -108,27 +98,13 @@ def test_what_trains_again_beside_a_missing_row_counts_with_it(cells: list[Cell]
     eta = Eta(Plan((job,), 2, 1))
 
     assert eta.num_trainings == 2
-    eta.record(outcome(job.runs[1], 1.0), is_last=True)
+    eta.record(outcome(job.runs[1], 1.0))
     assert eta.num_left == 0
 
 
-def test_only_rows_that_are_written_from_now_on_are_new_and_each_once(results: Path) -> None:
-    store = Store.open(results, create=True)
-    old, new, other = (make_row(seed=seed, role="tuning") for seed in range(3))
-    store.write_all([(old, [])])
-    watch = Watch(results, [old["run_id"], new["run_id"]])
-    store.write_all([(new, [])])
-    store.write_all([(other, [])])
-
-    assert [(row.run_id, row.seed, row.share_s) for row in watch.new_rows()] == [(new["run_id"], 1, 2.5)]
-    assert watch.new_rows() == []
-    store.write_all([(make_row(seed=0, role="tuning", wall_s=3.5), [])])  # made again, in another time
-    assert [row.run_id for row in watch.new_rows()] == [old["run_id"]]
-
-
 @pytest.fixture
-def progress(cells: list[Cell], results: Path) -> Iterator[Progress]:
-    with Progress(results) as progress:
+def progress(cells: list[Cell]) -> Iterator[Progress]:
+    with Progress() as progress:
         progress.begin(Plan(tuple(map(job_of, cells)), num_planned=13, num_done=1), Pool(num_workers=2))
         yield progress
 
@@ -147,26 +123,22 @@ def test_lines_go_to_stderr_and_say_no_time_before_something_is_known(
     ]
 
 
-def test_notices_of_a_plan_come_before_its_rows(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with Progress(results) as progress:
+def test_notices_of_a_plan_come_before_its_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress() as progress:
         progress.begin(Plan((), num_planned=1, num_done=1, notices=("first [this]", "then that")), Pool(num_workers=2))
 
     assert capsys.readouterr().err.splitlines()[-2:] == ["first [this]", "then that"]
 
 
-def test_trainings_that_tune_are_counted_while_their_job_runs(
-    results: Path, tuned_job: Job, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with Progress(results) as progress:
+def test_trainings_that_tune_are_counted_beside_the_rows(tuned_job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress() as progress:
         progress.begin(Plan((tuned_job,), num_planned=3, num_done=0), Pool(num_workers=1))
-        row = make_row(run_id=tuned_job.untuned[0].run_id, task="mqar", mech="linear", role="tuning", wall_s=600.0)
-        Store.open(results, create=True).write_all([(row, [])])
-        progress.look()
-        progress._line("still running")
+        for run in tuned_job.runs[:2]:
+            progress.advance(outcome(run, 600.0))
 
-    first, last = capsys.readouterr().err.splitlines()
+    first, _, last = capsys.readouterr().err.splitlines()
     assert first == "3 runs to do after 2 tuning runs, 0 already done (1 worker)"
-    assert last == "[trainings 1/5 · rows 0/3 · about 40 min left] still running"
+    assert last.startswith("[trainings 3/5 · rows 2/3 · about 17 min left] mqar linear seed 1 ")
 
 
 @pytest.fixture
