@@ -5,7 +5,7 @@ Each run writes one row of results. Without a terminal, a line is also printed i
 
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
@@ -36,7 +36,8 @@ class Eta:
         self._costs = {cell: plan.estimates.cost(cell) for cell in cells}
         self._is_timed = all(plan.estimates.seconds(cell) is not None for cell in cells)
         self.num_trainings = self.num_left
-        self._measured, self._expected = Counter[str](), Counter[str]()
+        self._measured: dict[str, float] = defaultdict(float)
+        self._expected: dict[str, float] = defaultdict(float)
         """Seconds of finished trainings and their estimates, by mechanism."""
 
     @property
@@ -62,7 +63,7 @@ class Eta:
             return 1.0
         if mechanism in self._expected:
             return self._measured[mechanism] / self._expected[mechanism]
-        return self._measured.total() / self._expected.total()
+        return sum(self._measured.values()) / sum(self._expected.values())
 
 
 class Progress:

@@ -36,14 +36,7 @@ from synthbench.reports.cells import arguments_in
 from synthbench.reports.interim import share_at
 from synthbench.reports.ladder import LEAST, ladder_in
 from synthbench.reports.selection import TASK_KEY, Terms, default_suite, having, partial, select, settings
-from synthbench.reports.statistics import (
-    SIGNIFICANCE,
-    TOLERANCE,
-    holm,
-    p_of_pairs,
-    pair_tests,
-    shares_seeds,
-)
+from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, holm, p_of_pairs, pair_tests, shares_seeds
 from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP
 
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")

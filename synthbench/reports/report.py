@@ -10,14 +10,7 @@ import pandas as pd
 
 from synthbench import sources
 from synthbench.reports.bits import bits_tables, bits_verdict
-from synthbench.reports.cells import (
-    Cells,
-    Key,
-    Row,
-    grid,
-    mechanism_key,
-    records,
-)
+from synthbench.reports.cells import Cells, Key, Row, grid, mechanism_key, records
 from synthbench.reports.leaderboard import Leaderboard, leaderboard, leaderboard_tables
 from synthbench.reports.selection import Selection
 from synthbench.reports.separation import separation_table, summary

@@ -26,15 +26,7 @@ from synthbench.runner.run import foreign_components
 from synthbench.suites import load_suite, suite_names
 from synthbench.training.ladder_scores import USED, with_committed_baselines
 from synthbench.trust.audit import digest
-from synthbench.trust.bundle import (
-    PLUGIN_FILE,
-    Manifest,
-    environment_of,
-    faults_of_bundle,
-    opened,
-    pack,
-    sha256_of,
-)
+from synthbench.trust.bundle import PLUGIN_FILE, Manifest, environment_of, faults_of_bundle, opened, pack, sha256_of
 from synthbench.trust.compare import Row, tolerance_of
 from synthbench.trust.verify import Sampling, Verification, verify
 

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 from matplotlib.ticker import NullLocator
+from matplotlib.transforms import Bbox
 
 from synthbench.reports.aggregates import Interval
 from synthbench.reports.render.figures.drawing import (
@@ -31,7 +32,6 @@ from synthbench.reports.render.figures.drawing import (
     Drawing,
     panels,
     shown,
-    width_of,
 )
 from synthbench.reports.report import Report
 
@@ -43,13 +43,12 @@ _HIGHEST, _NARROWEST = 1.04, 0.3
 """Largest upper end and smallest range of the axis of skills."""
 _HEIGHT = 3.0
 """Height of a panel in inches; panels with names are lower."""
-_MARK = 0.035
-"""Half the width of a marker, in inches."""
-_FURTHEST, _TIED = 0.9, 0.1
-"""Largest distance of a text from its point, and the distance beyond which a line connects them, in inches."""
-_NUM_DIRECTIONS = 16
-_PITCH = 0.095
-"""Inches from one small line of text to the next."""
+_MARK = 2.5
+"""Half the width of a marker, in points."""
+_DISTANCES = np.arange(_MARK + 1.8, 65, 3.6)
+"""Distances of a text from its point that are tried, in points."""
+_TURNS = np.pi / 8 * np.array([0, 1, -1, 2, -2, 3, -3, 4, -4, 5, -5, 6, -6, 7, -7, 8])
+"""Directions from a point to its text that are tried, as angles, the right one first."""
 
 
 _SIZES = {"state": ("state of a layer, numbers", "state"), "parameters": ("parameters", "num_parameters")}
@@ -73,10 +72,6 @@ class Look(NamedTuple):
     marker: str
     text: str
     """The text at the point: the mechanism's number in the key, or its name."""
-
-
-Box = Float[np.ndarray, " 4"]
-"""Left, bottom, right and top of a rectangle, in inches from the lower left corner of a panel."""
 
 
 def looks(points: Sequence[Point]) -> list[Look]:
@@ -150,40 +145,6 @@ def _draw(points: Sequence[Point], names: Sequence[str], width: float) -> Figure
     return figure
 
 
-def places(
-    anchors: Float[np.ndarray, "points xy"], widths: Sequence[float], size: tuple[float, float]
-) -> list[Box | None]:
-    """Find a box for each point's text, near the point, that covers no point and no other text.
-
-    The box is None for a point without free room. Earlier points choose first. All sizes are in inches.
-    """
-    taken = np.array([(x - _MARK, y - _MARK, x + _MARK, y + _MARK) for x, y in anchors])
-    boxes: list[Box | None] = []
-    for (x, y), width in zip(anchors, widths, strict=True):
-        tried = _boxes(x, y, width)
-        box, other = tried[:, None], taken[None]
-        overlaps = ((box[..., :2] < other[..., 2:]) & (other[..., :2] < box[..., 2:])).all(axis=-1)
-        is_inside = (tried[:, :2] >= 0).all(axis=1) & (tried[:, 2:] <= size).all(axis=1)
-        is_free = is_inside & ~np.asarray(overlaps).any(axis=1)
-        boxes.append(tried[is_free.argmax()] if is_free.any() else None)
-        if boxes[-1] is not None:
-            taken = np.vstack([taken, boxes[-1]])
-    return boxes
-
-
-def _boxes(x: float, y: float, width: float) -> Float[np.ndarray, "boxes 4"]:
-    """Return possible boxes for a text around a point: nearest first and, at equal distance, rightmost first."""
-    distances = np.arange(_MARK + 0.025, _FURTHEST, 0.05)
-    turns = np.arange(_NUM_DIRECTIONS) / _NUM_DIRECTIONS
-    turns = turns[np.argsort(np.minimum(turns, 1 - turns), kind="stable")]
-    distance = np.repeat(distances, len(turns))
-    aside, up = (np.tile(part(2 * np.pi * turns), len(distances)) for part in (np.cos, np.sin))
-    # A text grows away from the point, so that its nearest side is as far off as asked for.
-    middle_x = x + distance * aside + width / 2 * aside
-    middle_y = y + distance * up + _PITCH / 2 * up
-    return np.column_stack([middle_x - width / 2, middle_y - _PITCH / 2, middle_x + width / 2, middle_y + _PITCH / 2])
-
-
 def _limits(points: Sequence[Point]) -> tuple[float, float]:
     """Return the ends of the axis of skills."""
     low = min(np.fmin(point.skill.low, point.skill.value) for point in points)
@@ -236,29 +197,32 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _draw_texts(axis: Axes, points: Sequence[Point], index: int, of_points: Sequence[Look]) -> None:
-    """Draw the texts of the points for which there is room."""
+    """Draw the text of each point at the nearest place where it covers no point and no other text, if there is one."""
     edge = axis.get_xticks()[0]  # the position of points with a cost of zero
-    there = [(point, look) for point, look in zip(points, of_points, strict=True) if point.costs[index] >= 0]
-    if not there:
-        return
-    at = [(point.costs[index] or edge, point.skill.value) for point, _look in there]
-    box = axis.get_window_extent()
-    inches = (axis.transData.transform(at) - box.min) / axis.figure.dpi
-    size = (box.width / axis.figure.dpi, box.height / axis.figure.dpi)
-    widths = [width_of(look.text) + 0.02 for _point, look in there]
-    for anchor, (_point, look), place in zip(inches, there, places(inches, widths, size), strict=True):
-        if place is None:
-            continue
-        x, y = (place[:2] + place[2:]) / 2 / size
-        near = np.clip(anchor, place[:2], place[2:])
-        if math.dist(anchor, near) > _TIED:
-            axis.plot(
-                *(np.array([anchor, near]) / size).T, color=PALE, linewidth=0.3, zorder=3, transform=axis.transAxes
-            )
-        axis.text(
-            x, y, look.text, size=SMALL, color=look.colour, ha="center", va="center_baseline",
-            transform=axis.transAxes, zorder=5,
+    there = [
+        ((point.costs[index] or edge, point.skill.value), look)
+        for point, look in zip(points, of_points, strict=True)
+        if point.costs[index] >= 0
+    ]
+    pixels = axis.figure.dpi / 72  # in a point
+    middles = [axis.transData.transform(at) for at, _look in there]
+    taken = [Bbox([middle, middle]).padded(_MARK * pixels) for middle in middles]
+    for (at, look), middle in zip(there, middles, strict=True):
+        text = axis.annotate(
+            look.text, at, (0, 0), textcoords="offset points", size=SMALL, color=look.colour, ha="center", va="center",
+            zorder=5, arrowprops={"arrowstyle": "-", "color": PALE, "linewidth": 0.3},
         )  # fmt: skip
+        half = Text.get_window_extent(text).size / 2 + pixels
+        for distance, turn in itertools.product(_DISTANCES * pixels, _TURNS):
+            # A text grows away from the point, so that its nearest side is as far off as asked for.
+            offset = (distance + half) * (math.cos(turn), math.sin(turn))
+            box = Bbox([middle + offset - half, middle + offset + half])
+            if not box.count_overlaps(taken) and axis.bbox.count_contains(box.get_points()) == 2:
+                text.xyann = tuple(offset / pixels)
+                taken.append(box)
+                break
+        else:
+            text.remove()
 
 
 def _key(points: Sequence[Point], of_points: Sequence[Look]) -> list[tuple[str, Artist]]:
