@@ -16,8 +16,7 @@ show variants. In a suite without stock (published) and bare (stripped) layers, 
 every task, or differ only in block or position encoding.
 
 Rows with a score are left out if their mechanism did not pass the check of causality, in which no output may depend on
-later inputs. Rows of ``WITHDRAWN`` versions of a task are left out too, since these versions do not test what they
-claim.
+later inputs.
 """
 
 import json
@@ -57,12 +56,6 @@ _COLUMN = [*AROUND, "setting"]
 
 Terms = Mapping[str, Mapping[str, str]]
 """Names of tasks or mechanisms, each with the arguments that its rows must have, as text."""
-
-
-WITHDRAWN = {
-    ("composite_recall", "1"): "at its tiny size one token of a key alone tells the value of 78 % of the keys",
-}
-"""Withdrawn versions of tasks, whose rows no report shows: name and ``task_version``, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +140,7 @@ def select(
         UnknownName: If the suite has no row, or if the given version has no full run. The message lists the suites or
             versions with full runs.
         UsageError: If the suite has rows, but no full run with these mechanisms and seeds. It is also raised if all of
-            these runs are of withdrawn task versions, or of mechanisms that failed the check of causality.
+            these runs are of mechanisms that failed the check of causality.
     """
     suite_version = version_shown(rows, suite, suite_version)
     full = full_runs(rows)
@@ -159,15 +152,8 @@ def select(
     if of_version.empty:
         raise UsageError(f"the store has no full row of suite {suite!r} with these mechanisms and seeds")
 
-    standing, num_withdrawn = _without_withdrawn(of_version)
-    if standing.empty:
-        raise UsageError(
-            f"the store has {len(of_version)} full rows of suite {suite!r} with these mechanisms and seeds, all of "
-            f"{'; '.join(num_withdrawn)}"
-        )
-
-    protocols = standing["config_json"].map(protocol_of) + standing["tuning_trials"].astype(str)
-    of_protocol = standing[protocols == protocols.iloc[-1]]
+    protocols = of_version["config_json"].map(protocol_of) + of_version["tuning_trials"].astype(str)
+    of_protocol = of_version[protocols == protocols.iloc[-1]]
     is_unchecked = (of_protocol["status"] == "ok") & ~of_protocol["causal_checked"].astype(bool)
     checked = of_protocol[~is_unchecked]
     if checked.empty:
@@ -187,8 +173,7 @@ def select(
     ranked = best.assign(is_ok=is_ok).sort_values(["is_ok", "finished_at", "run_id"])
     chosen = ranked.drop_duplicates([*TASK_KEY, *_COLUMN, "seed"], keep="last")
     left_out = {
-        **{f"of {version}": count for version, count in num_withdrawn.items()},
-        "of another protocol under the same suite and version": len(standing) - len(of_protocol),
+        "of another protocol under the same suite and version": len(of_version) - len(of_protocol),
         "of older versions": len(checked) - len(current),
         "of mechanisms that did not pass the check of causality": len(of_protocol) - len(checked),
         "whose seed has a newer or a successful row": len(best) - len(chosen),
@@ -289,17 +274,6 @@ def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> p
             raise UsageError(f"no row of {kind} {name!r} with {stated or 'any arguments'}; rows have: {have}")
         kept.append(matching)
     return rows.loc[pd.concat(kept).index.sort_values()] if kept else rows
-
-
-def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Remove the rows of withdrawn versions of tasks; also return their number, by a description of the version."""
-    counts = {}
-    for (task, version), reason in WITHDRAWN.items():
-        is_of_it = (rows["task"] == task) & (rows["task_version"] == version)
-        if is_of_it.any():
-            counts[f"{task} version {version}, withdrawn: {reason}"] = int(is_of_it.sum())
-            rows = rows[~is_of_it]
-    return rows, counts
 
 
 def protocol_of(config: str) -> str:

@@ -6,8 +6,7 @@ import pytest
 
 from synthbench.bits import BITS
 from synthbench.errors import UsageError
-from synthbench.reports.selection import WITHDRAWN, default_suite, select, suites_in
-from synthbench.tasks import TASKS
+from synthbench.reports.selection import default_suite, select, suites_in
 from tests.reports._made import make_frame
 
 OLDER, UNCHECKED = "of older versions", "of mechanisms that did not pass the check of causality"
@@ -95,30 +94,6 @@ def test_of_two_versions_the_one_with_the_newest_row_is_shown_and_the_other_coun
 
     assert sorted(selection.rows["score"]) == shown
     assert selection.left_out == ({OLDER: num_older} if num_older else {})
-
-
-def test_rows_of_a_withdrawn_version_of_a_task_never_enter_and_are_counted_with_the_reason() -> None:
-    old: dict[str, Any] = {"task": "composite_recall", "task_version": "1", "finished_at": LATER}
-    kept, withdrawn = make_frame({"slay": [0.1, 0.2]}), make_frame({"slay": [0.9, 0.8], "linear": [0.7]}, **old)
-    failed = make_frame({"softmax": [None]}, **old, causal_checked=False)
-    selection = select(pd.concat([withdrawn, kept, failed]), "paper")
-
-    assert selection.rows["score"].tolist() == [0.1, 0.2]
-    reason = "withdrawn: at its tiny size one token of a key alone tells the value of 78 % of the keys"
-    assert selection.left_out == {f"of composite_recall version 1, {reason}": 4}
-    with pytest.raises(UsageError, match=r"has 3 full rows of suite 'paper' .* composite_recall version 1, with"):
-        select(withdrawn, "paper")
-    # A later version enters, though its rows are older.
-    for version in ("2+dd", "10+dd"):
-        later = make_frame({"slay": [0.5]}, **old | {"task_version": version, "finished_at": EARLIER})
-        assert select(pd.concat([withdrawn, later]), "paper").rows["task_version"].tolist() == [version]
-
-
-def test_a_version_that_runs_now_is_not_withdrawn() -> None:
-    for (task, version), reason in WITHDRAWN.items():
-        assert version.isdigit()
-        assert int(version) < TASKS[task].version
-        assert reason
 
 
 def test_a_repeated_seed_counts_once_and_its_newest_successful_row_is_taken() -> None:
