@@ -126,8 +126,7 @@ def merge_stores(
                 readable.statuses()
     store = Store.open(results, create=True)
     merged = [merge(store, other) for other in others]
-    conflicts = [conflict for one in merged for conflict in one.conflicts]
-    facts = [conflict.as_facts() for conflict in conflicts]
+    facts = [conflict for one in merged for conflict in one.conflicts]
     if as_json:
         counts = [
             {"source": one.source, "new": one.num_new, "known": one.num_known, "left_out": one.left_out}
@@ -146,7 +145,7 @@ def merge_stores(
             f"{len(one.conflicts)} kept as they are here, {len(one.left_out)} left out",
             err=True,
         )
-    if any(conflict.is_outcome for conflict in conflicts) or any(one.left_out for one in merged):
+    if any(fact["is_outcome"] for fact in facts) or any(one.left_out for one in merged):
         raise typer.Exit(1)
 
 

@@ -1,5 +1,6 @@
 """Merge the result rows of one store into another, which keeps its own row if both have a row of the same run."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,30 +18,6 @@ _OUTCOME = ("status", "score", "n_correct", "n_eval_examples", "metrics")
 
 
 @dataclass(frozen=True)
-class Conflict:
-    """Two different rows of one run: ``ours`` was kept, and ``theirs`` was not copied from the other store."""
-
-    run_id: str
-    theirs_in: str
-    ours: dict[str, Any]
-    theirs: dict[str, Any]
-
-    @property
-    def is_outcome(self) -> bool:
-        """True if the two rows differ in their results, not only in facts such as time and host."""
-        return any(self.ours[name] != self.theirs[name] for name in _OUTCOME)
-
-    def as_facts(self) -> dict[str, Any]:
-        """Return the run's suite, task, mechanism and seed, and status, score, time, host and checksum of both rows."""
-        shown = ("status", "score", "finished_at", "host_hash", "row_sha256")
-        sides = {
-            f"{side}_{name}": row[name] for name in shown for side, row in (("our", self.ours), ("their", self.theirs))
-        }
-        named = {name: self.ours[name] for name in ("suite", "task", "mech", "seed")}
-        return {"run_id": self.run_id, **named, "theirs_in": self.theirs_in, "is_outcome": self.is_outcome, **sides}
-
-
-@dataclass(frozen=True)
 class Merged:
     """The result of merging another store into a store."""
 
@@ -48,7 +25,8 @@ class Merged:
     num_new: int
     num_known: int
     """Number of rows that are equal in both stores, bit by bit."""
-    conflicts: tuple[Conflict, ...]
+    conflicts: tuple[dict[str, Any], ...]
+    """Facts of the runs whose rows differ: ``ours`` was kept, and ``theirs`` was not copied."""
     left_out: dict[str, str]
     """Reasons why files and rows were not copied, by file or run."""
 
@@ -81,10 +59,22 @@ def merge(store: Store, source: Path) -> Merged:
         str(source),
         num_new,
         len(both) - len(differing),
-        tuple(Conflict(name, str(source), ours[name], theirs[name]) for name in differing),
+        tuple(_conflict(source, ours[name], theirs[name]) for name in differing),
         left_out | {f"run {name}": reason for name, reason in wrong.items()},
     )
 
 
 def _by_run(rows: pa.Table) -> dict[str, dict[str, Any]]:
     return {row["run_id"]: row for row in rows.to_pylist()}
+
+
+def _conflict(source: Path, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe two different rows of one run by its suite, task, mechanism and seed, and some facts of both rows.
+
+    ``is_outcome`` is True if the two rows differ in their results, not only in facts such as time and host.
+    """
+    shown = ("status", "score", "finished_at", "host_hash", "row_sha256")
+    sides = {f"{side}_{name}": row[name] for name in shown for side, row in (("our", ours), ("their", theirs))}
+    is_outcome = any(ours[name] != theirs[name] for name in _OUTCOME)
+    named = {name: ours[name] for name in ("run_id", "suite", "task", "mech", "seed")}
+    return {**named, "theirs_in": str(source), "is_outcome": is_outcome, **sides}

@@ -40,8 +40,8 @@ def test_where_contents_differ_ours_stays_and_theirs_is_named(tmp_path: Path, *,
 
     (conflict,) = merged.conflicts
     assert (merged.num_new, merged.num_known) == (0, 0)
-    assert conflict.is_outcome
-    assert (conflict.as_facts()["our_score"], conflict.as_facts()["their_score"]) == (0.75, 0.5)
+    assert conflict["is_outcome"]
+    assert (conflict["our_score"], conflict["their_score"]) == (0.75, 0.5)
     assert ours.runs()["score"].tolist() == [0.75]
     assert theirs.runs()["score"].tolist() == [0.5]
 
@@ -50,7 +50,7 @@ def test_a_run_made_twice_with_the_same_outcome_is_told_apart_from_a_contradicti
     ours = filled(tmp_path / "ours", [make_honest(1)], CURVE)
     theirs = filled(tmp_path / "theirs", [make_honest(1, wall_s=9.0, host_hash="fedcba987654")], CURVE)
 
-    assert not merge(ours, theirs.root).conflicts[0].is_outcome
+    assert not merge(ours, theirs.root).conflicts[0]["is_outcome"]
 
 
 def test_what_is_damaged_hostile_or_without_its_curve_is_left_out_and_named(tmp_path: Path) -> None:
