@@ -1,5 +1,4 @@
 import pickle
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,7 @@ from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import code_hash
 from synthbench.results.schema import run_id
 from synthbench.runner.estimates import TIMED, Estimates, cost_columns, work
-from synthbench.runner.executors.inline import beside_same_data
 from synthbench.runner.plan import (
-    Job,
     count_status,
     make_cells,
     make_plan,
@@ -151,23 +148,6 @@ def test_cells_share_a_job_as_long_as_all_their_runs_fit() -> None:
     alone = {((f"{task} 8",), 2, 2) for task in tasks[1:]} | {(("copy 9",), 2, 2)}
     assert shares(3) == alone
     assert shares(1) == {(names, 1, 1) for names, _, _ in alone}
-
-
-def test_one_worker_takes_jobs_of_the_same_data_together_and_long_ones_first() -> None:
-    cells = [make_cell(task, mechanism) for mechanism in ("linear", "softmax") for task in ("copy", "first_token")]
-    jobs = make_plan(cells, range(2), {}, 1).jobs
-
-    def names(jobs: Sequence[Job]) -> list[tuple[str, int, str]]:
-        firsts = [job.runs[0] for job in jobs]
-        return [(first.cell.task_name, first.seed, first.cell.mechanism_name) for first in firsts]
-
-    assert [task for task, *_ in names(jobs)] == ["first_token"] * 4 + ["copy"] * 4  # longer, so first
-    assert names(beside_same_data(jobs)) == [
-        (task, seed, mechanism)
-        for task in ("first_token", "copy")
-        for seed in (0, 1)
-        for mechanism in ("linear", "softmax")
-    ]
 
 
 def test_shortening_says_so_only_if_it_shortens() -> None:

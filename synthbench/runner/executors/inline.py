@@ -4,7 +4,6 @@ import contextlib
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import ClassVar
 
 import torch
@@ -23,11 +22,11 @@ class Inline(Executor):
     def run(
         self, jobs: Sequence[Job], context: RunContext, stop: threading.Event, on_begin: OnBegin = lambda _job: None
     ) -> Iterator[JobDone]:
-        """Run the jobs one after the other, grouped so that jobs on the same data follow each other."""
+        """Run the jobs one after the other."""
         threads_before = torch.get_num_threads()
         torch.set_num_threads(1)  # as a worker of the pool has, so that the last bits agree
         try:
-            for job in beside_same_data(jobs):
+            for job in jobs:
                 if stop.is_set():
                     return
                 on_begin(job)
@@ -37,15 +36,3 @@ class Inline(Executor):
         finally:
             torch.set_num_threads(threads_before)
             forget_blocks()
-
-
-def beside_same_data(jobs: Sequence[Job]) -> list[Job]:
-    """Reorder jobs so that jobs that begin with the same training data follow each other.
-
-    The data are then drawn only once. Groups of such jobs stay in the order of their first jobs.
-    """
-    by_data: dict[tuple[object, ...], list[Job]] = {}
-    for job in jobs:
-        first = job.trained[0]
-        by_data.setdefault((first.cell.task, first.cell.length, first.seed), []).append(job)
-    return list(chain.from_iterable(by_data.values()))
