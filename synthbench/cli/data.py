@@ -18,8 +18,7 @@ def data(
         int | None, typer.Option(help="Number of sequences. Default: all that a run of --suite reads.")
     ] = None,
     batch_size: Annotated[
-        int | None,
-        typer.Option(help="Without --suite: sequences per batch. Default: all in one, as in a test."),
+        int | None, typer.Option(help="Without --suite: sequences per batch. Default: all in one, as in a test.")
     ] = None,
     suite: Annotated[
         str | None, typer.Option(help="The suite whose runs read them; also gives the task's size.")

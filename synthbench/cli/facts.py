@@ -26,11 +26,7 @@ def task_facts(name: str, arguments: Mapping[str, Any] | None = None) -> dict[st
         arguments: Level, length and options by name, as a suite file gives them. Default: the task's own length and
             options.
     """
-    return {
-        **task_bounds(name, arguments),
-        "not_tested": TASKS[name].not_tested,
-        **_of_component(TASKS[name]),
-    }
+    return {**task_bounds(name, arguments), "not_tested": TASKS[name].not_tested, **_of_component(TASKS[name])}
 
 
 def task_bounds(name: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -92,11 +92,7 @@ def width_of_stdout() -> int | None:
 
 
 def print_facts(
-    facts: list[dict[str, Any]],
-    columns: list[str],
-    *,
-    as_json: bool,
-    broken: Mapping[str, str] = MappingProxyType({}),
+    facts: list[dict[str, Any]], columns: list[str], *, as_json: bool, broken: Mapping[str, str] = MappingProxyType({})
 ) -> None:
     """Print facts as JSON or as a table of ``columns``, then name the components that do not load, with reasons."""
     if as_json:

@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 
 def read_rows(
-    results: Path,
-    other: str | None = None,
-    *,
-    suite: str | None = None,
-    packaged: bool = False,
-    curves: bool = False,
+    results: Path, other: str | None = None, *, suite: str | None = None, packaged: bool = False, curves: bool = False
 ) -> "Joined":
     """Read the rows of one or two stores and, if ``packaged`` is True, the rows that come with synthbench.
 

@@ -76,11 +76,7 @@ class Choice:
 
 @store_app.command("ls")
 @options.takes(Choice)
-def list_store(
-    choice: Choice,
-    results: options.Results = Path("results"),
-    as_json: options.AsJson = False,
-) -> None:
+def list_store(choice: Choice, results: options.Results = Path("results"), as_json: options.AsJson = False) -> None:
     """Count a store's rows by suite, task, mechanism, device and software, each with versions; list files and sizes."""
     from synthbench.results import Store
     from synthbench.results.maintenance import COUNTED, contents

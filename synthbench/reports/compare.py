@@ -268,12 +268,7 @@ def common_suite(named: Sequence[Side], own: Collection[str]) -> str:
 
 
 def compare(
-    first: Side,
-    second: Side,
-    suite: str,
-    suite_version: str | None = None,
-    *,
-    mechanisms: Terms | None = None,
+    first: Side, second: Side, suite: str, suite_version: str | None = None, *, mechanisms: Terms | None = None
 ) -> Comparison:
     """Compare the skills of two sides (mechanisms, stores or commits), with runs of the same task and seed as pairs.
 

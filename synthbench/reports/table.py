@@ -510,11 +510,7 @@ def marked(
     texts = list(dict.fromkeys(score_text(verdict.task, mean) for mean in known))
     marks: dict[str, Mark] = {texts[0]: "best", texts[1]: "second"} if len(texts) > 1 else {}
     return [
-        replace(
-            cell,
-            mark=marks.get(score_text(verdict.task, mean), ""),
-            is_tied=mechanism.key in verdict.near_best,
-        )
+        replace(cell, mark=marks.get(score_text(verdict.task, mean), ""), is_tied=mechanism.key in verdict.near_best)
         for mechanism, mean, cell in zip(mechanisms, ranked, printed, strict=True)
     ]
 

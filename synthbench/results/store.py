@@ -630,11 +630,7 @@ def _filled(row: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> tuple
         raise UsageError(f"the curve of run {name} has points of another run")
     for point in points.to_pylist():
         check_values(CURVE_COLUMNS, point)
-    own = {
-        "schema_version": SCHEMA_VERSION,
-        "curve_sha256": curve_sha256(columns) if curve else None,
-        "row_sha256": "",
-    }
+    own = {"schema_version": SCHEMA_VERSION, "curve_sha256": curve_sha256(columns) if curve else None, "row_sha256": ""}
     # Through a table, which gives numbers the type that they are hashed with.
     filled: dict[str, Any] = table_of(RUN_COLUMNS, [{**row, **own}]).to_pylist()[0]
     filled["row_sha256"] = row_sha256(filled)
