@@ -624,15 +624,12 @@ def quick(
     *,
     against: str | None = None,
     suite: str = MAIN_SUITE,
-    results: Path = Path("results"),
     ledger: Path | None = None,
     minutes: float | None = None,
     plugins: Sequence[str] = (),
-    device: str = "auto",
-    executor: str = "auto",
-    workers: int | None = None,
     run: Callable[[Request], RunReport] = runner.run,
     note: Callable[[str], None] = lambda _text: None,
+    **how: Any,
 ) -> FirstVerdict:
     """Give a first verdict on a mechanism; :func:`synthbench.quick` explains the arguments.
 
@@ -640,16 +637,13 @@ def quick(
         mechanism: Name of a mechanism, if necessary with options, or a plugin file that registers one mechanism.
         against: Name of the reference mechanism. None: :meth:`Baselines.best_of_class` chooses the reference.
         suite: Name of a suite whose tasks have several levels of difficulty.
-        results: Folder of the results store.
-        ledger: File that records every comparison with a reference. None: ``quick.jsonl`` in ``results``.
+        ledger: File that records every comparison with a reference. None: ``quick.jsonl`` in the folder of the store.
         minutes: Approximate limit on training time, in minutes. If all tasks would take longer, fewer tasks are run.
             None: no limit.
         plugins: Plugin files and Python modules to load.
-        device: Device to train on.
-        executor: Program that starts the workers, as for ``synthbench run --executor``.
-        workers: Number of worker processes; one per core if None.
         run: Function that trains all runs of a request that have no stored row, and stores their rows.
         note: Function that receives each progress message for the user.
+        how: Further fields of the request, such as ``results``, ``device`` and ``workers``.
 
     Raises:
         UnknownName: If the mechanism, the reference or the suite does not exist.
@@ -662,12 +656,11 @@ def quick(
         raise UsageError(f"minutes is {minutes:g}; allowed: more than 0")
     if mechanism.endswith(".py"):
         mechanism, plugins = _only_mechanism(mechanism, plugins)
-    where = {"results": results, "device": device, "executor": executor, "workers": workers, "plugins": plugins}
-    request = request_of(mechanism, suite, **where)
+    request = request_of(mechanism, suite, plugins=plugins, **how)
     # With rerun, a repeated command has as many workers as the first, though fewer runs are left.
     planned = None if has_packaged_rows(request) else checked(replace(request, rerun="all"))
     num_workers = None if planned is None else planned.executor.num_workers or NUM_FIRST
-    query = _Query(request, Ledger(ledger or results / LEDGER), minutes, run, note, num_workers)
+    query = _Query(request, Ledger(ledger or request.results / LEDGER), minutes, run, note, num_workers)
     return replace(query.verdict(against), wall_s=time.monotonic() - began)
 
 

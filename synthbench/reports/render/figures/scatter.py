@@ -212,7 +212,7 @@ def _draw_texts(axis: Axes, points: Sequence[Point], index: int, of_points: Sequ
             look.text, at, (0, 0), textcoords="offset points", size=SMALL, color=look.colour, ha="center", va="center",
             zorder=5, arrowprops={"arrowstyle": "-", "color": PALE, "linewidth": 0.3},
         )  # fmt: skip
-        half = Text.get_window_extent(text).size / 2 + pixels
+        half = np.array(Text.get_window_extent(text).size) / 2 + pixels
         for distance, turn in itertools.product(_DISTANCES * pixels, _TURNS):
             # A text grows away from the point, so that its nearest side is as far off as asked for.
             offset = (distance + half) * (math.cos(turn), math.sin(turn))
