@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from functools import partial
 from multiprocessing import get_context
 from statistics import median
@@ -216,17 +217,14 @@ def side_by_side(function: Callable[[Argument], Result], arguments: Sequence[Arg
     context = get_context("spawn")
     barrier = context.Barrier(len(arguments))
     with ProcessPoolExecutor(len(arguments), context, _begin, (barrier,)) as pool:
-        waiting = [pool.submit(partial(_or_release_the_others, function), argument) for argument in arguments]
-    problems = [problem for problem in (future.exception() for future in waiting) if problem is not None]
-    for problem in sorted(problems, key=lambda problem: isinstance(problem, BrokenBarrierError)):
-        raise problem
-    return [future.result() for future in waiting]
+        return list(pool.map(partial(_or_release_the_others, function), arguments))
 
 
 def wait_for_all() -> None:
     """Wait until all processes of :func:`side_by_side` have called this function; elsewhere, return at once."""
     if _barrier is not None:
-        _barrier.wait()
+        with suppress(BrokenBarrierError):  # a process that failed says why itself
+            _barrier.wait()
 
 
 def _begin(barrier: Barrier) -> None:
