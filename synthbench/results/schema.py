@@ -263,16 +263,8 @@ VERIFICATION_COLUMNS = (
 """Columns of the table of verifications; it is separate, so that a verified row keeps its id and checksum."""
 
 
-def join_match(asked: str, term: str) -> str:
-    """Return one text with a requested size and the mechanism to rescale, such as ``state=4096 of slay:P=8``.
-
-    The column ``match`` of a row holds this text.
-    """
-    return f"{asked} of {term}"
-
-
 def split_match(match: str) -> tuple[str, str]:
-    """Split a text made by :func:`join_match` into the requested size and the mechanism before scaling."""
+    """Split the column ``match``, such as ``state=4096 of slay:P=8``, into the requested size and the mechanism."""
     asked, _, term = match.partition(" of ")
     return asked, term
 

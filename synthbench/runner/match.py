@@ -14,7 +14,7 @@ from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS, Attention, Mechanism, mean_state, num_parameters
 from synthbench.options import absent_values, coerce, options_of, term_of
 from synthbench.registry import CONTROL
-from synthbench.results.schema import join_match, split_match
+from synthbench.results.schema import split_match
 from synthbench.suites import Suite
 from synthbench.training.cell import Cell
 
@@ -76,10 +76,8 @@ def matched_as(cell: Cell, text: str) -> Cell:
 
     The cell also records the text, so that rows with the same value can be grouped.
     """
-    resized = matched(cell, *_target(cell, text))
-    return replace(
-        resized, match=join_match(text, term_of(cell.mechanism, cell.resolved_mechanism_arguments, is_complete=True))
-    )
+    before = term_of(cell.mechanism, cell.resolved_mechanism_arguments, is_complete=True)
+    return replace(matched(cell, *_target(cell, text)), match=f"{text} of {before}")
 
 
 def misses(cell: Cell, suite: Suite) -> str:

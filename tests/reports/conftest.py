@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Request, sync_playwright
 
-from synthbench.results.schema import join_match
 from tests.reports._made import HOSTILE, MECHANISMS, climbed, make_frame
 
 
@@ -74,7 +73,7 @@ def hostile() -> pd.DataFrame:
         frame = make_frame({f"mech-{index}": [0.2, 0.9], f"broken-{index}": [None, 0.3]})
         replaced = ("mech_label", "mech_family", "mech_source", "mech_origin", "task", "task_category", "task_source")
         extended = ("mech", "block", "positions", "mech_version", "device_name", "synthbench_version", "git_sha")
-        frame["match"] = frame["match"].mask(frame["mech"] == f"broken-{index}", join_match(text, text))
+        frame["match"] = frame["match"].mask(frame["mech"] == f"broken-{index}", f"{text} of {text}")
         frame = frame.assign(**dict.fromkeys(replaced, text), **{column: frame[column] + text for column in extended})
         arguments = {"mech_args": json.dumps({text: text}), "task_args": json.dumps([text])}
         parts.append(frame.assign(**arguments, metrics=json.dumps({f"shortcut.{text}": 0.1})))

@@ -16,8 +16,6 @@ from synthbench.reports.verdicts import SMALLEST_GAP, ranked_tasks
 
 _FEW = 12
 """Largest number of columns with which every field shows its number."""
-_LUMINANCE = (0.2126, 0.7152, 0.0722)
-"""Weights of red, green and blue, after WCAG 2."""
 
 
 def heat_map(report: Report) -> Drawing | None:
@@ -69,10 +67,9 @@ def _draw_matrix(
     if has_numbers:
         for (line, column), value in np.ndenumerate(values):
             if not math.isnan(value):
-                is_dark = np.dot(fields.to_rgba(np.array([value]))[0, :3], _LUMINANCE) < 0.6
                 axis.text(
                     column + 0.5, line + 0.5, fixed(float(value), 2), size=SMALL - 0.5, ha="center",
-                    color="white" if is_dark else "black", va="center_baseline",
+                    color="white" if value < 0.65 else "black", va="center_baseline",
                 )  # fmt: skip
     categories = [shown(task.category.replace("_", " ")) for task in tasks]
     firsts = [index for index, task in enumerate(tasks) if index == 0 or task.category != tasks[index - 1].category]

@@ -4,11 +4,10 @@ import base64
 import hashlib
 import json
 import math
-from functools import cache
 from importlib.resources import files as files_in
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from synthbench.reports.cells import TaskFacts
@@ -50,7 +49,8 @@ def page(report: Report, files: Files | None = None) -> str:
     if "cells.csv" in files:
         name = f"synthbench-{report.selection.suite}-{report.selection.suite_version}"
         dataset = croissant(name, _DATASET, report, {"cells": cell_data(report, str(files["cells.csv"]))})
-    return _template().render(
+    template = environment().get_template("page.html")
+    return template.render(
         page=content(report),
         files=files,
         dataset=Markup(json.dumps(dataset).replace("<", r"\u003c")) if dataset else "",  # noqa: S704 -- JSON without <
@@ -65,12 +65,6 @@ def page(report: Report, files: Files | None = None) -> str:
         split=SPLIT,
         plot=charts,
     )
-
-
-@cache
-def _template() -> Template:
-    """Compile the template of the page, which takes longer than filling it in."""
-    return environment().get_template("page.html")
 
 
 def _hash(text: str) -> str:
