@@ -138,19 +138,19 @@ def main(
     if (reason := missing(target)) is not None:
         typer.echo(f"flash-linear-attention is left out: {reason}", err=True)
         return
-    with Table(scaling.IDENTITY, target, out) as table:
-        for row in scaling.measure(
-            select_mechanisms(load_suite("paper"), mech or ["slay,linear,performer"]),
-            parse_lengths(lengths),
-            table,
-            forms=("attend", "fla"),
-            offered=offered,
-            batch_size=1,
-            num_repeats=repeats,
-            dtype=dtype,
-            limits=LIMITS,
-        ):
-            typer.echo(f"{row['mechanism']} {row['form']} {row['length']}: {row['status']}", err=True)
+    table = Table(scaling.IDENTITY, target, out)
+    for row in scaling.measure(
+        select_mechanisms(load_suite("paper"), mech or ["slay,linear,performer"]),
+        parse_lengths(lengths),
+        table,
+        forms=("attend", "fla"),
+        offered=offered,
+        batch_size=1,
+        num_repeats=repeats,
+        dtype=dtype,
+        limits=LIMITS,
+    ):
+        typer.echo(f"{row['mechanism']} {row['form']} {row['length']}: {row['status']}", err=True)
     facts = scaling.summary([row for row in table.rows if row["dtype"] == dtype])
     print_facts(facts, list(facts[0]) if facts else [], as_json=as_json)
 

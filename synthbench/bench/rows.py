@@ -1,7 +1,6 @@
 """Rows of measurements, in Parquet tables apart from the store of training results."""
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,16 +20,13 @@ Row = Mapping[str, Any]
 SHOWN_AS: Mapping[str, str] = MappingProxyType({"members": "runs"})
 """Printed names of columns that are stored under an older name."""
 
-SAVE_EVERY_S = 2.0
-"""Shortest time between saves, in seconds; rows measured since the last save are lost if the process is killed."""
-
 
 class Table:
     """A table of measurements, optionally in a file.
 
     A new row replaces an older row of the same device that has equal values in the columns ``identity``. Each row also
-    records its device and software. A table with a file reads the file's rows at the start, and saves new rows at the
-    latest when the ``with`` block ends.
+    records its device and software. A table with a file reads the file's rows at the start, and writes all rows to the
+    file whenever one is added.
     """
 
     def __init__(self, identity: Sequence[str], device: torch.device, file: Path | None = None) -> None:
@@ -40,15 +36,6 @@ class Table:
         self.device = device
         self.file = file
         self._rows = {self._key(row): row for row in (load(file) if file is not None and file.exists() else [])}
-        self._saved_at = 0.0
-        self._is_saved = True
-
-    # Not `Self`, which beartype cannot check under jaxtyping's import hook.
-    def __enter__(self) -> "Table":  # noqa: PYI034
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.save()
 
     @property
     def rows(self) -> list[Row]:
@@ -65,31 +52,26 @@ class Table:
         return known if known is not None and known.get("mech_version") == row.get("mech_version") else None
 
     def add(self, row: Row) -> Row:
-        """Add a row that was just measured, and return it."""
-        measured_at = datetime.now(UTC).isoformat(timespec="seconds")
-        whole = {**row, **hardware(self.device), **self._software, "measured_at": measured_at}
-        self._rows[self._key(whole)] = whole
-        self._is_saved = False
-        if time.monotonic() - self._saved_at > SAVE_EVERY_S:
-            self.save()
-        return row
-
-    def save(self) -> None:
-        """Write the rows to the table's file; do nothing if there is no file, or no row was added since the last call.
+        """Add a row that was just measured, and return it.
 
         Raises:
             StoreError: If the file cannot be written; its earlier contents are kept.
         """
-        if self.file is None or self._is_saved:
-            return
-        draft = self.file.with_name(f"{self.file.name}.{os.getpid()}.tmp")
+        measured_at = datetime.now(UTC).isoformat(timespec="seconds")
+        whole = {**row, **hardware(self.device), **self._software, "measured_at": measured_at}
+        self._rows[self._key(whole)] = whole
+        if self.file is not None:
+            self._save(self.file)
+        return row
+
+    def _save(self, file: Path) -> None:
+        draft = file.with_name(f"{file.name}.{os.getpid()}.tmp")
         try:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
             pd.DataFrame(list(self._rows.values())).to_parquet(draft, compression="zstd", index=False)
-            draft.replace(self.file)
+            draft.replace(file)
         except OSError as problem:
-            raise StoreError(f"rows cannot be written to {str(self.file)!r}: {problem}") from None
-        self._saved_at, self._is_saved = time.monotonic(), True
+            raise StoreError(f"rows cannot be written to {str(file)!r}: {problem}") from None
 
     def _key(self, row: Row) -> tuple[Any, ...]:
         try:

@@ -133,7 +133,6 @@ def measure(
                 rows = [trial.row(roof) for trial in trials]
                 for row in rows:
                     table.add(row)
-                table.save()  # minutes may pass until the next rows come
                 yield from rows
 
 

@@ -77,15 +77,15 @@ def fidelity(
 
     if mech and sweep:
         raise UsageError("--sweep varies slay; allowed with it: no --mech")
-    with _table(bench, device, out) as table:
-        drawn = parse_seeds(seeds)
-        if sweep:
-            measured = bench.sweep(drawn, table, num_repeats=repeats, bias=bias)
-        else:
-            chosen, budgets = _mechanisms(mech) if mech else None, options.parse_names(budget)
-            measured = bench.measure(budgets, drawn, table, num_repeats=repeats, bias=bias, mechanisms=chosen)
-        for row in measured:
-            say(f"{row['budget']} seed {row['seed']} {row['estimator']}: {row['rel_l2']:.3f}", err=True)
+    table = _table(bench, device, out)
+    drawn = parse_seeds(seeds)
+    if sweep:
+        measured = bench.sweep(drawn, table, num_repeats=repeats, bias=bias)
+    else:
+        chosen, budgets = _mechanisms(mech) if mech else None, options.parse_names(budget)
+        measured = bench.measure(budgets, drawn, table, num_repeats=repeats, bias=bias, mechanisms=chosen)
+    for row in measured:
+        say(f"{row['budget']} seed {row['seed']} {row['estimator']}: {row['rel_l2']:.3f}", err=True)
     facts = bench.summary([row for row in table.rows if row["bias"] == bias])
     print_facts(facts, list(facts[0]) if facts else [], as_json=as_json)
 
@@ -121,21 +121,21 @@ def scaling(
     for form in chosen:
         if form not in FORMS:
             raise UnknownName("form", form, FORMS)
-    with _table(bench, device, out) as table:
-        if not kernels.runs_on(target := resolve_device(device)):
-            say(f"Triton kernels are left out: they do not run on {target}", err=True)
-        for row in bench.measure(
-            _mechanisms(mech),
-            options.parse_lengths(lengths),
-            table,
-            forms=chosen,
-            batch_size=batch_size,
-            num_repeats=repeats,
-            dtype=dtype,
-            limits=bench.Limits(max_seconds, max_gigabytes),
-            on_begin=lambda mechanism, direction: say(f"{mechanism} {direction}: lengths take turns", err=True),
-        ):
-            say(f"{row['mechanism']} {row['form']} {row['direction']} {row['length']}: {row['status']}", err=True)
+    table = _table(bench, device, out)
+    if not kernels.runs_on(target := resolve_device(device)):
+        say(f"Triton kernels are left out: they do not run on {target}", err=True)
+    for row in bench.measure(
+        _mechanisms(mech),
+        options.parse_lengths(lengths),
+        table,
+        forms=chosen,
+        batch_size=batch_size,
+        num_repeats=repeats,
+        dtype=dtype,
+        limits=bench.Limits(max_seconds, max_gigabytes),
+        on_begin=lambda mechanism, direction: say(f"{mechanism} {direction}: lengths take turns", err=True),
+    ):
+        say(f"{row['mechanism']} {row['form']} {row['direction']} {row['length']}: {row['status']}", err=True)
     facts = bench.summary([row for row in table.rows if (row["batch_size"], row["dtype"]) == (batch_size, dtype)])
     print_facts(facts, list(facts[0]) if facts else [], as_json=as_json)
 
@@ -158,17 +158,17 @@ def context(
     """
     from synthbench.bench import context as bench
 
-    with _table(bench, device, out) as table:
-        for row in bench.measure(
-            _mechanisms(mech),
-            table,
-            gigabytes=gigabytes,
-            longest=longest,
-            max_seconds=max_seconds,
-            batch_size=batch_size,
-            dtype=dtype,
-        ):
-            say(f"{row['mechanism']} {row['direction']}: {row['length']}", err=True)
+    table = _table(bench, device, out)
+    for row in bench.measure(
+        _mechanisms(mech),
+        table,
+        gigabytes=gigabytes,
+        longest=longest,
+        max_seconds=max_seconds,
+        batch_size=batch_size,
+        dtype=dtype,
+    ):
+        say(f"{row['mechanism']} {row['direction']}: {row['length']}", err=True)
     _print_rows(bench, table, as_json=as_json)
 
 
@@ -213,15 +213,15 @@ def bench_suite(
     """Time training steps: of single runs, of batched runs, replayed from a CUDA graph, and in worker processes."""
     from synthbench.bench import suite as bench
 
-    with _table(bench, device, out) as table:
-        for row in bench.measure(
-            mech or [],
-            options.parse_lengths(lengths),
-            table,
-            num_runs=options.parse_lengths(runs),
-            num_rates=rates,
-            num_steps=steps,
-            num_repeats=repeats,
-        ):
-            say(f"{row['mechanism']} {row['length']}, {row['members']} batched: timed", err=True)
+    table = _table(bench, device, out)
+    for row in bench.measure(
+        mech or [],
+        options.parse_lengths(lengths),
+        table,
+        num_runs=options.parse_lengths(runs),
+        num_rates=rates,
+        num_steps=steps,
+        num_repeats=repeats,
+    ):
+        say(f"{row['mechanism']} {row['length']}, {row['members']} batched: timed", err=True)
     _print_rows(bench, table, as_json=as_json)

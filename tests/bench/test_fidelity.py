@@ -77,8 +77,8 @@ def test_the_sweep_changes_one_thing_at_a_time() -> None:
 
 def test_rows_are_kept_with_what_they_were_measured_on_and_read_as_no_other_table(tmp_path: Path) -> None:
     file = tmp_path / "bench" / "rows.parquet"
-    with Table(["estimator"], torch.device("cpu"), file) as table:
-        table.add({"estimator": "mean", "rel_l2": 0.5})
+    table = Table(["estimator"], torch.device("cpu"), file)
+    table.add({"estimator": "mean", "rel_l2": 0.5})
 
     (row,) = load(file)
     assert (row["rel_l2"], row["device_type"], row["torch"]) == (0.5, "cpu", str(torch.__version__))

@@ -18,22 +18,22 @@ from synthbench.reports.folder import Files
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the rows of one device, some measured and some made up."""
     folder, how = tmp_path_factory.mktemp("rows") / "a-device", {"batch_size": 1, "dtype": "float32"}
-    with Table(scaling.IDENTITY, CPU, folder / "scaling.parquet") as table:
-        sizes: dict[str, Any] = {"num_repeats": 1, "limits": scaling.Limits(1e6, 1e6), **how}
-        forms = ["layer", "attend", "gram", "dense"]
-        assert list(scaling.measure({"linear": {}, "softmax": {}}, [16, 32], table, forms=forms, **sizes))
-        table.add({**table.rows[0], "form": "gram", "length": 64, "status": "oom", "median_ms": None})
-    with Table(fidelity.IDENTITY, CPU, folder / "fidelity.parquet") as table:
-        for estimator, error in (("mean", 0.64), ("slay", 0.67)):
-            errors = {"rel_l2": error, "cosine": 0.5, "mse": 0.1, "latency_ms": 1.0}
-            table.add({"budget": "small", "estimator": estimator, "bias": True, "seed": 0, **errors})
-    with Table(context.IDENTITY, CPU, folder / "context.parquet") as table:
-        tried: dict[str, Any] = {"gigabytes": 1.0, "longest": 256, "max_seconds": 1e6, **how}
-        assert list(context.measure({"identity": {}}, table, **tried))
-    with Table(suite.IDENTITY, CPU, folder / "suite.parquet") as table:
-        for runs in (1, 4):
-            rates = dict.fromkeys(suite.SHOWN) | {"mechanism": "linear", "length": 32, "members": runs}
-            table.add({**rates, "rates": 1, "num_steps": 5, "loop": 10.0, "batched": 9.0 * runs, "captured": 100.0})
+    table = Table(scaling.IDENTITY, CPU, folder / "scaling.parquet")
+    sizes: dict[str, Any] = {"num_repeats": 1, "limits": scaling.Limits(1e6, 1e6), **how}
+    forms = ["layer", "attend", "gram", "dense"]
+    assert list(scaling.measure({"linear": {}, "softmax": {}}, [16, 32], table, forms=forms, **sizes))
+    table.add({**table.rows[0], "form": "gram", "length": 64, "status": "oom", "median_ms": None})
+    table = Table(fidelity.IDENTITY, CPU, folder / "fidelity.parquet")
+    for estimator, error in (("mean", 0.64), ("slay", 0.67)):
+        errors = {"rel_l2": error, "cosine": 0.5, "mse": 0.1, "latency_ms": 1.0}
+        table.add({"budget": "small", "estimator": estimator, "bias": True, "seed": 0, **errors})
+    table = Table(context.IDENTITY, CPU, folder / "context.parquet")
+    tried: dict[str, Any] = {"gigabytes": 1.0, "longest": 256, "max_seconds": 1e6, **how}
+    assert list(context.measure({"identity": {}}, table, **tried))
+    table = Table(suite.IDENTITY, CPU, folder / "suite.parquet")
+    for runs in (1, 4):
+        rates = dict.fromkeys(suite.SHOWN) | {"mechanism": "linear", "length": 32, "members": runs}
+        table.add({**rates, "rates": 1, "num_steps": 5, "loop": 10.0, "batched": 9.0 * runs, "captured": 100.0})
     return folder
 
 

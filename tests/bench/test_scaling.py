@@ -200,11 +200,11 @@ def test_what_is_not_allowed_is_refused() -> None:
 def test_the_same_call_again_measures_what_is_missing(tmp_path: Path) -> None:
     file = tmp_path / "bench" / "scaling.parquet"
     known: dict[str, Any] = {"arguments": {"P": "16"}, "forms": ["layer"]}
-    with Table(scaling.IDENTITY, CPU, file) as table:
-        before = measured("slay", [32], table=table, **known)
+    table = Table(scaling.IDENTITY, CPU, file)
+    before = measured("slay", [32], table=table, **known)
 
-    with Table(scaling.IDENTITY, CPU, file) as table:
-        new = measured("slay", [64, 32], table=table, **known | {"forms": ["layer", "gram"]})
+    table = Table(scaling.IDENTITY, CPU, file)
+    new = measured("slay", [64, 32], table=table, **known | {"forms": ["layer", "gram"]})
 
     assert {row["mechanism"] for row in before} == {"slay:P=16"}
     assert {(row["form"], row["length"]) for row in new} == {("layer", 64), ("gram", 32), ("gram", 64)}
