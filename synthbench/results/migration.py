@@ -21,7 +21,7 @@ LAST_BY_SUITE = 4
 SUITE = ("suite", "suite_version")
 """The configuration keys that identify the suite, which are also names of columns."""
 
-_FORMER = re.compile(r"([0-9]+):([0-9a-f]{16}):([0-9a-f]{64})(?: (.+))?")
+_FORMER = re.compile(r"([1-9][0-9]*):([0-9a-f]{16}):([0-9a-f]{64})(?: (.+))?")
 """Pattern of ``migrated_from``: schema version, id, checksum and perhaps ``migrated_from`` of the original row."""
 
 

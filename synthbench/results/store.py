@@ -862,6 +862,7 @@ def _curve_starts(points: pa.Table) -> Int64[np.ndarray, " curves"]:
 # ----- Validating rows: a quick check of many rows at once selects those that are checked one by one -----
 
 _RUN_ID = re.compile(r"[0-9a-f]{16}")
+_SCHEMA = re.compile(rb"[1-9][0-9]{0,8}")
 # The years 1 to 9999 in microseconds, the range of datetime.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
@@ -925,8 +926,8 @@ def _refuse_unreadable(table: pa.Table, file: "File") -> None:
     """Refuse a table of rows or curve points if Python cannot represent a value, such as text that is not UTF-8.
 
     Raises:
-        Damaged: If there is such a value or a time outside the years 1 to 9999. Also if a row states a newer schema
-            than this version of synthbench has, and the footer an older one.
+        Damaged: If there is such a value or a time outside the years 1 to 9999. Also if a row states a schema below 1,
+            or a newer one than this version of synthbench has while the footer states an older one.
         StoreError: If a row states a newer schema, and the footer none.
     """
     try:
@@ -938,11 +939,14 @@ def _refuse_unreadable(table: pa.Table, file: "File") -> None:
             ends = pc.min_max(column.cast(pa.int64())).as_py()  # a comparison with a number would import pandas
             if ends["min"] is not None and not _FIRST_US <= ends["min"] <= ends["max"] <= _LAST_US:
                 raise Damaged("it holds no readable row")
-    newest = "schema_version" in table.schema.names and pc.max(table["schema_version"]).as_py()
-    if newest and newest > SCHEMA_VERSION:
-        if _stated_version(file.parquet.metadata) is None:
+    if "schema_version" in table.schema.names and len(versions := table["schema_version"].drop_null()):
+        oldest, newest = pc.min_max(versions).as_py().values()
+        if newest > SCHEMA_VERSION and _stated_version(file.parquet.metadata) is None:
             raise _of_newer(file.path, newest)
-        raise Damaged("footer and rows disagree about the schema")
+        if newest > SCHEMA_VERSION:
+            raise Damaged("footer and rows disagree about the schema")
+        if oldest < 1:
+            raise Damaged(f"a row states schema {oldest}; allowed: 1 to {SCHEMA_VERSION}")
 
 
 def _as_numpy(array: pa.Array) -> np.ndarray:
@@ -1132,15 +1136,14 @@ def _refuse_newer(path: Path, metadata: pq.FileMetaData, *, is_hash_named: bool)
     Raises:
         StoreError: If the footer (metadata) states a newer schema, and the file is intact. This is known if its name
             has the hash of its bytes, or if it has an unknown column.
-        Damaged: If the footer's schema version is no number, or is newer and the file may be damaged.
+        Damaged: If the footer's schema version is no number from 1, or is newer and the file may be damaged.
     """
     stated = _stated_version(metadata)
     if stated is None:
         return  # other writers drop it; the rows state it too
-    try:
-        version = int(stated)
-    except ValueError:
-        raise Damaged("it does not say which schema it has") from None
+    if not _SCHEMA.fullmatch(stated):
+        raise Damaged("it does not say which schema it has")
+    version = int(stated)
     if version > SCHEMA_VERSION and (is_hash_named or not set(metadata.schema.names) <= set(RUNS.names)):
         raise _of_newer(path, version)
     if version > SCHEMA_VERSION:

@@ -10,7 +10,7 @@ import pytest
 from synthbench.errors import StoreError
 from synthbench.results import RUNS, Store
 from synthbench.results.maintenance import collect, examine
-from synthbench.results.schema import CURVE_COLUMNS, CURVES
+from synthbench.results.schema import CURVE_COLUMNS, CURVES, SCHEMA_VERSION
 from synthbench.results.store import LIMITS, suspects
 from synthbench.trust.beside import join
 from synthbench.trust.merge import merge
@@ -94,7 +94,7 @@ def test_what_is_no_plain_file_or_has_another_name_is_reported_never_read_or_mov
     left = {"runs/mine.parquet", "compact/mine.parquet", f"runs/{ANY}", f"curves/{ANY}",
             f"verified/verified-{'0' * 16}.parquet"}  # fmt: skip
 
-    assert len(made.runs()) == 1
+    assert len(made.runs()) == 1, made.quarantined
     assert len(made.curves()) == len(CURVE)
     examine(made, is_repairing=True)
     collect(made, is_dry=False)
@@ -201,6 +201,15 @@ def test_a_version_that_only_footer_or_row_claims_is_damage(root: Path, in_foote
 
     assert len(made.runs()) == 0
     assert "disagree about the schema" in made.quarantined[0].reason
+
+
+@pytest.mark.parametrize(("in_footer", "in_row"), [(None, 0), (None, -1), (SCHEMA_VERSION, 0), (0, 5), (-1, 5)])
+def test_a_schema_that_no_version_has_written_is_damage(root: Path, in_footer: int | None, in_row: int) -> None:
+    made = Store.open(root, create=True)
+    forge(root / "runs" / ANY, [signed(make_row() | {"schema_version": in_row})], version=in_footer)
+
+    assert len(made.runs()) == 0
+    assert "schema" in made.quarantined[0].reason
 
 
 def test_a_newer_row_without_a_footer_is_refused_and_left_as_it_is(root: Path) -> None:
