@@ -10,6 +10,7 @@ import pytest
 from torch import Tensor, nn
 
 import synthbench
+from synthbench import blocks, mechanisms, positions, tasks
 from synthbench.errors import ContractError, StoreError, UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import version_of
@@ -218,6 +219,11 @@ def test_every_public_name_is_there() -> None:
     assert set(synthbench.__all__) == {*synthbench._HOMES, "__version__"}
     for name in synthbench.__all__:
         assert getattr(synthbench, name) is not None
+
+
+def test_the_decorators_of_components_are_public_names() -> None:
+    assert (synthbench.block, synthbench.position) == (blocks.block, positions.position)
+    assert (synthbench.mechanism, synthbench.task) == (mechanisms.mechanism, tasks.task)
 
 
 def test_completion_offers_the_public_names_before_anything_heavy_is_imported() -> None:
