@@ -139,19 +139,20 @@ def suspected() -> Iterator[None]:
     """Turn an exception that plugins may have caused into an error of one line.
 
     Raises:
-        ContractError: If the ``with`` block raises what no command raises itself, and plugins are loaded.
+        ContractError: If the ``with`` block raises what no command raises itself, and plugins are loaded. A command
+            itself raises an ``OSError`` in which no line of a plugin takes part.
     """
     try:
         yield
-    except (SynthbenchError, OSError, typer.Exit):
+    except (SynthbenchError, typer.Exit):
         raise
     except BaseException as problem:
         plugins.raise_interrupt(problem)
         units = [unit for registry in plugins.REGISTRIES for unit in registry.registered()]
         foreign = [unit for unit in units if not plugins.is_built_in(unit)]
-        if not foreign:
-            raise
         place = next(filter(None, (plugins.raised_at(problem, unit) for unit in foreign)), None)
+        if not foreign or (isinstance(problem, OSError) and place is None):
+            raise
         where = f" ({place})" if place else f"; the fault may lie in a loaded plugin: {', '.join(plugins.loaded())}"
         raise ContractError(f"{plugins.reason(problem)}{where}") from problem
 

@@ -83,6 +83,7 @@ def test_a_file_that_cannot_be_used_says_why(text: str, message: str, tmp_path: 
             "AttributeError: 'float' object has no attribute 'value'; the fault may lie in a loaded plugin: mine.py",
         ),
         ("sys.exit(0)", "SystemExit: 0 (mine.py:11)"),
+        ("open('no weights')", "FileNotFoundError: [Errno 2] No such file or directory: 'no weights' (mine.py:11)"),
     ],
 )
 def test_a_task_that_fails_outside_of_its_checks_is_named_and_the_others_are_listed(
