@@ -5,6 +5,7 @@ functions here check, print and parse the options of any component, and select c
 """
 
 import dataclasses
+import inspect
 import math
 import re
 import shlex
@@ -15,7 +16,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from synthbench.errors import UnknownName, UsageError
+from synthbench.errors import ContractError, UnknownName, UsageError
 
 MAX_SEEDS = 10_000
 """Limit on the number of seeds in one command, since more would exhaust memory before any training."""
@@ -25,6 +26,8 @@ LARGEST_SEED = 2**63 - 1
 """Largest seed that a row can hold."""
 
 Value = bool | int | float | str
+VALUES: tuple[Any, ...] = get_args(Value)
+"""Types of an option's value."""
 Number = int | float
 
 
@@ -78,7 +81,11 @@ def option(
 
 
 def options_of(unit: type) -> Mapping[str, Option]:
-    """Return the options of a component by name, in the order of declaration."""
+    """Return the options of a component by name, in the order of declaration.
+
+    Raises:
+        ContractError: If the annotation of an option is not among the types in ``VALUES`` and no ``Literal`` of texts.
+    """
     return _options_of(unit)
 
 
@@ -91,6 +98,11 @@ def _options_of(unit: type) -> Mapping[str, Option]:
             hint = hints[field.name]
             choices = get_args(hint) if get_origin(hint) is Literal else ()
             kind = str if choices else hint
+            if kind not in VALUES or not all(isinstance(choice, str) for choice in choices):
+                raise ContractError(
+                    f"option {field.name!r} of {unit.__name__} is annotated {inspect.formatannotation(hint)}; allowed: "
+                    "bool, int, float, str, or a Literal of texts; a value such as 0 can stand for none"
+                )
             options[field.name] = dataclasses.replace(declared, name=field.name, type=kind, choices=choices)
     return MappingProxyType(options)
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from synthbench.errors import ContractError, UnknownName, UsageError
-from synthbench.options import Value, coerce, parse_term, resolve
+from synthbench.options import VALUES, Value, coerce, parse_term, resolve
 from synthbench.plugins import (
     BARE_NAME,
     BUILT_IN,
@@ -53,9 +53,6 @@ NOT_HASHED = frozenset({*sys.stdlib_module_names, "synthbench", "torch"})
 
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 """Names of folders for installed packages, whose code is identified by the version of its distribution."""
-
-PLAIN = (bool, int, float, str)
-"""Types of values in a notebook that the hash of a component covers."""
 
 _HASHES: WeakKeyDictionary[type[Any], str] = WeakKeyDictionary()
 
@@ -300,12 +297,12 @@ def _session_source(classes: list[type], names: Mapping[str, Any]) -> str:
     while pending:
         name, thing = pending.pop()
         thing = inspect.unwrap(thing)
-        if isinstance(thing, PLAIN):
+        if isinstance(thing, VALUES):
             texts[name] = repr((name, thing))
         elif name in texts or getattr(thing, "__module__", None) != classes[0].__module__:
             continue
         elif isinstance(thing, type):
-            facts = {key: fact for key, fact in vars(thing).items() if isinstance(fact, PLAIN) and key[:2] != "__"}
+            facts = {key: fact for key, fact in vars(thing).items() if isinstance(fact, VALUES) and key[:2] != "__"}
             texts[name] = repr((name, facts))
             pending += [(base.__qualname__, base) for base in thing.__bases__]
             pending += [(f"{name}.{key}", function) for key, function in functions_of(thing).items()]

@@ -1,11 +1,12 @@
 """Options: read from a class, checked, and set from strings; and the names that select components."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, make_dataclass
 from typing import Any, Literal
 
 import pytest
 
-from synthbench.errors import UsageError
+from synthbench.errors import ContractError, UsageError
 from synthbench.options import (
     arguments_of,
     check,
@@ -94,6 +95,18 @@ def test_a_value_of_another_type_is_refused(argument: str, values: list[Any]) ->
             coerce("unit", Unit, {argument: value})
 
         assert str(caught.value) == f"unit:{argument} is {value!r}; allowed: {options_of(Unit)[argument].allowed()}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "written"), [(int | None, "int | None"), (list[int], "list[int]"), (Literal[1, 2], "Literal[1, 2]")]
+)
+def test_an_option_of_a_type_that_no_row_holds_is_named_with_what_is_allowed(kind: Any, written: str) -> None:
+    wide = make_dataclass("Wide", [("hidden", kind, option(0, "how wide"))])
+
+    with pytest.raises(
+        ContractError, match=rf"^option 'hidden' of Wide is annotated .*{re.escape(written)}; allowed: bool, "
+    ):
+        options_of(wide)
 
 
 def test_an_addition_is_an_argument_unless_it_has_its_default() -> None:

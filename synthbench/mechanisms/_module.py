@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from synthbench.errors import UsageError
-from synthbench.options import option
+from synthbench.options import VALUES, option
 from synthbench.plugins import place_of, raised_at
 from synthbench.registry import functions_of
 
@@ -46,9 +46,6 @@ may mean something else."""
 
 FACTS = ("name", "label", "family", "source", "complexity", "version")
 """Class variables that a plain module may declare, with the same meaning as in a mechanism."""
-
-VALUES = (bool, int, float, str)
-"""Types of the parameters that become hyper-parameters."""
 
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
