@@ -12,7 +12,7 @@ from synthbench.blocks import BLOCKS
 from synthbench.contract.checks import first_failure
 from synthbench.contract.components import examine
 from synthbench.contract.isolated import IsolatedProcess
-from synthbench.errors import UnknownName, UsageError
+from synthbench.errors import StoreError, UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.options import registered, require_current, split_terms
 from synthbench.positions import POSITIONS
@@ -114,7 +114,8 @@ def receive(
 
     Raises:
         UsageError: If a value is not allowed, or if the manifest names something that is not installed.
-        StoreError: If the rows cannot be read, or if the store cannot be written.
+        StoreError: If the rows cannot be read, if the store cannot be written, or if the plugin to run is not the file
+            whose hash the manifest states.
         ContractError: If a plugin cannot be loaded.
     """
     if (into is None) != (by is None):
@@ -122,6 +123,8 @@ def receive(
     with opened(path) as (store, manifest):
         if runs_plugin and manifest is not None and manifest.plugin is not None:
             brought = plugins.resolved(str(store.root / "plugin" / manifest.plugin))
+            if sha256_of(Path(brought)) != manifest.plugin_sha256:  # other code than what the sender says was run
+                raise StoreError(f"{path} is refused: its manifest has another hash than plugin/{manifest.plugin}")
             sampling = replace(sampling, plugins=[*sampling.plugins, brought])
         try:
             wrong = [] if manifest is None else _faults_of_bundle(store, manifest, sampling)

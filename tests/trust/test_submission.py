@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from synthbench import plugins
-from synthbench.errors import ContractError, UnknownName, UsageError
+from synthbench.errors import ContractError, StoreError, UnknownName, UsageError
 from synthbench.results import Store
 from synthbench.runner.plan import shorten
 from synthbench.runner.request import Request
@@ -196,6 +196,17 @@ def test_a_plugin_that_leaks_is_named_before_anything_is_run_again(tmp_path: Pat
     faults = [fault for _, fault in verification.faults]
     assert any(fault.startswith("checks:") and "my-idea" in fault for fault in faults), faults
     assert not verification.ok
+
+
+def test_a_plugin_that_is_not_the_file_of_the_manifest_is_not_run(tmp_path: Path, complete: Request) -> None:
+    path, trace = tmp_path / "idea.py", tmp_path / "trace"
+    path.write_text(PLUGIN)
+    bundle = packed_by_hand(complete, tmp_path / "bundle", file=path, mechanisms=("my-idea",))
+    (bundle / "plugin" / "idea.py").write_text(f"open({str(trace)!r}, 'w')\n{PLUGIN}")
+
+    with pytest.raises(StoreError, match=r"its manifest has another hash than plugin/idea\.py"):
+        receive(bundle, SAMPLING, runs_plugin=True)
+    assert not trace.exists()
 
 
 @pytest.mark.end_to_end
