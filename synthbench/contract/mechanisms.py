@@ -193,6 +193,31 @@ def _require_float32_parameters(name: str, built: Mechanism) -> None:
                 )
 
 
+def _require_own_parameters(probe: Probe) -> None:
+    """Build the mechanism twice; refuse parameters and modules with tensors that both have, or that their classes have.
+
+    A parameter of a class is found even if no instance has registered it, in which case no run would train it.
+    """
+    one, other = (probe.build(seed) for seed in range(2))
+    others = {id(part) for part in (*other.parameters(), *other.modules())}
+    parts = [*one.named_parameters(), *((path, part) for path, part in one.named_modules() if [*part.buffers()])]
+    shared = [path for path, part in parts if id(part) in others]
+    for owner in {owner for module in one.modules() for owner in type(module).__mro__}:
+        shared += [f"{owner.__name__}.{name}" for name, value in vars(owner).items() if _is_trained(value)]
+    if shared:
+        raise ContractError(
+            f"{probe.name} shares {shared[0]!r} among all its instances, for example as a class variable; make it in "
+            "the constructor, since each run trains its own"
+        )
+
+
+def _is_trained(tree: Any) -> bool:
+    """Test if nested containers hold a tensor that is trained, or a module with one."""
+    leaves = tree_leaves(tree)
+    tensors = [tensor for leaf in leaves if isinstance(leaf, nn.Module) for tensor in leaf.parameters()]
+    return any(leaf.requires_grad for leaf in (*leaves, *tensors) if isinstance(leaf, Tensor))
+
+
 def lazy_probe(
     unit: type[Mechanism], arguments: Mapping[str, Any], devices: Sequence[str] = ("cpu",)
 ) -> Callable[[], Probe]:
@@ -209,15 +234,16 @@ def lazy_probe(
 
     Raises:
         UsageError: If an argument is not allowed.
-        ContractError: If the mechanism cannot be built.
+        ContractError: If the mechanism cannot be built, or if its instances share parameters.
     """
     model = load_suite(MAIN_SUITE).model
     larger = {"model_dim": model.model_dim, "num_heads": model.num_heads, **arguments}
     sizes = [arguments, larger]
+    single = Setting(dtype=torch.float32)  # a conversion would change what the instances share
     try:
-        Probe(unit, arguments).build()
+        _require_own_parameters(Probe(unit, arguments, single))
     except ContractError:
-        Probe(unit, larger).build()
+        _require_own_parameters(Probe(unit, larger, single))
         sizes = [larger]
 
     @cache

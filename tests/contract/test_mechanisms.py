@@ -243,6 +243,7 @@ def need_a_gpu(_: Any, x: Tensor) -> Tensor:
     raise RuntimeError(f"this kernel needs a CUDA device\n{x}")
 
 
+SHARED = nn.Linear(16, 16)
 IN_PLACE = toy("in-place", lambda _, x: x.mul_(0.5))
 REDRAW = toy("redraw", lambda _, x: x + torch.randn(x.shape[-1], dtype=x.dtype))
 PAIR = toy("pair", lambda _, x: (x, x))
@@ -260,6 +261,7 @@ CORRECT = [
     toy("wide-called", sum_if_wide),
     toy("checkpoint", lambda one, x: checkpoint(one.l, x.cumsum(-2), use_reentrant=True), stated(l=linear_layer)),
     toy("table", read_a_table),
+    toy("act-of-a-class", lambda one, x: one.act(one.l(x)), stated(l=linear_layer), act=nn.SiLU()),
 ]
 FAULTS = [
     toy("length-scale", lambda _, x: x / x.shape[-2]),
@@ -305,6 +307,14 @@ FAULTS = [
     toy("in-a-list", lambda one, x: one.l[0](x.float()).to(x.dtype), stated(l=lambda *how: [linear_layer(*how)])),
     toy("grows", grow),
     toy("gpu", need_a_gpu),
+    toy("one-layer-for-all", lambda one, x: one.l(x), stated(l=lambda *_: SHARED)),
+    toy("layer-of-a-class", lambda one, x: one.layers[0](x), layers=[nn.LayerNorm(16)]),
+    toy(
+        "scale-of-a-class",
+        lambda one, x: one.l(x) * one.scale,
+        stated(l=linear_layer),
+        scale=nn.Parameter(torch.ones(1)),
+    ),
 ]
 WARNED = [
     toy("unused", lambda _, x: x * 2, stated(weight=lambda *_: nn.Parameter(torch.randn(3)))),
