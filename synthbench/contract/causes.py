@@ -1,4 +1,4 @@
-"""Find the likely cause of a failed check: why outputs depend on later inputs (a leak), or why equal calls differ.
+"""Find the likely cause of a failed check: why outputs depend on later inputs or other sequences, or why calls differ.
 
 To find a leak, the second half of a sequence is replaced. Then the new outputs of the first half are compared with
 the old ones. If no known cause fits, no cause is named.
@@ -29,6 +29,9 @@ CIRCULAR = (
     "this looks like a circular convolution: rotating the tokens only rotates the outputs; pad the transform to "
     "twice the length"
 )
+FIRST = (
+    "this looks like layers that take [length, batch, width]: set batch_first=True, or transpose their input and output"
+)
 
 
 @torch.no_grad()
@@ -51,6 +54,21 @@ def cause_of_leak(mechanism: Mechanism, setting: Setting = DOUBLE) -> str | None
     except Exception:  # noqa: BLE001 - what fails on some probe has no cause that is known
         return None
     return None
+
+
+@torch.no_grad()
+def cause_of_mixing(mechanism: Mechanism, setting: Setting = DOUBLE) -> str | None:
+    """Name the likely cause if the sequences of a batch see each other; None if no known cause fits.
+
+    A mechanism that takes its first axis for time mixes nothing else, and mixes it causally or in a layer of PyTorch
+    without ``batch_first``.
+    """
+    x, other = (setting.noise(mechanism, 8, min(2, mechanism.max_length), seed=seed) for seed in range(2))
+    out, beside = mechanism(x), mechanism(torch.cat([x[:, :1], other[:, 1:]], 1))
+    later = mechanism(torch.cat([x[:4], other[4:]]))
+    is_first = [getattr(layer, "batch_first", True) for layer in mechanism.modules()]
+    is_time = not all(is_first) or _is_same(later[:4], out[:4], setting.tolerance)
+    return FIRST if is_time and _is_same(beside[:, :1], out[:, :1], setting.tolerance) else None
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from synthbench.contract.causality import Shape, alterations, describe_leak, shapes_of_main_suite
-from synthbench.contract.causes import cause_of_difference, cause_of_leak, draws_noted, dropouts_of
+from synthbench.contract.causes import cause_of_difference, cause_of_leak, cause_of_mixing, draws_noted, dropouts_of
 from synthbench.contract.checks import Check, CheckWarning, require_all
 from synthbench.contract.setting import DOUBLE, Setting
 from synthbench.contract.states import check_state, check_stream
@@ -543,9 +543,11 @@ def _check_batch_independence(probe: Probe) -> None:
             alone = probe.forward(batch[row : row + 1])
             change = _change(together[row], alone[0])
             if not change <= probe.setting.tolerance:
+                cause = cause_of_mixing(probe.mechanism, probe.setting)
                 raise ContractError(
                     f"{probe.name} lets the sequences of a batch see each other: at length {length} the output "
                     f"of row {row} changes by {change:.2g} of its size when the row is alone"
+                    + (f"; {cause}" if cause else "")
                 )
 
 

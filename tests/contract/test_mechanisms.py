@@ -266,6 +266,8 @@ CORRECT = [
 FAULTS = [
     toy("length-scale", lambda _, x: x / x.shape[-2]),
     toy("batch-norm", lambda _, x: x - x.mean(0, keepdim=True) if len(x) > 1 else x),
+    toy("time-first", lambda one, x: one.l(x)[0], stated(l=lambda one, _: nn.LSTM(one.model_dim, one.model_dim))),
+    toy("sums-the-first-axis", lambda _, x: x.cumsum(0)),
     REDRAW,
     toy("dropping", lambda one, x: one.drop(x), stated(drop=lambda *_: nn.Dropout(0.25))),
     toy("redraw-in-training", lambda one, x: x + torch.randn(16, dtype=x.dtype) if one.training else x),
