@@ -717,7 +717,7 @@ def _remark_on_unused(probe: Probe) -> None:
             still = unused_parameters(probe.single().train(), probe.noise(1, longer, seed=0).float())
             if used := [name for name in unused if name not in still]:
                 remarks.append(f"no output depends on {', '.join(used)} at {length} tokens, but at {longer}")
-            length, unused = longer, still
+            length, unused = longer, [name for name in unused if name in still]
     if unused:
         remarks.append(f"no output depends on {', '.join(unused)} at up to {length} tokens")
     if remarks:

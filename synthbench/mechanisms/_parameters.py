@@ -10,6 +10,10 @@ SPREAD = 0.1
 """Standard deviation of the factor, with mean 1, by which a parameter is multiplied."""
 STEP = 0.02
 """Standard deviation of the values that replace zeros, equal to that of GPT-2's initial weights."""
+SCALES = (1.0, 3.0, 10.0)
+"""Standard deviations of the tokens in further batches, in which a parameter may get its first gradient."""
+AT_ONCE = 4096
+"""Number of tokens in each of these batches."""
 
 
 @torch.no_grad()
@@ -28,17 +32,26 @@ def perturb(module: nn.Module) -> None:
 
 
 def unused_parameters(mixer: Mixer, x: Tensor) -> list[str]:
-    """List the names of the trained parameters on which no output depends.
+    """List the names of the trained parameters on which no output depends, in any of several different batches.
+
+    Sequences of further batches differ in direction and size, since a router sends only some tokens to an expert.
 
     Args:
         mixer: A mechanism for a single run, that is, without a run axis. Its parameters are changed slightly, in place.
-        x: Inputs, [batch, length, width].
+        x: Inputs of the first batch, [batch, length, width]; further batches have more sequences of this length.
     """
     perturb(mixer)
-    with torch.enable_grad(), without_compilation():
-        torch.autograd.backward(mixer(x.detach().requires_grad_()).square().mean())
-    return [
-        name
-        for name, parameter in mixer.named_parameters()
-        if parameter.requires_grad and (parameter.grad is None or not parameter.grad.any())
-    ]
+    unused = [name for name, parameter in mixer.named_parameters() if parameter.requires_grad]
+    generator = torch.Generator().manual_seed(0)
+    shape = (max(1, AT_ONCE // x.shape[1]), *x.shape[1:])
+    for scale in (0, *SCALES):
+        if scale:
+            common, own = (torch.randn(size, generator=generator) for size in ((shape[0], 1, shape[-1]), shape))
+            x = (scale * (common + own)).to(x)
+        with torch.enable_grad(), without_compilation():
+            torch.autograd.backward(mixer(x.detach().requires_grad_()).square().mean())
+        gradients = {name: mixer.get_parameter(name).grad for name in unused}
+        unused = [name for name, gradient in gradients.items() if gradient is None or not gradient.any()]
+        if not unused:
+            break
+    return unused

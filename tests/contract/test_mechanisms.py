@@ -232,6 +232,17 @@ def zero_layer(mechanism: Any, generator: torch.Generator) -> nn.Linear:
     return layer
 
 
+def experts(one: Any, _generator: torch.Generator) -> nn.ParameterList:
+    return nn.ParameterList(torch.randn(one.model_dim) for _ in range(24))
+
+
+def route_by_the_past(one: Any, x: Tensor) -> Tensor:
+    """All later tokens of a sequence go to nearly the same expert, so that two sequences reach only a few."""
+    weight, best = one.gate(x.cumsum(-2)).softmax(-1).max(-1, keepdim=True)
+    mixed: Tensor = x * weight * torch.stack([*one.experts])[best.squeeze(-1)]
+    return mixed
+
+
 def grow(one: Any, x: Tensor) -> Tensor:
     if not hasattr(one, "gain"):
         one.gain = nn.Parameter(torch.ones(x.shape[-1], dtype=x.dtype))
@@ -261,6 +272,7 @@ CORRECT = [
     toy("wide-called", sum_if_wide),
     toy("checkpoint", lambda one, x: checkpoint(one.l, x.cumsum(-2), use_reentrant=True), stated(l=linear_layer)),
     toy("table", read_a_table),
+    toy("mixture", route_by_the_past, stated(gate=lambda one, _: nn.Linear(one.model_dim, 24), experts=experts)),
     toy("act-of-a-class", lambda one, x: one.act(one.l(x)), stated(l=linear_layer), act=nn.SiLU()),
 ]
 FAULTS = [
