@@ -1,5 +1,6 @@
 """Messages to a user about a mistake: one line that says what is wrong and what is meant, and the exit code."""
 
+import os
 import re
 import shlex
 import shutil
@@ -39,6 +40,10 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store("older", suite="custom", suite_version="2025.9")
     store("shortened", suite="custom", is_full=False)
     store("paper", suite="paper")
+    store("next-task", suite="custom", task_version="2")
+    store("rope", suite="custom", positions="rope")
+    store("commits", suite="custom", git_sha=39 * "0" + "1")
+    store("commits", suite="custom", git_sha=39 * "0" + "2", lr=0.01)
     for name in ("folder", "newer"):
         (folder / name).mkdir()
     (folder / "newer" / "store.json").write_text('{"format": 99}')
@@ -51,6 +56,9 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     suite_file(folder / "places.toml", "smoke", positions='"lerned"')
     suite_file(folder / "unknown.toml", "smoke", ["coppy"])
     suite_file(folder / "begins-with-two.toml", "core", seeds=[1, 2])
+    suite_file(folder / "smoke.extra.toml", "smoke")
+    (folder / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    os.mkfifo(folder / "pipe.toml")
     return folder
 
 

@@ -158,37 +158,6 @@ def test_a_task_without_room_between_floor_and_ceiling_is_left_out() -> None:
         against(flat)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"task_version": "2"}, "task_version is 1 in 'a' and 2 in 'b'"),
-        ({"positions": "rope"}, "positions is learned in 'a' and rope in 'b'"),
-        ({"mech": "linear"}, "mech is slay in 'a' and linear in 'b'"),
-    ],
-)
-def test_where_nothing_pairs_the_reason_is_named(changes: dict[str, str], message: str) -> None:
-    rows = make_frame({"slay": [0.5, 0.6]})
-
-    with pytest.raises(UsageError, match=message):
-        as_stores(rows, rows.assign(**changes))
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "message"),
-    [
-        ("softmax", "abcdef0", "'softmax' is a mechanism and 'abcdef0' a commit"),
-        ("abcdef", "softmax", "called 'abcdef'"),
-        ("abcdef0", "0000000", "begins the hashes"),
-    ],
-)
-def test_names_that_are_not_two_of_a_kind_are_refused(first: str, second: str, message: str) -> None:
-    commits = ("abcdef0" + "1" * 33, *("0" * 39 + end for end in "12"))
-    rows = joined(*(make_frame(SCORES, git_sha=commit) for commit in commits))
-
-    with pytest.raises(UsageError, match=message):
-        against(rows, first, second)
-
-
 def test_of_several_mechanisms_every_pair_is_compared_and_p_adjusted_over_the_pairs() -> None:
     rows = make_frame({**SCORES, "gla": [0.1, 0.2, 0.15]})
     several = sides(["softmax", "slay", "gla"], lambda: rows, lambda _path: rows)
