@@ -1,4 +1,3 @@
-import os
 import re
 from pathlib import Path
 
@@ -35,15 +34,6 @@ def test_paper_is_the_protocol_of_the_published_table() -> None:
     assert {name: suite.tasks[name]["length"] for name in others} == others
 
 
-def test_the_documented_protocol_differs_where_it_should() -> None:
-    suite, long = load_suite("paper-32"), load_suite("paper-2000")
-
-    assert (suite.training.batch_size, suite.training.steps, suite.model.bias) == (32, 200, False)
-    assert suite.tasks["long_copy"] == {"length": 256}
-    assert (long.training.batch_size, long.training.steps) == (32, 2000)
-    assert long.tasks == suite.tasks
-
-
 def test_every_ladder_has_enough_levels_to_tell_mechanisms_apart() -> None:
     small, large = load_suite("core"), load_suite("core-large")
 
@@ -51,19 +41,6 @@ def test_every_ladder_has_enough_levels_to_tell_mechanisms_apart() -> None:
     assert set(large.tasks) == {task for task in TASKS if TASKS.is_built_in(task) and TASKS[task].levels}
     assert all(7 <= len(TASKS[task].ladder(small.ladder.longest)) <= 13 for task in small.tasks)
     assert all(4 <= len(TASKS[task].ladder(small.ladder.longest)) <= 13 for task in large.tasks)
-
-
-def test_the_large_core_has_the_tasks_of_core_and_harder_ones() -> None:
-    small, large = load_suite("core"), load_suite("core-large")
-
-    assert large.tasks.keys() > small.tasks.keys()
-    assert (large.mechanisms, large.seeds) == (small.mechanisms, small.seeds)
-    assert large.ladder is not None
-    assert small.ladder is not None
-    assert large.ladder.longest > small.ladder.longest
-    added = {task: len(TASKS[task].ladder(1024)) - len(TASKS[task].ladder(256)) for task in large.tasks}
-    assert min(added.values()) >= 0  # where a ladder ends with its vocabulary
-    assert sum(map(bool, added.values())) > len(added) / 2
 
 
 def test_a_file_may_have_the_name_of_a_suite_that_comes_with_synthbench_if_it_says_the_same(tmp_path: Path) -> None:
@@ -116,20 +93,6 @@ def test_one_thing_chooses_a_learning_rate_and_a_threshold_may_be_left_out() -> 
 def test_an_empty_table_is_named(table: str) -> None:
     text = re.sub(rf"(?ms)^\[{table}\].*?(?=^\[|\Z)", f"[{table}]\n", SMOKE)
     refused(text, "smoke", f"smoke.toml: {table} is {{}}")
-
-
-def test_no_suite_takes_the_name_of_anothers_further_tasks() -> None:
-    message = "smoke.extra.toml: name is 'smoke.extra'; allowed: any that does not end in '.extra'"
-    refused(SMOKE.replace('"smoke"', '"smoke.extra"'), "smoke.extra", message)
-
-
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="cannot be read"):
-        load_suite(str(tmp_path / "binary.toml"))
-    os.mkfifo(tmp_path / "pipe.toml")
-    with pytest.raises(UsageError, match=r"pipe\.toml' is no plain file"):
-        load_suite(str(tmp_path / "pipe.toml"))
 
 
 def test_a_longer_test_has_the_tokens_of_the_training() -> None:
