@@ -11,7 +11,6 @@ from torch import Tensor
 from synthbench.bench import instruments, scaling
 from synthbench.bench.forms import DIRECTIONS, FORMS, Inputs, Setting, call_of, forms_of
 from synthbench.bench.rows import Row, Table, load
-from synthbench.errors import UsageError
 from synthbench.forms import kernels, linear
 from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.base import FeatureAttention
@@ -123,26 +122,6 @@ def test_lengths_and_forms_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(called) == 2 * num_calls + 12  # each timed call with another before it
 
 
-@pytest.mark.parametrize("longest", [1024, 16384])
-def test_exponents_are_fitted_where_nothing_changes_its_form(longest: int) -> None:
-    def milliseconds(length: int) -> float:  # a Gram matrix up to 1024, then linear and slower at first
-        return length**2 / 1e6 if length <= scaling.ONE_PIECE else length / 100.0
-
-    rows = [
-        {
-            "mechanism": "slay", "form": "attend", "direction": "forward", "length": 2**power, "status": "ok",
-            "median_ms": milliseconds(2**power), "tokens_per_s": 1.0, "peak_bytes": 2**power, "roofline_share": 0.5,
-        }
-        for power in range(5, 15) if 2**power <= longest
-    ]  # fmt: skip
-
-    (fact,), (of_one_length,) = scaling.summary(rows), scaling.summary(rows[:1])
-
-    assert fact["time_exponent"] == pytest.approx(2 if longest == 1024 else 1)
-    assert fact["memory_exponent"] == pytest.approx(1)
-    assert of_one_length["time_exponent"] is None
-
-
 def test_peak_memory_is_what_was_held_at_once() -> None:
     def call() -> None:
         first = torch.zeros(1000)
@@ -190,13 +169,6 @@ def test_memory_of_the_streamed_form_grows_with_the_length_and_that_of_the_dense
     assert growth("gram") > 3.5
 
 
-def test_what_is_not_allowed_is_refused() -> None:
-    with pytest.raises(UsageError, match="float8"):
-        measured("linear", [8], dtype="float8")
-    with pytest.raises(UsageError, match="slay:P is"):
-        measured("slay", [8], arguments={"P": "0"})
-
-
 def test_the_same_call_again_measures_what_is_missing(tmp_path: Path) -> None:
     file = tmp_path / "bench" / "scaling.parquet"
     known: dict[str, Any] = {"arguments": {"P": "16"}, "forms": ["layer"]}
@@ -234,17 +206,6 @@ def test_a_form_that_would_exceed_a_limit_says_so_and_is_measured_no_further_but
     assert {row["status"] for row in table.rows} == {"ok"}
 
 
-def test_a_row_of_an_older_version_is_measured_again_and_replaced() -> None:
-    table = Table(scaling.IDENTITY, CPU)
-    measured("linear", [16], table=table, forms=["layer"])
-    for row in table.rows:
-        table.add({**row, "mech_version": "0+older"})
-
-    assert len(measured("linear", [16], table=table, forms=["layer"])) == 2
-    assert {row["mech_version"] for row in table.rows} != {"0+older"}
-    assert len(table.rows) == 2
-
-
 def test_kernels_are_measured_where_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
     assert measured("yat-spherical", [8], forms=["kernel"]) == []
@@ -259,31 +220,3 @@ def test_kernels_are_measured_where_they_run(monkeypatch: pytest.MonkeyPatch) ->
         ("kernel", direction, "ok") for direction in DIRECTIONS
     }
     assert all(row["flops"] > 0 for row in rows)  # of the PyTorch form: Triton's are not counted
-
-
-def test_what_a_mechanism_gains_over_its_naive_form_is_a_ratio_at_each_length() -> None:
-    def row(form: str, length: int, milliseconds: float, num_bytes: int, **changes: str) -> dict[str, Any]:
-        return {
-            "mechanism": "slay", "direction": "forward", "form": form, "length": length, "status": "ok",
-            "median_ms": milliseconds, "peak_bytes": num_bytes,
-        } | changes  # fmt: skip
-
-    found = scaling.against_naive(
-        [
-            row("published", 64, 12.0, 80),
-            row("attend", 64, 3.0, 20),
-            row("attend", 32, 2.0, 50),
-            row("published", 32, 3.0, 100),
-            row("attend", 128, 6.0, 40),
-            row("published", 128, 0.0, 0, status="oom"),
-            row("gram", 32, 1.0, 1),
-            row("dense", 32, 8.0, 100, mechanism="yat"),
-            row("tiled", 32, 2.0, 10, mechanism="yat"),
-        ]
-    )
-
-    assert [*found[0]] == ["mechanism", "direction", "form", "against", "32", "64", "memory"]
-    assert [tuple(one.values()) for one in found] == [
-        ("slay", "forward", "attend", "published", 1.5, 4.0, 0.25),
-        ("yat", "forward", "tiled", "dense", 4.0, None, 0.1),
-    ]

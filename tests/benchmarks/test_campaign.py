@@ -90,16 +90,6 @@ def test_a_step_that_outlasts_the_time_is_asked_to_end_and_begun_again(
     assert not (tmp_path / "patient.part.txt").exists()
 
 
-def test_the_plan_is_printed_and_nothing_run(tmp_path: Path) -> None:
-    result = run_campaign("--dry-run", "--json", "--out", str(tmp_path))
-
-    planned = json.loads(result.stdout)
-    assert {"doctor", "scaling", "fidelity", "context", "suite"} <= {one["step"] for one in planned}
-    assert {one["state"] for one in planned} == {"missing"}
-    assert all(one["command"].startswith("python -m synthbench ") for one in planned)
-    assert not any(tmp_path.iterdir())
-
-
 def test_the_plan_for_a_gpu_is_printed_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
@@ -110,6 +100,8 @@ def test_the_plan_for_a_gpu_is_printed_where_there_is_none(tmp_path: Path, monke
     assert {"scaling-bfloat16", "suite", "paper", "paper-cell-by-cell"} <= planned.keys()
     assert "--gigabytes GIGABYTES" in planned["context"]
     assert all("--device cuda" in one for name, one in planned.items() if name != "doctor" and "pytest" not in one)
+    assert all(one.startswith("python -m ") for one in planned.values())
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_gpu_is_asked_first_whether_it_computes_then_for_rows_then_for_its_kernels_then_for_speed(

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.other_texts import VERSION, copy_dictionary, copy_library, copy_prose, library, main
+from benchmarks.other_texts import VERSION, copy_dictionary, copy_library, copy_prose, library
 from studies.real import language
 from studies.validity.page import TEXTS
-from synthbench.errors import UnknownName, UsageError
 from synthbench.tasks.real._corpus import corpus_at
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -65,16 +64,3 @@ def test_the_library_of_the_study_has_its_hash(
     _, studied = TEXTS
 
     assert corpus_at(str(library())).name == studied
-
-
-def test_another_python_and_a_text_that_there_is_not_are_refused_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(platform, "python_version", lambda: "3.12.1")
-
-    with pytest.raises(UsageError, match=r"this is Python 3\.12\.1; allowed for the text library: 3\.11\.7"):
-        main(["library"])
-    with pytest.raises(UnknownName, match="did you mean 'library'"):
-        main(["dictionary", "libary"])
-    assert files_in(tmp_path) == {}
