@@ -34,13 +34,6 @@ def test_a_partial_correlation_is_that_of_the_formula_for_one_covariate() -> Non
     assert math.isnan(float(spearman(2 * z, z**3, z)))  # what follows from the covariate alone is taken out
 
 
-def test_draws_are_computed_at_once() -> None:
-    x, y, z = np.random.default_rng(2).normal(size=(3, 7, 10))
-
-    each = [float(spearman(*columns)) for columns in zip(x, y, z, strict=True)]
-    np.testing.assert_allclose(spearman(x, y, z), each)
-
-
 def test_an_interval_covers_the_truth_and_does_not_depend_on_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(correlation, "NUM_DRAWS", 500)
     rng = np.random.default_rng(3)
@@ -93,16 +86,6 @@ def test_random_pairs_are_seldom_as_close() -> None:
     assert correlation.permutation_p(x, x) == pytest.approx(2 / correlation.NUM_DRAWS, rel=0.6)
     assert correlation.permutation_p(x, np.array([3.0, 1.0, 5.0, 0.0, 4.0, 2.0, 7.0, 6.0])) > 0.05
     assert math.isnan(correlation.permutation_p(x[:7], x[:7]))
-
-
-def test_each_family_is_left_out_once() -> None:
-    x, y = np.append(np.arange(9.0), 100.0), np.append(np.arange(9.0), -9.0)
-    found = list(correlation.without_each(["a"] * 2 + ["b"] * 3 + ["c"] * 4 + ["outlier"], x, y))
-
-    assert [(name, num) for name, num, _rho in found] == [("a", 2), ("b", 3), ("c", 4), ("outlier", 1)]
-    assert found[-1][2] == pytest.approx(1)
-    assert found[0][2] < 1
-    assert math.isnan(found[1][2])
 
 
 def test_weights_are_fitted_without_the_family_that_they_predict() -> None:

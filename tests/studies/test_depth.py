@@ -1,6 +1,5 @@
 """The page on depth, for made-up rows."""
 
-import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -9,36 +8,18 @@ import pytest
 
 from studies.climb.page import SUITE
 from studies.depth import page as depth
-from synthbench.levels import LADDER_SCORE, LevelScore, metrics_of_levels
-from synthbench.reports.ladder import Ladder
-from synthbench.tasks import TASKS
-from tests.reports._made import make_row
+from tests.reports._made import climbed, joined, ladder_of
 from tests.studies._made import cells_in
 
-LOADS = (1.0, 2.0, 4.0, 8.0, 16.0)
+HOPS = ladder_of("hops", 1, 2, 4, 8, 16)
 Heights = Sequence[float | None]
 
 
 def rows_at(heights: Mapping[str, Heights], task: str, layers: int) -> pd.DataFrame:
     """Rows of mechanisms on a task, with one height in levels a seed; None is a run that diverged."""
-    common = {
-        "suite": SUITE.name, "suite_version": SUITE.version, "task": task, "metric_name": LADDER_SCORE,
-        "task_category": TASKS[task].category(), "metrics": "{}",
-        "task_args": json.dumps({"load": "hops", "rungs": [{"load": load, "length": 2} for load in LOADS]}),
-        "block": SUITE.model.block if layers == SUITE.model.num_layers else f"transformer:layers={layers}",
-    }  # fmt: skip
-    rows = []
-    for mech, of_mechanism in heights.items():
-        for seed, height in enumerate(of_mechanism, start=1):
-            facts = common | {"run_id": f"{task}-{mech}-{seed}-{layers}"}
-            if height is None:
-                rows.append(make_row(mech, seed, None, **facts))
-            else:
-                shares = [min(1.0, max(0.0, height - level)) for level in range(len(LOADS))]
-                levels = [LevelScore(load, share, 0.0, 1.0) for load, share in zip(LOADS, shares, strict=True)]
-                facts["metrics"] = json.dumps(metrics_of_levels(levels))
-                rows.append(make_row(mech, seed, height / len(LOADS), **facts))
-    return pd.DataFrame(rows)
+    block = SUITE.model.block if layers == SUITE.model.num_layers else f"transformer:layers={layers}"
+    facts = {"suite": SUITE.name, "suite_version": SUITE.version, "task": task, "block": block}
+    return climbed(heights, "mqar", HOPS, **facts)
 
 
 @pytest.fixture
@@ -51,13 +32,12 @@ def few() -> pd.DataFrame:
     }
     of_hops = [rows_at(heights, "khop_induction", layers) for layers, heights in hops.items()]
     trees = [rows_at(dict.fromkeys(("softmax", "linear"), [0.0] * 3), "tree_compose", layers) for layers in (1, 2)]
-    return pd.concat([*of_hops, *trees], ignore_index=True)
+    return joined(*of_hops, *trees)
 
 
 def test_only_seeds_of_all_comparisons_count() -> None:
-    ladder = Ladder("hops", LOADS)
-    first = depth.Comparison("linear", "a", 1, ladder, {1: (2.0, 1.0), 2: (4.0, 1.0)})
-    second, third = (depth.Comparison("linear", "b", 1, ladder, {seed: (2.0, 1.0)}) for seed in (1, 3))
+    first = depth.Comparison("linear", "a", 1, HOPS, {1: (2.0, 1.0), 2: (4.0, 1.0)})
+    second, third = (depth.Comparison("linear", "b", 1, HOPS, {seed: (2.0, 1.0)}) for seed in (1, 3))
 
     assert depth.ratio([first, second])[0] == pytest.approx(2.0)
     assert np.isnan(depth.ratio([first, second])[1:]).all()
@@ -72,7 +52,7 @@ def test_at_an_end_of_the_ladder_a_ratio_is_a_bound() -> None:
         "--": [(0.0, 0.0), (5.0, 5.0)],
     }
     for bound, of_bound in bounds.items():
-        compared = [depth.Comparison("linear", "a", 1, Ladder("hops", LOADS), {1: heights}) for heights in of_bound]
+        compared = [depth.Comparison("linear", "a", 1, HOPS, {1: heights}) for heights in of_bound]
         assert {one.bound for one in compared} == {bound}
 
 
@@ -87,22 +67,12 @@ def test_what_is_at_the_same_end_for_both_is_left_out_and_counted(few: pd.DataFr
     assert verdict.endswith("left out, as both are at the same end of the ladder: 2.")
 
 
-def test_the_announced_ratio_is_compared_on_its_own_task_alone(few: pd.DataFrame) -> None:
-    near = few[few["block"] != "transformer:layers=4"]
-    moved = near.assign(task=near["task"].replace("khop_induction", "dyck"))
-    verdict, without = ([*depth.paragraphs(rows)][2] for rows in (near, moved))
-
-    assert "The announced ratio is above all these intervals." in verdict
-    assert without.startswith("Larger models")
-    assert "these intervals" not in without
-
-
 def test_a_run_that_diverged_reaches_nothing() -> None:
     heights: dict[str, Heights] = {"softmax": [2.0, 2.0], "linear": [1.0, None]}
     rows = [rows_at(heights, "khop_induction", layers) for layers in (1, 2)]
-    compared = depth.comparisons(depth.depths_in(pd.concat(rows, ignore_index=True)))
+    compared = depth.comparisons(depth.depths_in(joined(*rows)))
 
-    assert [each.scores for each in compared] == [{1: (2.0, 1.0), 2: (2.0, 0.0)}] * 2
+    assert [each.scores for each in compared] == [{42: (2.0, 1.0), 43: (2.0, 0.0)}] * 2
 
 
 def test_without_a_second_depth_there_is_no_page(few: pd.DataFrame) -> None:

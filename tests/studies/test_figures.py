@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from studies.papers.figures import kernels, nmn, page, slay_errors, slay_weights
 from studies.papers.figures.figure import FIGURES
 from studies.papers.figures.kernels import attention_map, head, kernel, normal
-from synthbench.errors import UnknownName
 from synthbench.forms.quadrature import inverse_distance
 from synthbench.mechanisms import FeatureAttention
 from synthbench.reports.render.figures.drawing import mark_in
@@ -27,14 +26,6 @@ def test_the_kernels_of_the_cosine_are_those_of_the_papers() -> None:
     np.testing.assert_allclose(kernels.response(head("yat-spherical"), X), X**2 / (2 + epsilon - 2 * X), atol=1e-30)
     plain = (d * X) ** 2 / (2 * d - 2 * d * X + epsilon)
     np.testing.assert_allclose(kernels.response(head("yat-sum"), X), plain, atol=1e-28)
-
-
-def test_slopes_are_those_of_the_formulas() -> None:
-    x = X[1:-1]
-    of_yat = 2 * x * (2.001 - x) / (2.001 - 2 * x) ** 2
-
-    np.testing.assert_allclose(kernels.slope(head("softmax"), x), 4 * np.exp(4 * x))
-    np.testing.assert_allclose(kernels.slope(head("yat-spherical"), x), of_yat, atol=1e-15)
 
 
 @pytest.mark.parametrize("name", ["softmax", "yat-sum", "slay", "performer"])
@@ -67,18 +58,6 @@ def test_denominators_are_negative_for_signed_features_only() -> None:
         assert (slay_weights.mean_kernels(name).min() < 0) == is_signed, name
 
 
-def test_one_unit_answers_xor_as_in_section_3_1() -> None:
-    corners = np.array([(0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0)])
-
-    np.testing.assert_allclose(nmn.answers((1.0, -1.0), 0.001, corners), [0, 1 / 5.001, 1 / 1.001, 0])
-
-
-def test_a_neuron_peaks_beyond_its_weight_and_levels_off() -> None:
-    places = np.array([(1.0, 0.0), (1.1, 0.0), (1e6, 0.0), (0.0, 5.0)])
-
-    np.testing.assert_allclose(nmn.answers((1.0, 0.0), 0.1, places), [10, 11, 1, 0], rtol=1e-5)
-
-
 def test_the_page_its_pictures_and_their_numbers_are_those_of_the_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert page.main(["--check"]) == 0, f"python -m studies.papers.figures.page: {capsys.readouterr().out}"
 
@@ -106,21 +85,6 @@ def test_the_command_writes_what_it_prints_and_the_same_bytes_on_every_call(
     assert written[0] == written[1]
     assert set(written[0]) == {"nmn-xor.svg", "nmn-xor.pdf", "nmn-xor.csv"}
     assert mark_in(written[0]["nmn-xor.svg"]) == FIGURES["nmn-xor"].drawing().mark.encode()
-
-
-def test_unknown_figures_and_folders_that_cannot_be_written_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(UnknownName, match="did you mean 'slay-04-alignment'"):
-        page.select(["slay-04-alinment"])
-    assert len(page.select([])) == len(FIGURES)
-    (tmp_path / "file").write_text("")
-    for arguments in (["--figure", "nmn-xor"], ["--figure", "nmn-xor", "--out", str(tmp_path / "file")]):
-        with pytest.raises(SystemExit):
-            page.main(arguments)
-    said = capsys.readouterr().err
-    assert "--figure needs --out" in said
-    assert str(tmp_path / "file") in said
 
 
 @given(st.floats(0, 1e3), st.sampled_from([0.25, 0.5, 1.0, 2.0, 3.5]))

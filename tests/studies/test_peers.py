@@ -1,12 +1,10 @@
 """The study of other suites' numbers, for made-up rows; its numbers are of what the suite runs."""
 
 import json
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
-import pytest
 
 from studies.pages import each
 from studies.peers import page as study
@@ -62,25 +60,6 @@ def test_a_larger_budget_changes_nothing_but_the_budget() -> None:
         assert getattr(long, part) == getattr(short, part)
     assert long.training.steps > short.training.steps
     assert set(long.training.learning_rates) <= set(short.training.learning_rates)
-
-
-@pytest.mark.parametrize(
-    ("scores", "verdict"),
-    [
-        ([0.93, 0.94, 0.95], "equivalent"),
-        ([0.56, 0.57, 0.58], "differs"),
-        ([0.84, 0.85, 0.86], "undecided"),  # at the margin
-        ([0.5, 1.0, 1.0], "undecided"),  # within three standard errors of anything
-        ([0.964], "undecided"),
-    ],
-)
-def test_equivalent_is_what_is_shown_to_lie_within_the_margin(scores: list[float], verdict: str) -> None:
-    main, _ = compared(made(scores))
-
-    assert main.verdict == verdict
-    if len(scores) > 1:
-        error = 2 * pd.Series(scores).std() / math.sqrt(len(scores))
-        assert main.error_of_both == pytest.approx(math.hypot(error, 0.0005 / math.sqrt(3)))
 
 
 def test_a_change_explains_all_or_shows_nothing_for_one_seed_or_seeds_that_scatter() -> None:

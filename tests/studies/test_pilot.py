@@ -1,13 +1,11 @@
 """The pilot of the ladder: its page has the tables that its rows make, and its rules cover every level."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from studies.pilot import page as pilot
-from synthbench.levels import LevelScore
 from synthbench.training.ladder import ladder_schedule
 
 
@@ -36,21 +34,3 @@ def test_the_frontier_rises_where_levels_are_learned(
     learner: Any = SimpleNamespace(model=None, batches=lambda *_, **__: iter(range(1000)))
 
     assert max(pilot.frontier(learner, schedule)) == highest
-
-
-def test_runs_are_kept_and_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked: list[int] = []
-
-    def train(_setting: object, seeds: list[int]) -> list[list[LevelScore]]:
-        asked.extend(seeds)
-        return [[LevelScore(2, 1.0, 0.5, 1.0), LevelScore(3, 0.5, 0.5, 1.0)] for _ in seeds]
-
-    monkeypatch.setattr(pilot, "ROWS", tmp_path / "ladder.csv")
-    monkeypatch.setattr(pilot, "train", train)
-    for shard in ("1/2", "2/2", "1/2"):
-        pilot.run("widths", shard)
-
-    assert len(asked) == 12 * 2 * 3
-    assert set(pilot.scores().values()) == {(1.0, 2)}
-    assert pilot.frame("widths").to_numpy().tolist() == [[1.0, 1.0]] * 36
-    assert pilot.frame("rates").empty

@@ -27,27 +27,15 @@ def test_predictions_name_tasks_of_the_suite_classes_and_papers_that_exist() -> 
 
 
 @pytest.mark.parametrize(
-    ("loads", "other_loads", "outcome"),
-    [
-        ([12, 13, 14], [3, 3.1, 2.9], "agrees"),
-        ([3, 3.1, 2.9], [12, 13, 14], "disagrees"),
-        ([5, 5, 5], [4, 4, 4], "disagrees"),  # more, but not by enough
-        ([12, 13, 3], [3, 3.1, 2.9], "undecided"),
-        ([12], [3, 3.1, 2.9], "undecided"),
-        ([TOP] * 3, [6, 6, 6], "agrees"),
-        ([TOP] * 3, [60, 60, 60], "undecided"),
-        ([TOP] * 3, [TOP] * 3, "undecided"),
-        ([6, 6, 6], [TOP] * 3, "disagrees"),
-        ([0, 0, 0], [0, 0, 0], "undecided"),
-        ([3, 3, 3], [0, 0, 0], "agrees"),  # below 2
-        ([2.2, 2.2, 2.2], [0, 0, 0], "undecided"),
-        ([0, 0, 0], [3, 3, 3], "disagrees"),
-        ([12] * 9 + [2], [3] * 10, "agrees"),
-        ([12] * 8 + [2] * 2, [3] * 10, "undecided"),
-    ],
+    ("num_low", "outcome"), [(0, "agrees"), (1, "agrees"), (2, "undecided"), (8, "undecided"), (9, "disagrees")]
 )
-def test_a_ratio_agrees_disagrees_or_is_left_open(loads: list[float], other_loads: list[float], outcome: str) -> None:
-    assert study.judge(LADDER, 1.4, [*map(float, loads)], [*map(float, other_loads)]) == outcome
+def test_nine_tenths_of_the_pairs_of_runs_decide_and_a_ratio_that_is_just_reached_counts(
+    num_low: int, outcome: str
+) -> None:
+    """The committed page holds the outcomes where all pairs agree, and where loads are at an end of the ladder."""
+    loads = [1.4 * 3.0] * (10 - num_low) + [2.0] * num_low
+
+    assert study.judge(LADDER, 1.4, loads, [3.0] * 10) == outcome
 
 
 @given(loads=loads_of_runs, other_loads=loads_of_runs, ratio=st.floats(1.1, 16))

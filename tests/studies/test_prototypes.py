@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from studies.prototypes import data as files
-from studies.prototypes import freeze, page, train
+from studies.prototypes import train
 from studies.prototypes.data import Data, Split
 from synthbench.layers import YatProduct
 from synthbench.tasks import IGNORE
@@ -101,21 +101,6 @@ def test_files_of_mnist_keep_their_test(images: Data, tmp_path: Path) -> None:
     assert [len(data.train.inputs), len(data.validation.inputs)] == [189, 21]
 
 
-NOUNS = """\
-  1 the licence
-00000001 03 n 01 thing 0 000 | that which is
-00000002 03 n 02 animal 0 beast 0 001 @ 00000001 n 0000 | a living thing
-00000003 03 n 01 dog 0 002 @ 00000002 n 0000 ~ 00000001 n 0000 | a living animal
-"""
-
-
-def test_a_noun_is_labelled_with_all_that_it_is_a_kind_of() -> None:
-    found = freeze.documents(freeze.nouns(NOUNS), {"test": 1, "train": 1}, (1, 1))
-    labels = sorted(line.split()[0] for text in found.values() for line in text.splitlines()[1:])
-
-    assert labels == ["0", "0,1"]
-
-
 # What is computed and trained.
 
 
@@ -196,10 +181,3 @@ def test_a_run_of_the_script_has_the_score_of_its_row_but_for_rounding() -> None
 
     assert len(spread) > 10
     assert spread.max() < 0.01
-
-
-def test_a_seed_takes_the_rate_that_did_best_in_validation_and_of_equal_ones_the_smallest() -> None:
-    rows = pd.DataFrame({"rate": [0.1, 0.01, 0.001], "validation": [3, 3, 2]})
-    rows = rows.assign(setting="digits", mechanism="yat", seed=1)
-
-    assert page.by_validation(rows)["rate"].tolist() == [0.01]

@@ -4,17 +4,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from studies.core import choose
 from studies.language_models import compare
 from studies.launch import launch
 from studies.papers.fidelity import compare as fidelity
@@ -25,51 +20,6 @@ from synthbench.training.cell import Cell
 from tests.studies._made import cells_in
 
 STUDIES = Path(__file__).parents[2] / "studies"
-
-
-NAMES = list("abcdef")
-VALUES = st.lists(st.one_of(st.none(), st.integers(0, 4)), min_size=len(NAMES), max_size=len(NAMES))
-
-
-@st.composite
-def some_tables(draw: st.DrawFn) -> pd.DataFrame:
-    rows = draw(st.lists(VALUES, min_size=1, max_size=4))
-    sources = draw(st.lists(st.sampled_from("xy"), min_size=len(rows), max_size=len(rows)))
-    index = pd.MultiIndex.from_arrays([sources, range(len(rows))], names=["source", "number"])
-    return pd.DataFrame(rows, index=index, columns=NAMES, dtype=float)
-
-
-@settings(max_examples=25)
-@given(some_tables(), VALUES)
-def test_pairs_are_those_of_two_loops(tables: pd.DataFrame, values: list[int | None]) -> None:
-    scores = pd.Series(values, NAMES, dtype=float)
-    pairs = [
-        (table[a] - table[b]) * (scores[a] - scores[b])
-        for _, table in tables.iterrows()
-        for a, b in combinations(NAMES, 2)
-        if abs(table[a] - table[b]) > 0 and not np.isnan(scores[a] - scores[b])
-    ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compare, "DRAWS", 19)
-        found = compare.statistics_of(tables, scores)
-
-    assert found["pairs"] == len(pairs)
-    assert found["concordant"] == sum(1.0 if pair > 0 else 0.5 if pair == 0 else 0.0 for pair in pairs)
-    assert sum(compare.misses_of(tables, scores).values()) == sum(pair < 0 for pair in pairs)
-    if pairs:
-        assert 0 < found["p"] <= 1
-        assert 0 <= found["low"] <= found["high"] <= 1
-        assert -1 <= found["tau"] <= 1
-
-
-def test_an_order_that_all_tables_share_is_no_accident() -> None:
-    index = pd.MultiIndex.from_product([["x", "y"], [0]], names=["source", "number"])
-    tables = pd.DataFrame([range(6), range(6)], index=index, columns=NAMES, dtype=float)
-    right, wrong = (compare.statistics_of(tables, pd.Series(range(6), NAMES, dtype=float) * sign) for sign in (1, -1))
-
-    assert (right["concordant"], right["tau"], right["low"]) == (30, 1, 1)
-    assert right["p"] < 0.01
-    assert (wrong["concordant"], wrong["tau"], wrong["p"]) == (0, -1, 1)
 
 
 def test_every_value_names_its_source_and_its_table_and_is_given_once() -> None:
@@ -91,27 +41,6 @@ def test_published_errors_are_given_once_and_both_versions_of_the_paper_have_the
     assert tables[0].equals(tables[1])
     assert rows[[*keys, "where", "rel_l2", "latency_ms"]].notna().all(axis=None)
     assert not rows.duplicated(keys).any()
-
-
-RUNS = st.lists(st.floats(0, 9), min_size=len(choose.MECHANISMS), max_size=len(choose.MECHANISMS))
-
-
-@settings(max_examples=25)
-@given(RUNS, st.floats(0, 9))
-def test_a_task_is_chosen_only_where_mechanisms_differ_beyond_control_and_baseline(
-    levels: list[float], control: float
-) -> None:
-    reached = dict(zip(choose.MECHANISMS, levels, strict=True))
-    rows = [{"mech": name, "seed": 1, "num_levels": 9, "levels": level} for name, level in reached.items()]
-    judged = choose.judge("mqar", pd.DataFrame([*rows, {**rows[0], "mech": choose.CONTROL, "levels": control}]))
-    at_floor = sum(level <= choose.END for level in levels)
-    at_top = sum(level >= 9 - choose.END for level in levels)
-    is_saturated = 2 * at_floor > len(levels) or 5 * at_top >= len(levels)
-
-    is_fit = max(levels) >= max(1, control + 1, min(levels) + 1) and not is_saturated
-    assert (not judged.against) == is_fit
-    missing = choose.judge("mqar", pd.DataFrame(rows)).against
-    assert missing == (judged.against if is_saturated else (f"no row of {choose.CONTROL}",))
 
 
 def recounted(*options: str) -> Any:

@@ -11,8 +11,7 @@ import pytest
 
 from studies.pages import store
 from studies.validity import correlation, page
-from synthbench.errors import UsageError
-from synthbench.reports.cells import grid
+from synthbench.registry import CONTROL
 from synthbench.reports.selection import select
 from synthbench.tasks.real.text import Text
 from tests.reports._made import text_row
@@ -39,15 +38,10 @@ def ladders() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def heights(ladders: pd.DataFrame) -> Bits:
-    """Mean height of every complete mechanism that is no control; unweighted."""
-    cells = grid(select(ladders, page.SYNTHETIC).without_variants().rows)
-    means = {one.name: [cells.cell(task, one).mean for task in cells.tasks] for one in cells.mechanisms}
-    controls = {one.name for one in cells.mechanisms if one.family == "control"}
-    return {
-        name: float(np.mean(of_tasks))
-        for name, of_tasks in means.items()
-        if name not in controls and not np.isnan(of_tasks).any()
-    }
+    """Mean score of every complete mechanism that is no control, over all tasks alike."""
+    rows = select(ladders[ladders["mech_family"] != CONTROL], page.SYNTHETIC).without_variants().rows
+    means = rows.pivot_table("score", "mech", "task").dropna().mean(axis=1)
+    return {str(name): float(mean) for name, mean in means.items()}
 
 
 @pytest.fixture(scope="module")
@@ -139,13 +133,3 @@ def test_all_rows_of_a_mechanism_have_the_rate_that_one_seed_chose_on_the_first_
         assert set(study.num_seeds[text]) == {3}
     assert set(study.num_seeds[page.SYNTHETIC]) <= {1, 2}
     assert set(study.rates) == {0.03}
-
-
-def test_too_few_mechanisms_and_two_settings_are_refused(studied: Studied, heights: Bits) -> None:
-    few = text_rows(dict.fromkeys(list(heights)[:3], 2.0))
-    other = few.assign(match=few["match"] + ":R=5", run_id=few["run_id"].str[::-1])
-
-    of_three = "3 mechanisms have all ladders of climb and rows of text with --match params=84500"
-    for rows, message in (([few], of_three), ([], "^0 mechanisms have all"), ([few, other], "has two settings")):
-        with pytest.raises(UsageError, match=message):
-            studied(*rows)
