@@ -11,7 +11,6 @@ import pytest
 from synthbench.reports.build import FORMATS, files_of
 from synthbench.reports.report import Report
 from synthbench.reports.standings import standings
-from synthbench.reports.table import Table
 from tests.reports._made import report_of, text_row
 
 BITS_OF = {
@@ -42,37 +41,12 @@ def report() -> Report:
     return report_of(frame_of(BITS_OF), "text")
 
 
-@pytest.fixture
-def table(report: Report) -> Table:
-    (only,) = report.pages["bits"].tables
-    return only
-
-
 def test_the_ranking_for_programs_has_bits_and_no_skill(report: Report) -> None:
     facts = {one["name"]: one["tasks"]["text"] for one in standings(report)["mechanisms"]}
 
     assert facts["gla"]["bits"]["mean"] == pytest.approx(2.0)
     assert 1.9 < facts["gla"]["bits"]["low"] < 2.0 < facts["gla"]["bits"]["high"] < 2.1
     assert all(math.isnan(facts["gla"][key]) for key in ("skill", "low", "high"))
-
-
-def test_a_table_has_the_fewest_bits_first_and_references_last(table: Table) -> None:
-    assert [line.labels[0] for line in table.lines] == ["mean", "gla", "softmax", "linear", "lzma", "unigram"]
-    assert [line.is_first_of_group for line in table.lines] == [False] * 4 + [True, False]
-    assert [column.label for column in table.columns[:3]] == ["bits per token", "other (88 %)", "repeated (12 %)"]
-    by_name = {line.labels[0]: line.cells for line in table.lines}
-    assert [cell.value for cell in by_name["linear"][:4]] == ["3.010", "3.210", "2.010", "40.0"]
-    assert by_name["lzma"][0].value == "1.900"
-
-
-def test_marks_are_for_rivals_and_ties_for_what_is_not_apart(report: Report, table: Table) -> None:
-    first = {line.labels[0]: line.cells[0] for line in table.lines}
-
-    assert {name: (cell.mark, cell.is_tied) for name, cell in first.items()} == {
-        "mean": ("", False), "gla": ("best", False), "softmax": ("second", True), "linear": ("", False),
-        "lzma": ("", False), "unigram": ("", False),
-    }  # fmt: skip
-    assert report.verdict == "On text, gla needs the fewest bits per token, 2.000; not shown to need more: softmax."
 
 
 def test_a_control_whose_seeds_scatter_hides_no_difference_between_rivals() -> None:
@@ -87,17 +61,6 @@ def test_one_seed_has_no_interval_no_tie_and_says_so() -> None:
 
     assert not any(cell.is_tied or cell.remarks for line in table.lines for cell in line.cells)
     assert "one seed does not show how certain a difference is" in report.verdict
-
-
-def test_of_two_rates_the_one_with_the_lower_validation_loss_is_shown() -> None:
-    rows = [
-        row_of("gla", 1, 2.5, lr=1e-3),
-        row_of("gla", 1, 2.0, lr=1e-2),
-        row_of("gla", 1, 1.0, lr=1e-1, status="diverged", score=None, error_type="Diverged"),
-    ]
-
-    (kept,) = report_of(pd.DataFrame(rows), "text").records
-    assert (kept["lr"], kept["score"]) == (1e-2, -2.0)
 
 
 def test_two_texts_have_a_table_each() -> None:

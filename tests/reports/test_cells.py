@@ -1,32 +1,9 @@
-import math
-from typing import Any
-
-import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
 from synthbench.reports.cells import grid
 from synthbench.reports.report import mean_curves
 from tests.reports._made import make_frame
-
-
-def test_the_interval_of_the_only_mechanism_is_that_of_scipy() -> None:
-    scores = [0.4, 0.5, 0.45, 0.6]
-    cells = grid(make_frame({"slay": scores}, floor=0.25, ceiling=0.75))
-    expected = stats.t.interval(0.95, len(scores) - 1, np.mean(scores), stats.sem(scores))
-
-    assert cells.interval(cells.tasks[0], cells.mechanisms[0]) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("scores", [{"slay": [0.3]}, {"slay": [None, None], "softmax": [0.3, 0.4]}])
-def test_below_two_scores_there_is_neither_spread_nor_interval(scores: Any) -> None:
-    cells = grid(make_frame(scores))
-    (task,), mechanism = cells.tasks, cells.mechanisms[-1]
-    cell = cells.cell(task, mechanism)
-
-    assert mechanism.name == "slay"
-    assert all(map(math.isnan, (cell.std, *cells.interval(task, mechanism))))
 
 
 def test_a_run_that_ended_well_without_a_score_has_failed() -> None:
@@ -63,22 +40,6 @@ def test_a_task_at_several_sizes_is_several_tasks_in_the_order_of_their_length()
 
     assert [task.label for task in cells.tasks] == ["sort (64)", "sort (128)"]
     assert [cell.mean for task in cells.tasks for cell in cells.cells_of(task)] == [0.32, 0.64]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"suite_version": "2026.2"}, "versions of suites"),
-        ({"task_version": "2+cc"}, "versions of tasks"),
-        ({"mech_version": "2+cc"}, "versions of mechs"),
-        ({"run_id": "again"}, "repeat a seed"),
-    ],
-)
-def test_rows_that_mix_versions_or_repeat_a_seed_are_refused(changes: dict[str, str], message: str) -> None:
-    rows = pd.concat([make_frame({"slay": [0.1]}), make_frame({"slay": [0.2]}, **changes)])
-
-    with pytest.raises(ValueError, match=message):
-        grid(rows)
 
 
 def test_a_run_that_stopped_early_keeps_its_last_value_in_the_mean() -> None:

@@ -135,13 +135,6 @@ def test_numbers_of_csv_stay_numbers_and_what_is_missing_is_empty() -> None:
     assert list(csv.reader(io.StringIO(text))) == [["'-a", "b"], ["-0.5", "3"], ["", ""], ["-inf", "'-1"]]
 
 
-@pytest.mark.parametrize("start", "=+-@\t\n＝＋－＠")
-def test_text_that_begins_like_a_formula_goes_behind_an_apostrophe(start: str) -> None:
-    text = csv_text([f"{start}a"], [(f"{start}cmd()",), (f"b{start}",)])
-
-    assert list(csv.reader(io.StringIO(text))) == [[f"'{start}a"], [f"'{start}cmd()"], [f"b{start}"]]
-
-
 def test_json_is_strict() -> None:
     assert json.loads(json_text({"a": float("nan"), "b": (float("inf"), 1, True, pd.NA), 3: "é"})) == {
         "a": None, "b": [None, 1, True, None], "3": "é",

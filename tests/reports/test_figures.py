@@ -6,7 +6,6 @@ from functools import cache
 from itertools import combinations
 from xml.etree import ElementTree as ET
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
@@ -147,12 +146,6 @@ def test_pictures_hold_letters_as_outlines_or_embedded_fonts_and_no_time(picture
         assert b"FontFile2" in picture["pdf"]
         assert not re.search(rb"CreationDate|ModDate|matplotlib", picture["pdf"], re.IGNORECASE)
         assert b"atplotlib v" not in picture["svg"]
-
-
-def test_the_settings_of_the_user_change_nothing_and_stay(all_drawn: dict[str, Drawing], pictures: Pictures) -> None:
-    with mpl.rc_context({"axes.facecolor": "red", "font.size": 20, "svg.fonttype": "none", "pdf.fonttype": 3}):
-        assert render(all_drawn["skill-state"]) == pictures["skill-state"]
-        assert mpl.rcParams["font.size"] == 20
 
 
 def _undrawn(figure: Figure) -> set[Text]:

@@ -81,13 +81,6 @@ def test_the_front_page_is_the_verdict_and_runs_nothing_that_it_repeats(site: Pa
     assert "](" not in text
 
 
-def test_reports_link_only_to_components_that_have_a_page(site: Path) -> None:
-    for name in ("core", "paper"):
-        text = (site / name / "index.html").read_text(encoding="utf-8")
-        found = re.findall(r'href="../(\w+)/([\w-]+).html"', text)
-        assert sorted(found) == [(kind, name) for kind in sorted(PAGES) for name in PAGES[kind][1:]]
-
-
 def test_the_facts_beside_a_page_are_those_of_the_ranking(site: Path) -> None:
     board = json.loads((site / "core" / "leaderboard.json").read_text(encoding="utf-8"))
     by_name = {one["name"]: one for one in board["mechanisms"]}

@@ -20,44 +20,6 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def test_a_cell_has_the_mean_of_its_own_variance_and_its_tasks_by_degrees_of_freedom() -> None:
-    # Own variances 1 and 2, that of the task 4/3. The other task says that variances differ: the prior is the least.
-    scores = np.array([[[0.0, 1.0, 2.0], [0.0, 2.0, NAN]], [[0.0, 1.0, 2.0], [0.5, 0.5, 0.5]]])
-    variance, dof, _ = (part[:1] for part in statistics.spread(scores))
-
-    pooled = (2 * 1.0 + 1 * 2.0) / 3
-    moderated = (statistics.LEAST_PRIOR * pooled + 2 * 1.0) / (statistics.LEAST_PRIOR + 2)
-    np.testing.assert_allclose(variance, [[moderated, 2.0]])  # never less than its own
-    np.testing.assert_allclose(dof, [[3, 3]])  # three of the whole task
-
-
-def test_a_cell_that_hardly_scatters_takes_the_variance_of_its_task() -> None:
-    scores = np.array([[[0.98, 0.98, 0.98], [0.98, 0.3, 0.98], [0.5, NAN, NAN]]])
-    variance = statistics.spread(scores).variance
-
-    pooled = np.var([0.98, 0.3, 0.98], ddof=1) / 2
-    np.testing.assert_allclose(variance[0, [0, 2]], pooled)
-    assert variance[0, 1] == pytest.approx(2 * pooled)
-
-
-def test_alone_a_cell_that_scatters_far_more_than_its_task_has_its_own_degrees_of_freedom() -> None:
-    quiet = [[0.5, 0.51, 0.52], [0.6, 0.61, 0.6], [0.7, 0.69, 0.7], [0.4, 0.41, 0.41], [0.3, 0.31, 0.3]]
-    variance, dof, alone = statistics.spread(np.array([[[0.1, 0.9, 0.5], *quiet]]))
-
-    assert variance[0, 0] == pytest.approx(0.16)
-    assert alone[0, 0] == 2 < dof[0, 0]
-    np.testing.assert_array_equal(alone[0, 1:], dof[0, 1:])
-
-
-@pytest.mark.parametrize("prior", [4.0, 8.0])
-def test_the_prior_is_found_where_variances_come_from_one(prior: float) -> None:
-    draws = rng(1)
-    variances = prior / draws.chisquare(prior, (2000, 6, 1))
-    dof = statistics.spread(np.sqrt(variances) * draws.standard_normal((2000, 6, 5))).dof
-
-    assert dof[0, 0] - 4 == pytest.approx(prior, rel=0.15)
-
-
 @given(pairs=runs)
 def test_the_paired_test_of_two_cells_is_that_of_scipy_where_differences_vary(pairs: list[tuple[int, int]]) -> None:
     scores = np.array([pairs], dtype=float).transpose(0, 2, 1) / 64

@@ -40,25 +40,6 @@ def drawn(
     return {mech: list(mean + spread * draws.standard_normal(num_seeds)) for mech, mean in means.items()}
 
 
-@pytest.mark.parametrize(
-    ("scores", "bounds", "expected"),
-    [
-        ([0.12, 0.11], (0.1, 0.9), "at floor"),
-        ([0.05, 0.06], (0.1, 0.9), "at floor"),
-        ([0.88, 0.87], (0.1, 0.9), "at ceiling"),
-        ([0.91, 0.90], (0.1, 0.9), "at ceiling"),
-        ([0.5, 0.5], (0.1, 0.9), "between"),
-        ([0.7, 0.7], (0.7, 0.7), "floor = ceiling"),
-        ([0.7, 0.7], (0.501, 0.7), "gap too narrow to rank"),
-        ([0.7, 0.7], (0.4, 0.7), "at ceiling"),
-    ],
-)
-def test_the_place_follows_from_skill(scores: list[float], bounds: tuple[float, float], expected: str) -> None:
-    floor, ceiling = bounds
-
-    assert only(make_frame({"slay": scores, "linear": scores}, floor=floor, ceiling=ceiling)).score_range == expected
-
-
 def test_evaluation_noise_counts_as_the_floor_but_spread_between_seeds_does_not() -> None:
     # Two seeds of 1000 sequences each: three standard errors are 3 * 0.5 / sqrt(2000), about 0.034.
     noisy = '{"score_std_over_sequences": 0.5}'
