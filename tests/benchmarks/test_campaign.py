@@ -100,7 +100,7 @@ def test_the_plan_for_a_gpu_is_printed_where_there_is_none(tmp_path: Path, monke
     assert {"scaling-bfloat16", "suite", "paper", "paper-cell-by-cell"} <= planned.keys()
     assert "--gigabytes GIGABYTES" in planned["context"]
     assert all("--device cuda" in one for name, one in planned.items() if name != "doctor" and "pytest" not in one)
-    assert all(one.startswith("python -m ") for one in planned.values())
+    assert all("python -m " in one for one in planned.values())
     assert not any(tmp_path.iterdir())
 
 
