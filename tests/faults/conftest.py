@@ -1,41 +1,31 @@
 """Fixtures of the tests of faults: drivers to be killed, and units that misbehave."""
 
 import os
-import re
 import shutil
-from collections.abc import Callable, Iterator
-from multiprocessing import get_context
+from collections.abc import Callable
 from pathlib import Path
-from pkgutil import walk_packages
 from typing import Any
 
 import pytest
 
-import synthbench
 from synthbench.runner.executors import pool
 from synthbench.runner.request import Request
-from tests.faults.drivers import Driver, fields
+from tests.faults.drivers import Driver, quick_processes, twelve_rows
 from tests.runner.runs import FAULTS, one_by_one
 
 
 @pytest.fixture(scope="session")
-def _driving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Driver, Path]]:
-    undisturbed = tmp_path_factory.mktemp("undisturbed") / "results"
-    driver = Driver(tmp_path_factory.mktemp("driver"), fields(undisturbed))
-    yield driver, undisturbed
-    driver.close()
-
-
-@pytest.fixture
-def driver(_driving: tuple[Driver, Path]) -> Driver:
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Driver:
     """Run requests in children that can be killed, or that something goes wrong in."""
-    return _driving[0]
+    return Driver(tmp_path_factory.mktemp("driver") / "log")
 
 
-@pytest.fixture
-def undisturbed(_driving: tuple[Driver, Path]) -> Path:
-    """A store with the 12 rows of ``fields``, made in one go."""
-    return _driving[1]
+@pytest.fixture(scope="session")
+def undisturbed(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with the rows of ``twelve_rows``, made in one go."""
+    results = tmp_path_factory.mktemp("undisturbed") / "results"
+    assert driver.run(twelve_rows(results)) == 0, driver.said
+    return results
 
 
 @pytest.fixture
@@ -47,12 +37,8 @@ def toys(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def _quick_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fork workers from a process that has imported everything: a worker that is killed is replaced at once."""
-    rooms = [module.name for module in walk_packages(synthbench.__path__, "synthbench.")]
-    units = [name for name in rooms if re.match(r"synthbench\.(tasks|mechanisms|blocks|positions)\.(?!kernels)", name)]
-    server = get_context("forkserver")
-    server.set_forkserver_preload(["synthbench.runner.executors.pool", *units])
-    monkeypatch.setattr(pool, "get_context", lambda _method: server)
+    """Let a worker that is killed be replaced at once."""
+    monkeypatch.setattr(pool, "get_context", lambda _method: quick_processes())
 
 
 @pytest.fixture

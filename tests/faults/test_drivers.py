@@ -1,6 +1,5 @@
 """A driver that is killed, interrupted, refused by the disk or doubled leaves what an undisturbed one does."""
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -15,7 +14,7 @@ from synthbench.errors import StoreError
 from synthbench.process import _ancestors, _parents
 from synthbench.results import Store
 from tests.cli.commands import Need
-from tests.faults.drivers import Driver, fields
+from tests.faults.drivers import Driver, ended, twelve_rows
 from tests.results.rows import make_row
 from tests.results.stores import filled, reader
 from tests.runner.runs import command, is_alive, lasting, tiny, wait_until
@@ -30,19 +29,18 @@ def test_a_driver_killed_at_random_costs_no_row(driver: Driver, undisturbed: Pat
 
     Therefore every second one is killed a moment after its first row has ended, the others a moment after they began.
     """
-    request = fields(tmp_path / "results")
+    request = twelve_rows(tmp_path / "results")
     whole = float(reader(undisturbed).runs().wall_s.sum())
     rng = np.random.default_rng(0)
     moments, ends, rows = [], [], [0]
     for kill in range(KILLS):
         moments.append(rng.uniform(0, whole / KILLS))
-        child = driver.begin(request)
+        (child,) = driver.begin(request)
         while kill % 2 and rows[-1] < 12 and "row ok" not in driver.said:
             time.sleep(0.01)
         time.sleep(moments[-1])
-        with contextlib.suppress(ProcessLookupError):  # it has ended by itself; few may, as is asserted
-            os.kill(child, signal.SIGKILL)
-        ends.append(driver.ended())
+        child.kill()  # it may have ended by itself; few may, as is asserted
+        ends.append(ended(child))
         rows.append(len(Store.open(tmp_path / "results", create=True).runs()))
 
     story = f"killed after {moments} s, rows {rows}"
@@ -63,7 +61,7 @@ import multiprocessing
 from synthbench.runner.executors import pool
 pool.get_context = lambda _: multiprocessing.get_context("fork")
 """
-    assert driver.run(fields(tmp_path, executor="pool", workers=2), quick, times=4) == 0, driver.said
+    assert driver.run(twelve_rows(tmp_path, executor="pool", workers=2), quick, times=4) == 0, driver.said
 
     assert driver.said.count("row ok") > 12
     assert lasting(tmp_path) == lasting(undisturbed)
@@ -71,12 +69,15 @@ pool.get_context = lambda _: multiprocessing.get_context("fork")
     assert list((tmp_path / "_tmp").glob("*.partial")) == []
 
 
+LIMIT = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))"
+"""Python after which no larger file can be written: a curve fits into this limit, a row does not."""
+
+
 def test_a_limit_on_files_ends_the_run_and_spares_its_rows(driver: Driver, undisturbed: Path, tmp_path: Path) -> None:
-    assert driver.run(fields(tmp_path / "results", seeds=[0])) == 0
+    assert driver.run(twelve_rows(tmp_path / "results", seeds=(0,))) == 0
     before = lasting(tmp_path / "results")
 
-    # A curve fits into this limit, a row does not.
-    code = driver.run(fields(tmp_path / "results"), "resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))")
+    code = driver.run(twelve_rows(tmp_path / "results"), LIMIT)
 
     assert code == 3
     assert "cannot write to the results store" in driver.said
@@ -84,7 +85,7 @@ def test_a_limit_on_files_ends_the_run_and_spares_its_rows(driver: Driver, undis
     assert " MB free" in driver.said
     assert lasting(tmp_path / "results") == before
     assert list((tmp_path / "results" / "_tmp").glob("*.partial")) == []
-    assert driver.run(fields(tmp_path / "results")) == 0
+    assert driver.run(twelve_rows(tmp_path / "results")) == 0
     assert lasting(tmp_path / "results") == lasting(undisturbed)
 
 

@@ -23,7 +23,7 @@ from synthbench.errors import StoreError
 from synthbench.results import RUNS, Store
 from synthbench.runner.run import run
 from tests.cli.commands import Need
-from tests.faults.drivers import Driver, fields
+from tests.faults.drivers import Driver, twelve_rows
 from tests.results.rows import make_row
 from tests.results.stores import CURVE, exact, failing, filled, forge, reader, word
 from tests.runner.runs import lasting, tiny
@@ -132,7 +132,7 @@ time.time = lambda: Clock.now(genuine.UTC).timestamp()
 
 
 def test_a_clock_set_back_makes_one_row_and_no_negative_time(driver: Driver, undisturbed: Path, tmp_path: Path) -> None:
-    assert driver.run(fields(tmp_path), SET_BACK) == 0
+    assert driver.run(twelve_rows(tmp_path), SET_BACK) == 0
 
     rows = reader(tmp_path).runs()
     assert (rows["finished_at"] < rows["started_at"]).all(), "the fault was there"
