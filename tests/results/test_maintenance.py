@@ -1,5 +1,6 @@
 """A store's content is listed as it is, damage is found, and rows that count are never deleted."""
 
+import json
 import os
 import shutil
 import time
@@ -14,6 +15,7 @@ from synthbench.errors import StoreError
 from synthbench.results import Store
 from synthbench.results.maintenance import collect, examine
 from synthbench.trust.bundle import opened
+from tests.cli.commands import Command
 from tests.results.rows import make_row
 from tests.results.stores import CURVE, exact, filled, listing, reader
 
@@ -47,10 +49,12 @@ def damage(path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["runs", "curves"])
-def test_a_damaged_file_is_found_and_after_a_repair_made_again(store: Store, kind: str) -> None:
+def test_a_damaged_file_is_found_and_after_a_repair_made_again(store: Store, kind: str, synthbench: Command) -> None:
     row = make_row(seed=3, task="reverse")
     (path,) = store.loose(kind)
+    assert synthbench("store", "doctor").returncode == 0
     damage(path)
+    assert synthbench("store", "doctor").returncode == 1
     before = listing(store.root)
 
     broken = examine(reader(store.root), is_repairing=False)
@@ -58,7 +62,7 @@ def test_a_damaged_file_is_found_and_after_a_repair_made_again(store: Store, kin
     assert f"{kind}/{path.name}" in [fault.what for fault in broken]
     assert not any(fault.is_repaired for fault in broken)
 
-    assert all(fault.is_repaired for fault in examine(reopened(store), is_repairing=True))
+    assert synthbench("store", "doctor", "--repair").returncode == 0
     assert row["run_id"] not in reopened(store).statuses()
     assert len(list((store.root / "quarantine").iterdir())) >= 1
     assert examine(reader(store.root), is_repairing=False) == []
@@ -125,7 +129,7 @@ def test_rows_without_their_curve_are_kept_in_quarantine(store: Store) -> None:
 # What nobody needs
 
 
-def test_leftovers_are_named_and_then_deleted(store: Store) -> None:
+def test_leftovers_are_named_and_then_deleted(store: Store, synthbench: Command) -> None:
     for path in store.root.rglob("*.parquet"):
         os.utime(path, (0, 0))  # old files that are needed stay
     first = make_row(seed=1)
@@ -151,9 +155,10 @@ def test_leftovers_are_named_and_then_deleted(store: Store) -> None:
     }
     before, content = listing(store.root), exact(store)
 
-    assert {leftover.file for leftover in collect(reader(store.root), is_dry=True)} == expected
+    named = json.loads(synthbench("store", "gc", "--dry-run", "--json").stdout)
+    assert {leftover["file"] for leftover in named} == expected
     assert listing(store.root) == before
-    assert {leftover.file for leftover in collect(reopened(store), is_dry=False)} == expected
+    assert synthbench("store", "gc").returncode == 0
 
     assert listing(store.root).keys() == before.keys() - expected
     assert exact(store) == content

@@ -27,7 +27,6 @@ from synthbench.runner.request import Request
 from synthbench.runner.run import run as run_request
 from synthbench.suites import Suite, load_suite
 from synthbench.suites.config import TuningSettings
-from synthbench.tasks import TASKS
 from synthbench.training.cell import Cell, Run
 from tests.results.rows import make_row
 from tests.runner.runs import tiny
@@ -81,20 +80,6 @@ def test_the_source_of_the_planned_components_travels_with_a_cell() -> None:
 def test_tasks_are_those_of_the_suite_and_mechanisms_all() -> None:
     assert list(select_tasks(PAPER, ["@robustness"])) == ["noisy_copy", "compression"]
     assert list(select_mechanisms(PAPER, ["@yat"])) == ["yat-spherical", "yat", "yat-sum"]
-
-
-def test_a_task_that_the_suite_does_not_list_is_run_with_its_protocol_under_another_name() -> None:
-    smoke = load_suite("smoke")
-    tasks = select_tasks(smoke, ["copy", "mqar:level=3", "parity"])
-    cells = {cell.task_name: cell for cell in cells_of(tasks, {"linear": {}}, smoke)}
-
-    assert {name: cell.suite.name for name, cell in cells.items()} == {
-        "copy": "smoke", "mqar": "smoke.extra", "parity": "smoke.extra",
-    }  # fmt: skip
-    assert cells["copy"].suite == smoke
-    assert {name: cells[name].length for name in ("mqar", "parity")} == {"mqar": 16, "parity": TASKS["parity"].length}
-    protocol = {"version", "model", "training", "evaluation", "seeds", "tuning", "mechanisms"}
-    assert cells["mqar"].suite.model_dump(include=protocol) == smoke.model_dump(include=protocol)
 
 
 def test_what_decides_a_result_decides_the_run_id() -> None:
@@ -169,9 +154,7 @@ def test_rows_that_another_suite_of_the_same_protocol_has_are_named(tmp_path: Pa
     assert f"{plan.num_done} of the rows already done are of suite 'smoke'" in " ".join(plan.notices)
 
 
-def test_the_curriculum_differs_from_suite_paper_in_its_schedule_alone(
-    tmp_path: Path,
-) -> None:
+def test_the_curriculum_differs_from_suite_paper_in_its_schedule_alone(tmp_path: Path) -> None:
     curriculum = load_suite("curriculum")
     plan = plan_request(tiny(tmp_path, suite="curriculum", tasks=("all",), mechanisms=()), CPU)
     constant = curriculum.training.model_copy(update={"schedule": "constant"})

@@ -17,7 +17,6 @@ from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.tasks import IGNORE
 from synthbench.training.sequences import draw
-from tests.results.rows import make_row
 from tests.results.stores import reader
 from tests.runner.runs import interrupted, lasting, tiny
 
@@ -71,6 +70,7 @@ def test_failed_rows_run_again_only_if_asked(done: tuple[Request, Store, dict[st
 
     assert plan_request(request, CPU).num_missing == 0
     assert plan_request(request, CPU).notices == ("1 of the rows already done failed; --rerun failed makes them again",)
+    assert count_status(request, CPU)[-1] == {"category": "all", "planned": 1, "done": 0, "failed": 1, "missing": 0}
     again = run(request)
     assert (again.outcomes, again.num_failed_before, again.ok) == ([], 1, False)
     assert plan_request(replace(request, rerun="failed"), CPU).num_missing == 1
@@ -93,44 +93,23 @@ def test_what_failed_with_another_source_gets_another_chance(done: tuple[Request
     assert plan_request(request, CPU).num_missing == 0
 
 
-def test_status_counts_by_category(tmp_path: Path) -> None:
-    run(tiny(tmp_path, tasks=("copy:length=8",)))
-    failed = next(iter(plan_request(tiny(tmp_path, tasks=("majority:length=8",)), CPU).runs))
-    Store.open(tmp_path, create=True).write_all([(make_row(run_id=failed, status="error"), [])])
-    facts = count_status(tiny(tmp_path), CPU)
-
-    assert facts == [
-        {"category": "basic", "planned": 2, "done": 2, "failed": 0, "missing": 0},
-        {"category": "patterns", "planned": 2, "done": 0, "failed": 1, "missing": 1},
-        {"category": "all", "planned": 4, "done": 2, "failed": 1, "missing": 1},
-    ]
-
-
 def test_a_task_outside_the_suite_has_rows_of_its_own_and_is_announced(tmp_path: Path) -> None:
-    request = tiny(tmp_path, tasks=("copy:length=8,mqar:length=16,num_pairs=2",))
-    listed = plan_request(tiny(tmp_path), CPU)
-    plan = plan_request(request, CPU)
+    mqar, absent = "mqar:length=16,num_pairs=2", "not in suite 'smoke', so not in its tables: mqar"
+    request = tiny(tmp_path, tasks=(f"copy:length=8,{mqar}",))
     run(request)
-    again = plan_request(request, CPU)
-
-    assert listed.notices == ()
-    assert plan.notices == again.notices
-    assert plan.notices == ("not in suite 'smoke', so not in its tables: mqar",)  # no report shows shortened runs
+    plan = plan_request(request, CPU)
     (notice,) = plan_request(replace(request, steps=None, limit=None), CPU).notices
-    assert "not in suite 'smoke', so not in its tables: mqar; " in notice
-    assert f"`synthbench report --suite smoke.extra --results {tmp_path}`" in notice
-    assert again.num_missing == 0
-    rows = Store.open(tmp_path, create=False).runs()
+    rows = reader(tmp_path).runs()
+
+    assert plan.notices == (absent,)  # no report shows shortened runs
+    assert notice == f"{absent}; `synthbench report --suite smoke.extra --results {tmp_path}` shows them"
+    assert plan.num_missing == plan_request(replace(request, suite="smoke.extra", tasks=(mqar,)), CPU).num_missing == 0
     assert dict(zip(rows.task, rows.suite, strict=True)) == {"copy": "smoke", "mqar": "smoke.extra"}
     assert set(rows.suite_version) == {"2026.1"}
-    recall, everything = count_status(replace(request, tasks=("mqar:length=16,num_pairs=2",)), CPU)
-    assert (recall["category"], recall["done"], everything["done"]) == ("recall", 2, 2)
-
-
-def test_the_extra_suite_has_tasks_that_are_named(tmp_path: Path) -> None:
-    extra = plan_request(tiny(tmp_path, suite="smoke.extra", tasks=("parity:length=8",)), CPU)
-
-    assert extra.runs.keys() == plan_request(tiny(tmp_path, tasks=("parity:length=8",)), CPU).runs.keys()
+    assert count_status(request, CPU) == [
+        {"category": name, "planned": num, "done": num, "failed": 0, "missing": 0}
+        for name, num in (("basic", 2), ("recall", 2), ("all", 4))
+    ]
 
 
 def test_a_block_and_positions_with_arguments_are_stored_as_they_were_asked_for(tmp_path: Path) -> None:
@@ -141,9 +120,6 @@ def test_a_block_and_positions_with_arguments_are_stored_as_they_were_asked_for(
     assert report.rows[["block", "positions"]].to_dict("records") == [
         {"block": "aether:norm=pre", "positions": "rope:base=500.0"}
     ]
-
-
-CPU = resolve_device("cpu")
 
 
 def test_a_file_holds_what_its_row_counts_and_changes_no_bit_of_it(tmp_path: Path) -> None:

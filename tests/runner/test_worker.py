@@ -4,7 +4,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,13 +105,6 @@ def test_a_loss_that_is_no_number_ends_its_run_and_keeps_the_curve_but_no_predic
     assert not list(tmp_path.glob("*.npz"))
 
 
-def test_what_breaks_its_contract_is_not_trained(faulty: Callable[[str], Cell], context: RunContext) -> None:
-    outcomes = execute(job_of(faulty("leaks"), seeds=SEEDS), replace(context, violations={"leaks": "it leaks"}), 1)
-
-    assert [outcome.status for outcome in outcomes] == ["contract"] * 3
-    assert not rows_of(context).causal_checked.any()
-
-
 def test_a_cell_that_fails_takes_no_other_with_it_and_the_driver_gets_its_traceback(
     faulty: Callable[[str], Cell], context: RunContext
 ) -> None:
@@ -133,35 +126,41 @@ def test_a_cell_that_fails_takes_no_other_with_it_and_the_driver_gets_its_traceb
 
 
 @pytest.fixture(scope="module")
-def trained(tuned: Cell, tmp_path_factory: pytest.TempPathFactory) -> RunContext:
-    """Two seeds of the cell that tunes, in a store, with their predictions."""
+def other(tuned: Cell) -> Cell:
+    """A cell of another task that is tuned alike."""
+    return replace(make_cell("copy", length=6, vocabulary=5), suite=tuned.suite)
+
+
+@pytest.fixture(scope="module")
+def trained(tuned: Cell, other: Cell, tmp_path_factory: pytest.TempPathFactory) -> RunContext:
+    """Two seeds of both in one job, in a store, with their predictions."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "kept").mkdir()
     context = RunContext(folder / "results", "cpu", "inline", time.time(), predictions=folder / "kept")
-    (job,) = make_plan([tuned], range(2), {}).jobs
-    assert [outcome.seed for outcome in execute(job, context, 1)] == [0, 1]
+    (job,) = make_plan([tuned, other], range(2), {}, 64, is_across_tasks=True).jobs
+    assert [(outcome.task, outcome.seed) for outcome in execute(job, context, 1)] == [
+        (cell.task_name, seed) for cell in (tuned, other) for seed in (0, 1)
+    ]
     return context
 
 
-def check_rates(cells: Sequence[Cell], rows: pd.DataFrame) -> None:
-    """Each cell has its own rate: that of the highest mean skill."""
-    for cell in cells:
-        of_cell = rows[rows.task == cell.task_name]
-        means = of_cell[of_cell.role == "tuning"].groupby("lr").skill.mean()
-        assert means.max() > means.min()
-        assert set(of_cell[of_cell.role.isna()].lr) == {means.idxmax()}
-
-
-def test_the_rate_is_chosen_by_validation_skill_on_other_seeds(tuned: Cell, trained: RunContext) -> None:
+def test_every_cell_of_a_job_has_the_rate_of_the_highest_validation_skill_on_other_seeds(
+    tuned: Cell, other: Cell, trained: RunContext
+) -> None:
     rows = rows_of(trained)
     tuning, reported = rows[rows.role == "tuning"], rows[rows.role.isna()]
 
-    assert sorted(zip(tuning.seed, tuning.lr, strict=True)) == sorted(
-        (run.seed, run.learning_rate) for run in tuned.tuning_runs()
-    )
-    check_rates([tuned], rows)
+    for cell in (tuned, other):
+        tried, chosen = (some[some.task == cell.task_name] for some in (tuning, reported))
+        means = tried.groupby("lr").skill.mean()
+        assert means.max() > means.min()
+        assert set(chosen.lr) == {means.idxmax()}
+        assert sorted(zip(tried.seed, tried.lr, strict=True)) == sorted(
+            (run.seed, run.learning_rate) for run in cell.tuning_runs()
+        )
     assert set(tuning.metric_name) == {"validation accuracy"}
     assert set(tuning.n_eval) == {32}
+    assert (set(tuning.ensemble_size), set(reported.ensemble_size)) == ({2 * 3 * 2}, {4})
     assert set(reported.tuning_rule) == {"highest mean validation skill over seeds 7, 8"}
     assert set(reported.tuning_trials) == {3}
     assert trained.predictions is not None
@@ -177,7 +176,7 @@ def test_what_has_been_tuned_is_not_tuned_again(tuned: Cell, trained: RunContext
     after = rows_of(context).set_index("run_id")
 
     assert (plan.num_planned, plan.num_done, outcome.seed) == (3, 2, 2)
-    assert after.lr[outcome.run_id] in set(before.lr[before.role.isna()])
+    assert after.lr[outcome.run_id] in set(before.lr[before.role.isna() & (before.task == tuned.task_name)])
     pd.testing.assert_frame_equal(after.drop(outcome.run_id), before)
 
 
@@ -187,20 +186,6 @@ def test_the_smallest_rate_is_taken_where_nothing_was_learned(tuned: Cell, conte
     execute(job, context, 1)
 
     assert list(rows_of(context).lr) == [min(tuned.suite.training.learning_rates)]
-
-
-def test_every_cell_of_a_job_chooses_its_own_rate(tuned: Cell, context: RunContext) -> None:
-    other = replace(make_cell("copy", length=6, vocabulary=5), suite=tuned.suite)
-    (job,) = make_plan([tuned, other], range(2), {}, 64, is_across_tasks=True).jobs
-    outcomes = execute(job, context, 1)
-
-    rows = rows_of(context)
-    assert [(outcome.task, outcome.seed) for outcome in outcomes] == [
-        (cell.task_name, seed) for cell in (tuned, other) for seed in (0, 1)
-    ]
-    check_rates([tuned, other], rows)
-    assert set(rows[rows.role == "tuning"].ensemble_size) == {2 * 3 * 2}
-    assert set(rows[rows.role.isna()].ensemble_size) == {4}
 
 
 def test_stretched_scores_and_what_shortcuts_reach_are_in_the_row(context: RunContext) -> None:

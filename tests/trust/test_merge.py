@@ -1,13 +1,15 @@
 """Rows of several stores become one store: nothing twice, nothing lost, nothing hostile."""
 
+import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
-from synthbench.results import Store
 from synthbench.trust.merge import merge
+from tests.cli.commands import Command
 from tests.results.rows import make_honest
 from tests.results.stores import CURVE, filled, reader
 
@@ -29,46 +31,58 @@ def test_rows_and_curves_of_others_come_in_once_and_are_the_same_the_other_way_r
     assert theirs.table().equals(ours.table())
 
 
+def told(synthbench: Command) -> tuple[int, dict[str, Any]]:
+    """The exit code of a merge, and the only conflict that it tells of."""
+    done = synthbench("store", "merge", "theirs", "--results", "ours", "--json")
+    facts = json.loads(done.stdout)
+    assert [(counts["new"], counts["known"]) for counts in facts["stores"]] == [(0, 0)]
+    (conflict,) = facts["conflicts"]
+    return done.returncode, conflict
+
+
 @pytest.mark.parametrize("is_theirs_newer", [True, False])
-def test_where_contents_differ_ours_stays_and_theirs_is_named(tmp_path: Path, *, is_theirs_newer: bool) -> None:
+def test_where_contents_differ_ours_stays_and_theirs_is_named(
+    tmp_path: Path, synthbench: Command, *, is_theirs_newer: bool
+) -> None:
     row = make_honest(1)
     later = row["finished_at"] + timedelta(days=1 if is_theirs_newer else -1)
     other = make_honest(1, score=0.5, n_correct=16_000, finished_at=later)
     ours, theirs = filled(tmp_path / "ours", [row], CURVE), filled(tmp_path / "theirs", [other], CURVE)
 
-    merged = merge(ours, theirs.root)
+    code, conflict = told(synthbench)
 
-    (conflict,) = merged.conflicts
-    assert (merged.num_new, merged.num_known) == (0, 0)
-    assert conflict["is_outcome"]
-    assert (conflict["our_score"], conflict["their_score"]) == (0.75, 0.5)
+    assert (code, conflict["is_outcome"], conflict["our_score"], conflict["their_score"]) == (1, True, 0.75, 0.5)
     assert ours.runs()["score"].tolist() == [0.75]
     assert theirs.runs()["score"].tolist() == [0.5]
 
 
-def test_a_run_made_twice_with_the_same_outcome_is_told_apart_from_a_contradiction(tmp_path: Path) -> None:
-    ours = filled(tmp_path / "ours", [make_honest(1)], CURVE)
-    theirs = filled(tmp_path / "theirs", [make_honest(1, wall_s=9.0, host_hash="fedcba987654")], CURVE)
+def test_a_run_made_twice_with_the_same_outcome_is_told_apart_from_a_contradiction(
+    tmp_path: Path, synthbench: Command
+) -> None:
+    filled(tmp_path / "ours", [make_honest(1)], CURVE)
+    filled(tmp_path / "theirs", [make_honest(1, wall_s=9.0, host_hash="fedcba987654")], CURVE)
+    code, conflict = told(synthbench)
 
-    assert not merge(ours, theirs.root).conflicts[0]["is_outcome"]
+    assert (code, conflict["is_outcome"]) == (0, False)
 
 
-def test_what_is_damaged_hostile_or_without_its_curve_is_left_out_and_named(tmp_path: Path) -> None:
+def test_what_is_damaged_hostile_or_without_its_curve_is_left_out_and_named(
+    tmp_path: Path, synthbench: Command
+) -> None:
     good, cut, lied, bare, future = (make_honest(seed) for seed in range(5))
     lied = make_honest(2, run_id="f" * 16)
     future = make_honest(4, finished_at=datetime.now(UTC) + timedelta(days=30))
     theirs = filled(tmp_path / "theirs", [good, cut, lied, bare, future], CURVE)
-    files = {pq.read_table(path)["run_id"][0].as_py(): path for path in theirs.loose()}
+    files = {row["run_id"]: path for path in theirs.loose() for row in theirs.rows_in([path])}
     path = files[cut["run_id"]]
     path.write_bytes(path.read_bytes()[:500])
     (theirs.root / "curves" / files[bare["run_id"]].name).unlink()
-    ours = Store.open(tmp_path / "ours", create=True)
+    done = synthbench("store", "merge", "theirs", "--results", "ours")
 
-    merged = merge(ours, theirs.root)
-
-    assert merged.num_new == 1
-    assert reader(ours.root).table()["seed"].to_pylist() == [0]
-    assert set(merged.left_out) == {
+    assert done.returncode == 1
+    assert "theirs: 1 new rows, 0 already here, 0 kept as they are here, 4 left out" in done.stderr
+    assert reader(tmp_path / "ours").table()["seed"].to_pylist() == [0]
+    assert set(re.findall("left out: theirs: (.*?): ", done.stderr)) == {
         f"runs/{path.name}",
         f"run {'f' * 16}",
         f"curves/run-{bare['run_id']}.parquet",

@@ -39,11 +39,6 @@ def raises(problem: Exception) -> Callable[[], list[RunOutcome]]:
     return result
 
 
-def test_a_job_whose_worker_died_is_tried_again(job: Job, context: RunContext) -> None:
-    for number in range(1, MAX_TRIES):
-        assert end_of(Try(job, number), raises(WorkerLost("exit code -9")), context) == Try(job, number + 1)
-
-
 @pytest.mark.end_to_end
 def test_what_was_finished_before_the_time_was_up_stays(job: Job, context: RunContext) -> None:
     first, second = job.runs
