@@ -1,14 +1,13 @@
 """Progress of a command as it prints it: before it trains, while it trains, and at the end."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from synthbench.cli.progress import Eta, Progress
-from synthbench.cli.running import expected_s, forecast, missing_cells, plan_facts
+from synthbench.cli.running import expected_s, forecast, plan_facts
 from synthbench.cli.scores import Scored, report_command, skill_table, skill_text
 from synthbench.results import Store
 from synthbench.runner import plan as plan_module
@@ -102,18 +101,13 @@ def test_what_trains_again_beside_a_missing_row_counts_with_it(cells: list[Cell]
     assert eta.num_left == 0
 
 
-@pytest.fixture
-def progress(cells: list[Cell]) -> Iterator[Progress]:
+def test_lines_go_to_stderr_and_say_no_time_before_something_is_known(
+    cells: list[Cell], capsys: pytest.CaptureFixture[str]
+) -> None:
     with Progress() as progress:
         progress.begin(Plan(tuple(map(job_of, cells)), num_planned=13, num_done=1), Pool(num_workers=2))
-        yield progress
-
-
-def test_lines_go_to_stderr_and_say_no_time_before_something_is_known(
-    progress: Progress, cells: list[Cell], capsys: pytest.CaptureFixture[str]
-) -> None:
-    progress._line("still running")
-    progress.advance(outcome(cells[0].runs([0])[0], 100.0))
+        progress._line("still running")
+        progress.advance(outcome(cells[0].runs([0])[0], 100.0))
     captured = capsys.readouterr()
 
     assert captured.out == ""
@@ -123,27 +117,19 @@ def test_lines_go_to_stderr_and_say_no_time_before_something_is_known(
     ]
 
 
-def test_notices_of_a_plan_come_before_its_rows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_trainings_that_tune_are_counted_beside_the_rows_below_the_notices_of_the_plan(
+    tuned_job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Progress() as progress:
-        progress.begin(Plan((), num_planned=1, num_done=1, notices=("first [this]", "then that")), Pool(num_workers=2))
-
-    assert capsys.readouterr().err.splitlines()[-2:] == ["first [this]", "then that"]
-
-
-def test_trainings_that_tune_are_counted_beside_the_rows(tuned_job: Job, capsys: pytest.CaptureFixture[str]) -> None:
-    with Progress() as progress:
-        progress.begin(Plan((tuned_job,), num_planned=3, num_done=0), Pool(num_workers=1))
+        plan = Plan((tuned_job,), num_planned=3, num_done=0, notices=("first [this]", "then that"))
+        progress.begin(plan, Pool(num_workers=1))
         for run in tuned_job.runs[:2]:
             progress.advance(outcome(run, 600.0))
 
-    first, _, last = capsys.readouterr().err.splitlines()
+    first, *notices, _, last = capsys.readouterr().err.splitlines()
+    assert notices == ["first [this]", "then that"]
     assert first == "3 runs to do after 2 tuning runs, 0 already done (1 worker)"
     assert last.startswith("[trainings 3/5 · rows 2/3 · about 17 min left] mqar linear seed 1 ")
-
-
-@pytest.fixture
-def of_linear() -> list[Cell]:
-    return make_cells(load_suite("smoke"), {"copy": {}, "reverse": {}}, {"linear": {}}, device_type="cpu", is_full=True)
 
 
 def request(results: Path, **changes: Any) -> Request:
@@ -152,17 +138,11 @@ def request(results: Path, **changes: Any) -> Request:
     )
 
 
-def test_one_line_a_cell_names_the_seeds_that_are_missing(of_linear: list[Cell]) -> None:
-    done = {of_linear[1].runs([1])[0].run_id: 0.5}
-    plan = make_plan(of_linear, [0, 1], done, 1)
-
-    assert sorted(missing_cells(plan)) == ["copy  linear  seeds 0, 1", "reverse  linear  seed 0"]
-
-
-def test_workers_share_the_jobs_and_no_time_is_invented(of_linear: list[Cell]) -> None:
+def test_workers_share_the_jobs_and_no_time_is_invented(cells: list[Cell]) -> None:
+    of_softmax = [cell for cell in cells if cell.mechanism_name == "softmax"]
     seconds = {"copy": 5.0, "reverse": 2.0}
-    known = make_plan(of_linear, [0, 1], {}, 1, estimates=Known(lambda cell: seconds[cell.task_name]))
-    unknown = make_plan(of_linear, [0, 1], {}, 1, estimates=Known(lambda cell: {"copy": 5.0}.get(cell.task_name)))
+    known = make_plan(of_softmax, [0, 1], {}, 1, estimates=Known(lambda cell: seconds[cell.task_name]))
+    unknown = make_plan(of_softmax, [0, 1], {}, 1, estimates=Known(lambda cell: {"copy": 5.0}.get(cell.task_name)))
 
     assert [expected_s(known, num_workers) for num_workers in (1, 2, 9, None)] == [14.0, 7.0, 5.0, 14.0]
     assert expected_s(unknown, 1) is None
@@ -179,14 +159,6 @@ def test_the_forecast_counts_trainings_and_names_the_unknown(tmp_path: Path, mon
     )
     assert plan_facts(prepared)["seconds"] is None
     assert not (tmp_path / "new").exists()
-
-
-def test_before_there_are_rows_of_the_device_the_time_is_that_of_the_published_ones(tmp_path: Path) -> None:
-    prepared = prepare(request(tmp_path / "new"))
-    seconds = plan_facts(prepared)["seconds"]
-
-    assert seconds is not None
-    assert 0 < seconds < 3600
 
 
 def test_the_forecast_says_the_time_that_rows_of_the_cell_took(tmp_path: Path) -> None:

@@ -83,15 +83,6 @@ def test_verify_refuses_a_device_that_there_is_none_of(results: Path) -> None:
     assert "device is 'tpu'" in str(synthbench(f"verify {results} --device tpu").exception)
 
 
-def test_submit_says_what_is_missing(results: Path, tmp_path: Path) -> None:
-    result = synthbench(f"submit --suite smoke --mech linear --results {results} --out {tmp_path / 'b.tar.gz'}")
-
-    assert result.exit_code == 1
-    assert "missing: copy / linear / seed 42" in result.stdout.splitlines()
-    assert "8 problems" in result.stderr
-    assert not (tmp_path / "b.tar.gz").exists()
-
-
 @pytest.mark.end_to_end
 def test_submit_and_verify_carry_rows_of_the_committed_store(tmp_path: Path) -> None:
     committed = Path(__file__).parents[2] / "results"

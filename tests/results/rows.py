@@ -1,6 +1,9 @@
 """Complete rows for tests, with any column changed."""
 
+import json
+import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from synthbench.canonical import canonical_json
@@ -93,3 +96,12 @@ def make_honest(seed: int = 42, **changes: Any) -> Row:
     config = {"seed": seed, "task": "copy"}
     hashes = {"run_id": run_id(config), "config_json": canonical_json(config), "config_hash": run_id(config)}
     return make_row(**({"seed": seed} | hashes | changes))
+
+
+REFUSED = (Path(__file__).parents[1] / "golden" / "rows.txt").read_text(encoding="utf-8")
+"""Changes of a row, by who refuses it, each above its reason."""
+
+
+def refused(by: str) -> list[tuple[Row, str]]:
+    """List changes of a row, each with a part of the reason why it is refused."""
+    return [(json.loads(change), reason) for change, reason in re.findall(rf"(?m)^{by} (.*)\n(.*)$", REFUSED)]

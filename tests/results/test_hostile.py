@@ -14,6 +14,7 @@ from synthbench.results.schema import CURVE_COLUMNS, CURVES, SCHEMA_VERSION
 from synthbench.results.store import LIMITS, suspects
 from synthbench.trust.beside import join
 from synthbench.trust.merge import merge
+from synthbench.trust.verify import Sampling, verify
 from tests.results.rows import Row, make_row
 from tests.results.stores import CURVE, filled, forge, hash_named, listing, reader, signed
 
@@ -254,6 +255,7 @@ def test_whoever_vouches_for_rows_or_shows_them_beside_ones_own_computes_their_c
 
     (broken,) = examine(reader(forged.root), is_repairing=False)
     assert "checksum" in broken.why
+    assert any("checksum" in fault for _, fault in verify(reader(forged.root), Sampling(device="cpu")).faults)
 
     merged, imported = (Store.open(tmp_path / name, create=True) for name in ("merged", "imported"))
     assert "checksum" in next(iter(merge(merged, forged.root).left_out.values()))

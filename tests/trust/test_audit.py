@@ -8,7 +8,7 @@ import pytest
 from synthbench.canonical import canonical_json
 from synthbench.results.schema import skill
 from synthbench.trust.audit import digest, faults, sample
-from tests.results.rows import make_honest, make_row
+from tests.results.rows import make_honest, make_row, refused
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
@@ -23,45 +23,18 @@ def test_an_honest_row_and_an_honest_failure_have_no_fault() -> None:
     assert faults(make_honest(), NOW) == faults(failure, NOW) == faults(diverged, NOW) == []
 
 
-NUMBERS = {
-    "wall_s": float("inf"), "lr": -1.0, "eval_loss": float("nan"), "train_loss": float("inf"),
-    "step_ms_median": float("nan"), "n_params": -1, "peak_mem_bytes": -1,
-}  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        *(({name: number}, f"{name} is {number}; allowed: 0 to ") for name, number in NUMBERS.items()),
-        ({"run_id": "0" * 16}, "run_id is not the hash"),
-        ({"config_json": '{"seed": 42}'}, "canonical"),
-        ({"config_json": '{"seed":1e999}'}, "canonical"),
-        ({"config_json": "[]"}, "canonical"),
-        ({"config_hash": "0" * 16}, "config_hash"),
-        ({"score": 1.25, "n_correct": 32_000}, "score is 1.25; allowed: 0 to 1"),
-        ({"score": 0.875}, "24000 of 32000 are correct"),
-        ({"n_correct": 0, "n_eval_examples": 0}, "0 of 0 are correct"),
-        ({"score": float("nan")}, "score is nan"),
-        ({"skill": 0.99}, "score, floor and ceiling make it"),
+        *refused("audit"),
         ({"floor": 1.0, "ceiling": 0.5, "skill": skill(0.75, 1.0, 0.5)}, "floor 1.0 is above ceiling 0.5"),
-        ({"n_correct": 40_000}, "n_correct is 40000"),
-        ({"steps": 200}, "steps is 200, steps_planned is 100"),
-        ({"steps_to_threshold": 101}, "steps_to_threshold is 101"),
-        ({"ensemble_index": 1}, "ensemble_index is 1 of 1"),
-        ({"task": "reverse"}, "task is 'reverse', and 'copy' in config_json"),
-        ({"status": "diverged"}, "status is 'diverged' and score is 0.75"),
-        ({"error_type": "ValueError"}, "error_type is 'ValueError'"),
-        ({"score": None}, "status is 'ok' and score is None"),
-        ({"causal_checked": False}, "not checked for causality"),
         ({"started_at": datetime.min.replace(tzinfo=UTC), "n_correct": 40_000}, "n_correct is 40000"),
         ({"finished_at": NOW + timedelta(days=400)}, "in the future"),
         ({"started_at": NOW}, "began at"),
         ({"mech_label": "x" * 1001}, "mech_label has 1001 characters"),
-        ({"mech_label": "safe\u202eelbat"}, "cannot be printed"),
-        ({"os": "Linux\x1b[2J"}, "cannot be printed"),
         ({"metrics": canonical_json({"a": [0] * 40_000})}, "metrics has"),
     ],
-)  # fmt: skip
+)
 def test_what_a_row_says_against_itself_is_named(changes: dict[str, Any], message: str) -> None:
     problems = faults(make_honest(**changes), NOW)
 

@@ -20,6 +20,7 @@ from synthbench.trust import submission as submission_module
 from synthbench.trust.bundle import opened, pack, sha256_of
 from synthbench.trust.submission import receive, submit
 from synthbench.trust.verify import Sampling
+from tests.cli.commands import Command
 from tests.runner.runs import plugin_text
 from tests.trust.suites import choosing, take
 
@@ -80,13 +81,15 @@ def packed_by_hand(
 
 
 @pytest.mark.end_to_end
-def test_what_is_missing_is_said_and_nothing_is_written(complete: Request, tmp_path: Path) -> None:
+def test_what_is_missing_is_said_and_nothing_is_written(complete: Request, tmp_path: Path, synthbench: Command) -> None:
     store = Store.open(complete.results, create=True)
     rows = {(row["task"], row["seed"], row["lr"]): row["row_sha256"] for row in store.table().to_pylist()}
     gone = next(key for key in rows if key[:2] == ("copy", 42))
     store.take_out([], [rows[key] for key in (gone, ("majority", 7, 1e-2))])
 
-    assert sorted(submit(complete, tmp_path / "linear.tar.gz").problems) == [
+    done = synthbench("submit", "--suite", "smoke", "--mech", "linear", "--device", "cpu", "--out", "linear.tar.gz")
+    assert (done.returncode, "2 problems" in done.stderr) == (1, True)
+    assert sorted(done.stdout.splitlines()) == [
         "missing: copy / linear / seed 42",
         "missing: majority / linear / seed 7 / tuning at 0.01",
     ]
