@@ -112,9 +112,7 @@ def test_all_settings_are_made_and_put_back() -> None:
     assert not all(before)
 
 
-def test_the_workspace_is_reserved_before_cuda_starts_for_later_processes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_workspace_is_reserved_before_cuda_starts_for_later_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     for found in (":0:0", None):
         if found is None:
             monkeypatch.delenv(WORKSPACE)

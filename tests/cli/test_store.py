@@ -7,11 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from synthbench.cli.app import app
 from synthbench.results import Store
 from synthbench.trust.bundle import opened
+from tests.cli.commands import Command
 
 STORES = Path(__file__).parents[1] / "golden" / "stores"
 
@@ -22,18 +21,14 @@ def results(tmp_path: Path) -> Path:
     return tmp_path / "results"
 
 
-def store(*arguments: str, results: Path) -> Result:
-    return CliRunner().invoke(app, ["store", *arguments, "--results", str(results)])
-
-
-def test_ls_says_what_a_store_holds(results: Path) -> None:
+def test_ls_says_what_a_store_holds(results: Path, synthbench: Command) -> None:
     (results / "runs" / f"job-{'0' * 16}.parquet").write_bytes(b"garbage")
-    text = store("ls", results=results)
-    facts = json.loads(store("ls", "--json", results=results).stdout)
+    text = synthbench("store", "ls")
+    facts = json.loads(synthbench("store", "ls", "--json").stdout)
     groups = {(group["of"], group["name"]): group for group in facts["groups"]}
     places = {place["place"]: place for place in facts["places"]}
 
-    assert text.exit_code == 0
+    assert text.returncode == 0
     assert "smoke" in text.stdout
     assert facts["num_rows"] == 3
     assert groups["task", "copy"]["rows"] == 3
@@ -44,22 +39,23 @@ def test_ls_says_what_a_store_holds(results: Path) -> None:
     assert [report["file"] for report in facts["left_out"]] == [f"runs/job-{'0' * 16}.parquet"]
 
 
+@pytest.mark.usefixtures("results")
 @pytest.mark.parametrize(
     ("options", "count"),
     [(["--seeds", "1-2"], 2), (["--status", "ok"], 2), (["--task", "copy", "--suite", "smoke", "--mech", "all"], 3)],
 )
-def test_options_choose_rows(results: Path, options: list[str], count: int) -> None:
-    listed = json.loads(store("ls", "--json", *options, results=results).stdout)
-    exported = list(csv.DictReader(io.StringIO(store("export", *options, results=results).stdout)))
+def test_options_choose_rows(options: list[str], count: int, synthbench: Command) -> None:
+    listed = json.loads(synthbench("store", "ls", "--json", *options).stdout)
+    exported = list(csv.DictReader(io.StringIO(synthbench("store", "export", *options).stdout)))
 
     assert listed["num_rows"] == len(exported) == count
 
 
-def test_exports_say_the_same_in_each_format(results: Path, tmp_path: Path) -> None:
+def test_exports_say_the_same_in_each_format(results: Path, tmp_path: Path, synthbench: Command) -> None:
     rows = Store.open(results, create=False).table()
-    lines = list(csv.DictReader(io.StringIO(store("export", results=results).stdout)))
-    objects = json.loads(store("export", "--format", "json", results=results).stdout)
-    assert store("export", "--out", str(tmp_path / "rows.parquet"), results=results).exit_code == 0
+    lines = list(csv.DictReader(io.StringIO(synthbench("store", "export").stdout)))
+    objects = json.loads(synthbench("store", "export", "--format", "json").stdout)
+    assert synthbench("store", "export", "--out", "rows.parquet").returncode == 0
 
     assert [line["row_sha256"] for line in lines] == rows["row_sha256"].to_pylist()
     assert [entry["score"] for entry in objects] == rows["score"].to_pylist()

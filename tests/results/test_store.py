@@ -84,6 +84,7 @@ def test_the_order_of_rows_does_not_depend_on_the_order_of_writing(tmp_path: Pat
         ({"scor": 1.0}, {}, "no column called 'scor'; did you mean 'score'"),
         ({"run_id": "../../../etc/passwd"}, {}, "run_id is '../../../etc/passwd'; allowed: 16 hex digits"),
         ({"run_id": None}, {}, "run_id is None"),
+        *(({"run_id": name}, {}, "16 hex digits") for name in ("0" * 15, "0" * 17, "ABCDEF0123456789", "0" * 15 + "/")),
         ({"status": "fine"}, {}, "column 'status' is 'fine'; allowed: one of ok, diverged"),
         ({}, {"run_id": "0" * 16}, "points of another run"),
         ({}, {"stepp": 1}, "did you mean 'step'"),

@@ -29,25 +29,6 @@ def rows_of(context: RunContext) -> pd.DataFrame:
     return pd.concat([Store.open(root, create=False).runs() for root in stores])
 
 
-def test_a_trained_job_leaves_rows_that_explain_themselves(context: RunContext) -> None:
-    cell = make_cell("reverse", "slay", length=8)
-    outcomes = execute(job_of(cell, seeds=SEEDS), context, 1)
-
-    rows = rows_of(context)
-    assert [outcome.status for outcome in outcomes] == ["ok"] * 3
-    assert set(rows.run_id) == {run.run_id for run in cell.runs(SEEDS)}
-    assert set(rows.task_args) == {'{"length":8,"vocabulary":32}'}
-    assert set(rows.mech_family) == {"slay"}
-    assert set(rows.member_strategy) == {"stack"}
-    assert rows.causal_checked.all()
-    assert not rows.is_full.any()
-    assert list(rows.ensemble_size) == [3, 3, 3]
-    assert sorted(rows.ensemble_index) == [0, 1, 2]
-    assert (rows.skill == (rows.score - rows.floor) / (rows.ceiling - rows.floor)).all()
-    assert (rows.n_correct / rows.n_eval_examples == rows.score).all()
-    assert set(Store.open(context.results, create=False).curves().groupby("run_id").size()) == {3}
-
-
 def test_a_job_that_fails_before_a_rate_is_chosen_makes_rows_without_one(tuned: Cell, context: RunContext) -> None:
     (job,) = make_plan([tuned], range(2), {}).jobs
     outcomes = record_failure(job, Failure("contract", "ContractError", "it leaks " * 100), context, 1)
@@ -158,6 +139,10 @@ def test_every_cell_of_a_job_has_the_rate_of_the_highest_validation_skill_on_oth
         assert sorted(zip(tried.seed, tried.lr, strict=True)) == sorted(
             (run.seed, run.learning_rate) for run in cell.tuning_runs()
         )
+    assert rows[["mech_family", "member_strategy", "is_full"]].drop_duplicates().to_numpy().tolist() == [
+        ["softmax", "fold", False]
+    ]
+    assert set(Store.open(trained.results, create=False).curves().groupby("run_id").size()) == {3}
     assert set(tuning.metric_name) == {"validation accuracy"}
     assert set(tuning.n_eval) == {32}
     assert (set(tuning.ensemble_size), set(reported.ensemble_size)) == ({2 * 3 * 2}, {4})

@@ -108,18 +108,6 @@ def test_a_manifest_that_says_something_else_is_named(store: Store, changes: dic
     assert kinds == ([named] if named else [])
 
 
-def test_a_parquet_file_of_rows_is_read(store: Store, tmp_path: Path) -> None:
-    copy = Store.open(shutil.copytree(store.root, tmp_path / "copy"), create=True)
-    copy.compact()
-    (made,) = (copy.root / "compact").glob("runs-*.parquet")
-    named = made.rename(tmp_path / "my rows.parquet")
-
-    with opened(named) as (read, manifest):
-        assert manifest is None
-        assert read.table().equals(store.table())
-        assert read.quarantined == []
-
-
 def member(name: str, **facts: Any) -> tarfile.TarInfo:
     made = tarfile.TarInfo(name)
     for fact, value in facts.items():

@@ -119,15 +119,6 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
 
 
 @pytest.mark.end_to_end
-def test_a_plugin_that_replaces_what_trains_breaks_the_contract(tmp_path: Path) -> None:
-    """All kinds of replaced code are in tests/plugins/test_seal.py."""
-    row = run_with(JUDGES_ITSELF, tmp_path)
-
-    assert (row["status"], row["score"]) == ("contract", None)
-    assert "training code was replaced: synthbench.training.train.evaluate;" in row["error_message"]
-
-
-@pytest.mark.end_to_end
 @pytest.mark.parametrize("plugin", [JUDGES_ITSELF, KNOWS_THE_TEST, LOOKS_AHEAD], ids=["judge", "test", "ahead"])
 def test_a_score_is_measured_whatever_a_plugin_says(tmp_path: Path, plugin: str, honest: tuple[Path, float]) -> None:
     row = run_with(plugin + UNSEALED, tmp_path)

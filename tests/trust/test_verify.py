@@ -90,16 +90,6 @@ def test_the_rows_decide_the_sample(made: Store, rows: list[Row]) -> None:
         assert [rerun.run_id for rerun in verify(made, sampling).reruns] == expected
 
 
-def test_tasks_that_were_trained_together_are_run_again_together(tmp_path: Path) -> None:
-    run(tiny(tmp_path, group_size=4))
-    store = Store.open(tmp_path, create=False)
-    verification = verify(store, Sampling(fraction=0.01, device="cpu", workers=0))
-
-    assert set(store.runs().ensemble_size) == {4}
-    assert sorted(rerun.task for rerun in verification.reruns) == ["copy", "copy", "majority", "majority"]
-    assert verdicts(verification) == ["bitwise"] * 4, verification.reruns
-
-
 def test_rows_that_only_say_they_were_trained_together_are_run_again_alone(tmp_path: Path) -> None:
     run(tiny(tmp_path, tasks=("copy:length=8,majority:length=9",), seeds=(0,)))
     rows = Store.open(tmp_path, create=False).table().to_pylist()
