@@ -80,13 +80,7 @@ def test_a_value_gets_the_type_of_its_option(argument: str, value: Any, expected
 
 @pytest.mark.parametrize(
     ("argument", "values"),
-    [
-        ("count", [2.5, True, None, float("nan")]),
-        ("rate", [False]),
-        ("is_fast", [1]),
-        ("shape", [1]),
-        ("label", [1]),
-    ],
+    [("count", [2.5, True, None, float("nan")]), ("rate", [False]), ("is_fast", [1]), ("shape", [1]), ("label", [1])],
 )
 def test_a_value_of_another_type_is_refused(argument: str, values: list[Any]) -> None:
     """Texts that are not allowed are in ``tests/golden/messages.txt``."""

@@ -120,22 +120,23 @@ def test_the_workspace_is_reserved_before_cuda_starts_for_later_processes(monkey
         assert os.environ[WORKSPACE] == ":4096:8"
 
 
-@pytest.mark.parametrize(("found", "said"), [(None, "unset"), (":0:0", "':0:0'")])
-def test_it_is_refused_once_cuda_has_started(found: str | None, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    if found is None:
-        monkeypatch.delenv(WORKSPACE)
-    with (
-        pytest.raises(UsageError, match=f"{WORKSPACE} {said}; allowed: :4096:8 or :16:8"),
-        deterministic_algorithms(GPU),
-    ):
-        pytest.fail("it began")
-
-
-@pytest.mark.parametrize(("device", "found"), [("cuda", ":4096:8"), ("cuda", ":16:8"), ("cpu", ":0:0")])
-def test_a_reserved_workspace_will_do_and_a_cpu_needs_none(
-    device: str, found: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("device", "found", "said"),
+    [
+        *(("cuda", None, "unset"), ("cuda", ":0:0", "':0:0'")),
+        *(("cuda", ":4096:8", None), ("cuda", ":16:8", None), ("cpu", ":0:0", None)),
+    ],
+)
+def test_without_a_reserved_workspace_a_gpu_is_refused_once_cuda_has_started(
+    device: str, found: str | None, said: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setenv(WORKSPACE, found)
-    reserve_workspace(torch.device(device))
+    monkeypatch.setenv(WORKSPACE, found or "")
+    if found is None:
+        monkeypatch.delenv(WORKSPACE)
+    message = f"{WORKSPACE} {said}; allowed: :4096:8 or :16:8"
+    with (
+        pytest.raises(UsageError, match=message) if said else nullcontext(),
+        deterministic_algorithms(torch.device(device)),
+    ):
+        assert said is None

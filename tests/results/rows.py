@@ -99,9 +99,9 @@ def make_honest(seed: int = 42, **changes: Any) -> Row:
 
 
 REFUSED = (Path(__file__).parents[1] / "golden" / "rows.txt").read_text(encoding="utf-8")
-"""Changes of a row, by who refuses it, each above its reason."""
+"""Changes of a row or a manifest, by who refuses it, each above a part of the reason."""
 
 
 def refused(by: str) -> list[tuple[Row, str]]:
-    """List changes of a row, each with a part of the reason why it is refused."""
+    """List changes, each with a part of the reason why it is refused."""
     return [(json.loads(change), reason) for change, reason in re.findall(rf"(?m)^{by} (.*)\n(.*)$", REFUSED)]
