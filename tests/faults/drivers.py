@@ -26,6 +26,10 @@ def quick_processes() -> ForkServerContext:
     return server
 
 
+def say(words: object) -> None:
+    sys.stderr.write(f"{words}\n")
+
+
 def drive(request: Request, fault: str, log: Path) -> None:
     """Run a request after a piece of Python; its words go to a log."""
     with log.open("a") as output:
@@ -34,9 +38,9 @@ def drive(request: Request, fault: str, log: Path) -> None:
     signal.alarm(240)
     exec(fault, globals())  # noqa: S102 - a test's own words
     try:
-        run(request, on_outcome=lambda row: sys.stderr.write(f"row {row.status}\n"))
+        run(request, on_outcome=lambda row: say(f"row {row.status}"))
     except SynthbenchError as problem:
-        sys.stderr.write(f"{problem}\n")
+        say(problem)
         os._exit(problem.exit_code)
 
 
