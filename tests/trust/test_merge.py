@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from synthbench.trust.merge import merge
@@ -73,7 +74,7 @@ def test_what_is_damaged_hostile_or_without_its_curve_is_left_out_and_named(
     lied = make_honest(2, run_id="f" * 16)
     future = make_honest(4, finished_at=datetime.now(UTC) + timedelta(days=30))
     theirs = filled(tmp_path / "theirs", [good, cut, lied, bare, future], CURVE)
-    files = {row["run_id"]: path for path in theirs.loose() for row in theirs.rows_in([path])}
+    files = {pq.read_table(path)["run_id"][0].as_py(): path for path in theirs.loose()}
     path = files[cut["run_id"]]
     path.write_bytes(path.read_bytes()[:500])
     (theirs.root / "curves" / files[bare["run_id"]].name).unlink()
