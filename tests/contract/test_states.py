@@ -1,6 +1,6 @@
 """The state that a mechanism says it keeps, against what its outputs depend on."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 import torch
@@ -15,30 +15,22 @@ from synthbench.layers import ShortConvolution
 from synthbench.mechanisms import MECHANISMS, Attention, Mechanism
 from synthbench.mechanisms.gla import Gla
 from synthbench.positions import POSITIONS
-from tests.mechanisms.loops import moved
+from tests.mechanisms.loops import built, moved
 from tests.tensors import normal
-
-SMALL: dict[str, Any] = {"model_dim": 8, "num_heads": 2, "max_length": 64}
-
-
-def built(name: str, **options: Any) -> Mechanism:
-    return MECHANISMS[name](**SMALL, **options, generator=torch.Generator().manual_seed(0)).double().eval()
 
 
 @pytest.mark.parametrize("name", ["cosformer", "deltanet", "gla", "identity", "linear", "lstm", "mean"])
 def test_what_these_carry_is_what_they_say_they_keep(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(states, "SMALLEST", 1e-10)  # these compute in float64 throughout
-    mechanism = built(name, **MECHANISMS[name].bare)  # what convolutions keep of one token is of one input
+    unit = MECHANISMS[name]
+    mechanism = built(unit, **unit.bare)  # what convolutions keep of one token is of one input
     said = mechanism.state_elements(16)
 
     assert numbers_carried(mechanism, 16, said + MARGIN) == said
 
 
-BUILT_IN = [name for name in MECHANISMS if MECHANISMS.is_built_in(name)]
-
-
 def test_softmax_carries_every_input() -> None:
-    assert numbers_carried(built("softmax"), 8, 100) == 8 * 8
+    assert numbers_carried(built(MECHANISMS["softmax"]), 8, 100) == 8 * 8
 
 
 class Sums(Mechanism):
@@ -56,7 +48,7 @@ class Sums(Mechanism):
 
 @pytest.mark.parametrize(("claimed", "is_enough"), [(0, False), (1, False), (2, True), (3, True)])
 def test_a_state_that_is_too_small_is_named(claimed: int, *, is_enough: bool) -> None:
-    mechanism = Sums(**SMALL).double()
+    mechanism = built(Sums)
     mechanism.claimed = claimed
 
     assert numbers_carried(mechanism, 16, 100) == 2 * 8
@@ -68,7 +60,8 @@ def test_a_state_that_is_too_small_is_named(claimed: int, *, is_enough: bool) ->
 
 
 def test_of_a_hybrid_all_parts_are_counted() -> None:
-    mechanism = built("lstm+deltanet", **MECHANISMS["lstm+deltanet"].bare)
+    unit = MECHANISMS["lstm+deltanet"]
+    mechanism = built(unit, **unit.bare)
 
     assert numbers_carried(mechanism, 16, 100) > mechanism.state_elements(16)  # that is the mean
     check_state(mechanism)
@@ -76,23 +69,17 @@ def test_of_a_hybrid_all_parts_are_counted() -> None:
 
 
 def test_what_is_too_large_to_measure_is_passed_over() -> None:
-    mechanism = Sums(**SMALL).double()
+    mechanism = built(Sums)
     mechanism.claimed = MOST
     check_state(mechanism)
 
 
-def test_every_mechanism_has_a_form_for_single_tokens() -> None:
-    """``test_mechanisms.py`` compares it with ``forward`` and with ``state_elements``."""
-    for name in [*BUILT_IN, "gla+softmax"]:
-        assert streamed(built(name), normal(2, 3, 8))[1] is not None, name
-
-
-ATTENTION = [name for name in BUILT_IN if issubclass(MECHANISMS[name], Attention)]
+ATTENTION = [name for name in MECHANISMS if issubclass(MECHANISMS[name], Attention)]
 
 
 @pytest.mark.parametrize("name", ATTENTION)
 def test_positions_and_a_short_convolution_go_on_too(name: str) -> None:
-    mechanism, generator = built(name), torch.Generator().manual_seed(0)
+    mechanism, generator = built(MECHANISMS[name]), torch.Generator().manual_seed(0)
     assert isinstance(mechanism, Attention)
     places = torch.arange(64.0).unsqueeze(-1)
     encoding = POSITIONS["rope"](model_dim=8, num_heads=2, length=64, coordinates=places, generator=generator)
@@ -110,7 +97,7 @@ def test_positions_and_a_short_convolution_go_on_too(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["gated-deltanet", "mamba1", "softmax", "path"])
 def test_a_state_is_a_place_from_which_two_continuations_go_on(name: str) -> None:
-    mechanism, x = built(name), normal(3, 8)
+    mechanism, x = built(MECHANISMS[name]), normal(3, 8)
     _, state = mechanism.stream_step(x[:1], mechanism.init_state())
 
     first, _ = mechanism.stream_step(x[1:2], state)
@@ -136,12 +123,13 @@ class Doubled(Gla):
 
 @pytest.mark.parametrize("unit", [Gated, Doubled])
 def test_what_computes_something_else_keeps_every_input(unit: type[Mechanism]) -> None:
-    mechanism = unit(**SMALL).double()
+    mechanism = built(unit)
     x = normal(2, 5, 8)
 
     outs, kept = streamed(mechanism, x)
 
     torch.testing.assert_close(outs, mechanism(x))
+    torch.testing.assert_close(mechanism.forward_last(x), outs[:, -1:])
     assert kept is None
 
 
@@ -169,4 +157,4 @@ class Wasteful(Sums):
 )
 def test_a_wrong_form_for_single_tokens_is_named(unit: type[Mechanism], message: str) -> None:
     with pytest.raises(ContractError, match=message):
-        check_stream(unit(**SMALL).double())
+        check_stream(built(unit))

@@ -6,7 +6,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from synthbench.layers import Linear, ShortConvolution
@@ -16,7 +16,7 @@ from synthbench.mechanisms.rewa._operators import WitnessMap
 from synthbench.positions.rope import Rope
 from tests.tensors import mix, normal, with_gradients
 
-M = TypeVar("M", bound=Mechanism)
+M = TypeVar("M", bound=nn.Module)
 Loop = Callable[[Any, Tensor], Tensor]
 
 
@@ -127,9 +127,9 @@ def summed_taps(convolution: ShortConvolution, x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def moved(net: M, scale: float = 0.3) -> M:
+def moved(net: M, scale: float = 0.3, seed: int = 1) -> M:
     """In float64, with every parameter moved: one that begins at 0 or 1 would hide what it does."""
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(seed)
     for parameter in net.double().parameters():
         parameter.add_(scale * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
     return net

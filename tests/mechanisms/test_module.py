@@ -4,13 +4,12 @@ import math
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from synthbench.contract.states import check_stream
 from synthbench.errors import ContractError, UsageError
 from synthbench.mechanisms import MECHANISMS, Mechanism, ScoreAttention, mechanism, num_parameters
 from synthbench.mechanisms.base import ModuleMechanism, mechanism_made_of
@@ -290,31 +289,6 @@ def test_the_hash_covers_the_file_that_defines_the_module(tmp_path: Path, monkey
         hashes.append(code_hash(MECHANISMS["gate"]))
 
     assert hashes[0] == hashes[1] != hashes[2]
-
-
-def test_a_gate_around_forward_changes_the_last_position_too() -> None:
-    class Gated(ScoreAttention):
-        name: ClassVar = "gated"
-
-        def initialise(self, generator: torch.Generator | None) -> None:
-            assert generator is None
-            self.gate = nn.Linear(self.model_dim, self.model_dim)
-
-        def scores(self, q: Tensor, k: Tensor) -> Tensor:
-            return q @ k.mT
-
-        def forward(self, x: Tensor) -> Tensor:
-            gated: Tensor = self.gate(x).sigmoid() * super().forward(x)
-            return gated
-
-    class Further(Gated):
-        def scores(self, q: Tensor, k: Tensor) -> Tensor:
-            return q @ k.mT / 2
-
-    for unit in (Gated, Further):
-        mechanism, x = unit(model_dim=16, num_heads=2).double(), normal(2, 9, 16)
-        torch.testing.assert_close(mechanism.forward_last(x), mechanism(x)[..., -1:, :])
-        check_stream(mechanism)
 
 
 def test_two_modules_of_one_name_are_not_one_mechanism() -> None:

@@ -4,13 +4,18 @@ from typing import Any
 
 import torch
 
+from synthbench.mechanisms import Mechanism
 from synthbench.runner.plan import make_cells, shorten
 from synthbench.suites import load_suite
+from synthbench.suites.config import ModelSettings
 from synthbench.training.cell import Cell
+from synthbench.training.ensemble import SequenceModel
 
 CPU = torch.device("cpu")
 STEPS = 6
 """Steps on a ladder, unless changed."""
+LENGTH, VOCABULARY = 9, 11
+FIELDS: dict[str, Any] = {"model_dim": 8, "num_heads": 2, "max_length": LENGTH, "bias": True}
 
 
 def make_cell(
@@ -38,3 +43,12 @@ def make_cell(
 def on_ladder(task: str = "parity_running", mechanism: str = "linear", **changes: Any) -> Cell:
     """Make a cell of suite ``core``."""
     return make_cell(task, mechanism, **{"suite": "core", "steps": STEPS, "limit": 8, **changes})
+
+
+def model_of(
+    unit: type[Mechanism], block: str = "attention_only", positions: str = "learned", *, layers: int = 2, seed: int = 0
+) -> SequenceModel:
+    """A model of few channels and tokens in float64."""
+    size: dict[str, Any] = {"model_dim": 8, "num_heads": 2, "num_layers": layers, "bias": True}
+    settings, generator = ModelSettings(block=block, positions=positions, **size), torch.Generator().manual_seed(seed)
+    return SequenceModel(settings, VOCABULARY, LENGTH, unit.layers_of(FIELDS, layers), generator).double()

@@ -1,7 +1,5 @@
 """Greedy decoding: streamed and at once alike for every mechanism, and what its scores count."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -14,25 +12,16 @@ from synthbench.layers import Rotation
 from synthbench.mechanisms import MECHANISMS, Mechanism
 from synthbench.mechanisms.gla import Gla
 from synthbench.mechanisms.softmax import Softmax
-from synthbench.suites.config import ModelSettings
 from synthbench.tasks import IGNORE, TASKS
 from synthbench.training.cell import Run
 from synthbench.training.decode import Decoded, decode, decoded_scores, own_tokens, scores_of, streams
 from synthbench.training.ensemble import SequenceModel, Strategy, stack_models, strategy_of
 from synthbench.training.train import GroupResult, Trainer, train_group
-from tests.training.cells import CPU, make_cell, on_ladder
+from tests.contract.test_states import Gated
+from tests.mechanisms.loops import moved
+from tests.training.cells import CPU, FIELDS, LENGTH, VOCABULARY, make_cell, model_of, on_ladder
 
-LENGTH, VOCABULARY = 7, 11
-FIELDS: dict[str, Any] = {"model_dim": 8, "num_heads": 2, "max_length": LENGTH, "bias": True}
 TERMS = [*(name for name in MECHANISMS if MECHANISMS.is_built_in(name)), "gla+softmax", "lstm+local"]
-
-
-@torch.no_grad()
-def moved(model: SequenceModel, generator: torch.Generator) -> SequenceModel:
-    """Other parameters than drawn ones: what begins at 0 would hide what it is multiplied by."""
-    for parameter in model.parameters():
-        parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
-    return model
 
 
 def models_of(
@@ -40,19 +29,11 @@ def models_of(
     block: str = "transformer",
     positions: str = "learned",
     strategy: Strategy | None = None,
-    num_layers: int = 2,
+    layers: int = 2,
 ) -> SequenceModel:
     """Two runs, drawn and then moved."""
-    model_settings = ModelSettings(
-        block=block, positions=positions, model_dim=8, num_heads=2, num_layers=num_layers, bias=True
-    )
-    layers = unit.layers_of(FIELDS, num_layers)
-    runs = [
-        SequenceModel(model_settings, VOCABULARY, LENGTH, layers, torch.Generator().manual_seed(seed)).double()
-        for seed in range(2)
-    ]
-    generator = torch.Generator().manual_seed(2)
-    return stack_models([moved(run, generator) for run in runs], strategy or [strategy_of(*layer) for layer in layers])
+    runs = [moved(model_of(unit, block, positions, layers=layers, seed=seed), seed=seed) for seed in range(2)]
+    return stack_models(runs, strategy or [strategy_of(*layer) for layer in unit.layers_of(FIELDS, layers)])
 
 
 def sequences(seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -94,8 +75,8 @@ def check_by_prefixes(model: SequenceModel) -> None:
 
 @pytest.mark.parametrize("name", TERMS)
 def test_every_mechanism_decodes_the_same_streamed_and_at_once(name: str) -> None:
-    num_layers = 2 if "+" in name else 1  # how layers follow each other is no matter of the mechanism
-    decoded_by_both(models_of(MECHANISMS[name], "transformer:conv=4", num_layers=num_layers), *sequences())
+    layers = 2 if "+" in name else 1  # how layers follow each other is no matter of the mechanism
+    decoded_by_both(models_of(MECHANISMS[name], "transformer:conv=4", layers=layers), *sequences())
 
 
 @pytest.mark.parametrize(
@@ -116,13 +97,6 @@ def test_so_do_all_blocks_and_positions(block: str, positions: str) -> None:
 @pytest.mark.parametrize("name", ["softmax", "slay", "lstm"])
 def test_so_do_runs_however_they_are_batched(name: str, strategy: Strategy) -> None:
     check_by_prefixes(models_of(MECHANISMS[name], strategy=strategy))
-
-
-class Gated(Gla):
-    """Overrides forward alone, so that the form of its parent for single tokens is not its own."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.sigmoid() * super().forward(x)
 
 
 class Wrong(Gla):
@@ -240,7 +214,7 @@ def test_off_ladders_only_a_row_whose_task_answers_in_steps_has_them(task: str, 
 def test_scores_of_a_batch_are_those_of_its_first_sequences(*, can_stream: bool, number: int) -> None:
     cell = on_ladder("ancestors", "gla", limit=32, longest=32, extended=False)
     trainer = Trainer([Run(cell, seed, 1e-2) for seed in (1, 2)], CPU)
-    model = moved(trainer.model, torch.Generator().manual_seed(36))  # which gets some tokens of each run right
+    model = moved(trainer.model, seed=10)  # which gets some tokens of each run right
     if not can_stream:
         model.stream_step = None  # type: ignore[method-assign,assignment]
     block = next(trainer.batches("test", 1, 80))
