@@ -15,10 +15,19 @@ from synthbench.errors import UnknownName
 from synthbench.results import Store
 from tests.cli.commands import Command
 from tests.results.rows import make_row
+from tests.runner.runs import plugin_text
 from tests.suites.files import suite_file
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "messages.txt"
 CASES = re.findall(r"^\$ synthbench (.*)\n(\d): (.*)$", GOLDEN.read_text(encoding="utf-8"), re.MULTILINE)
+PLUGINS = {
+    "works": plugin_text("works"),
+    "divides": "1 / 0",
+    "exits": "import sys\nsys.exit(0)",
+    "ends": "import os\nos._exit(0)  # as if all were well",
+    "interrupts": "\nraise KeyboardInterrupt  # as if the user had typed Ctrl-C",
+    "registers_nothing": "x = 1",
+}
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +60,8 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).write_text("no rows")
     for name, content in {"empty": b"", "latin": b"fine until here \xff\xfe", "zip": b"PK\x03\x04\x00\x00"}.items():
         (folder / f"{name}.txt").write_bytes(content)
+    for name, content in PLUGINS.items():
+        (folder / f"{name}.py").write_text(content)
     pq.write_table(pa.table({"score": [1.0]}), folder / "other.parquet")
     suite_file(folder / "width.toml", "smoke", num_heads=5)
     suite_file(folder / "places.toml", "smoke", positions='"lerned"')
@@ -70,7 +81,8 @@ def test_a_mistake_is_one_line_and_the_documented_exit_code(
     before = sorted(tmp_path.rglob("*"))
     done = synthbench("-q", *shlex.split(line))
 
-    assert (done.returncode, done.stdout, done.stderr) == (int(code), "", f"synthbench: {message}\n")
+    said = done.stderr.replace(f"{tmp_path}/", "")
+    assert (done.returncode, done.stdout, said) == (int(code), "", f"synthbench: {message}\n")
     assert sorted(tmp_path.rglob("*")) == before
 
 

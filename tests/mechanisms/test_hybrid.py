@@ -13,6 +13,7 @@ from synthbench.registry import code_hash, is_built_in, origin_of, version_of
 from synthbench.runner.match import size_of as matched_size
 from synthbench.training.train import init_generator
 from tests.blocks.cells import cell_of
+from tests.runner.runs import plugin_text
 
 PATTERNS = ["lstm+softmax", "rewa-mixture+slay"]
 
@@ -61,13 +62,7 @@ def test_options_that_cannot_be_named_are_refused() -> None:
 
 def test_with_a_plugins_part_it_is_that_plugins(tmp_path: Path) -> None:
     path = tmp_path / "my_part.py"
-    path.write_text(
-        "from synthbench.mechanisms import Mechanism, mechanism\n\n"
-        "@mechanism\nclass MyPart(Mechanism):\n"
-        "    name, label, family, source = 'my-part', 'My part', 'mine', 'unpublished'\n"
-        "    def forward(self, x):\n        return x.cumsum(-2)\n"
-        "    def state_elements(self, length):\n        return self.model_dim\n"
-    )
+    path.write_text(plugin_text("my-part"))
     plugins.load([str(path)])
     unit, part = MECHANISMS["my-part+softmax"], MECHANISMS["my-part"]
 

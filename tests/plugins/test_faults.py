@@ -142,20 +142,6 @@ def test_what_cannot_be_built_is_refused_before_anything_is_written(tmp_path: Pa
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("import os\nos._exit(0)\n", "ends the process that it runs in, with exit code 0"),  # as if all were well
-        ("\nraise KeyboardInterrupt", r"is broken: KeyboardInterrupt \(line 2\)"),  # as if the user had typed Ctrl-C
-    ],
-)
-def test_a_file_that_ends_its_process_is_refused(text: str, message: str, tmp_path: Path) -> None:
-    """Of two files, the right one is blamed."""
-    (tmp_path / "deadly.py").write_text(text)
-    with pytest.raises(ContractError, match=f"deadly.py' {message}"):
-        run(request(tmp_path / "results", "softmax", plugins=(str(FAULTS), str(tmp_path / "deadly.py"))))
-
-
 def test_a_meddler_changes_nothing_for_the_jobs_after_it(tmp_path: Path) -> None:
     run(request(tmp_path / "after", "meddles", "softmax", workers=1))
     run(request(tmp_path / "alone", "softmax", workers=1))

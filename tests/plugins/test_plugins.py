@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from synthbench import plugins
 from synthbench.cli.app import handle_signals
-from synthbench.errors import ContractError, UsageError
+from synthbench.errors import UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.plugins import described, place_of
 from synthbench.registry import origin_of, version_of
@@ -57,21 +57,6 @@ def test_an_edit_is_another_version_but_for_a_comment_and_two_units_of_one_name_
 
     assert versions[0] == versions[2] != versions[1]
     with pytest.raises(UsageError, match=r"two tasks are called 'mine': .*Mine and .*Mine"):
-        plugins.load([str(tmp_path / "mine.py")])
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("1 / 0", r"is broken: ZeroDivisionError: division by zero \(line 1\)"),
-        ("def (", "is broken: SyntaxError"),
-        ("import sys\nsys.exit(0)", r"is broken: SystemExit: 0 \(line 2\)"),
-        ("x = 1", "registers nothing"),
-    ],
-)
-def test_a_file_that_cannot_be_used_says_why(text: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(text)
-    with pytest.raises(ContractError, match=message):
         plugins.load([str(tmp_path / "mine.py")])
 
 

@@ -82,13 +82,6 @@ def test_a_second_plugin_joins_the_first_and_comments_stay(tmp_path: Path) -> No
     assert 'plugins = ["two.py", "one.py"]' in settings.read_text()
 
 
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "test_one.py").write_text("precious")
-    with pytest.raises(UsageError, match=r"test_one.py exists already"):
-        write("mech", "one", tmp_path, is_package=False)
-    assert [path.name for path in tmp_path.iterdir()] == ["test_one.py"]
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
