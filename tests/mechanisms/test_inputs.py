@@ -6,7 +6,7 @@ from torch import Tensor
 
 from synthbench.mechanisms import MECHANISMS, Mechanism
 from tests.mechanisms.loops import built
-from tests.tensors import normal
+from tests.tensors import is_repeatable, normal
 
 SHORT, LONG = 21, 1100
 LONG_FORMS = ["performer", "rewa-fourier", "rewa-euclidean", "yat-sum", "gla", "deltanet", "local"]
@@ -49,10 +49,13 @@ def test_half_precision_gives_the_right_outputs_to_its_rounding(name: str, lengt
 @pytest.mark.parametrize(
     ("name", "length"), [*[(name, SHORT) for name in MECHANISMS], *[(name, LONG) for name in LONG_FORMS]]
 )
-def test_no_sequence_and_odd_memory(name: str, length: int) -> None:
+def test_no_sequence_odd_memory_and_a_second_backward_pass(name: str, length: int) -> None:
     mechanism, x = made(name, torch.float64), draw(length, torch.float64)
 
-    torch.testing.assert_close(mechanism(x.mT.contiguous().mT), mechanism(x))
+    odd = x.mT.contiguous().mT.requires_grad_()
+    out = mechanism(odd)
+    torch.testing.assert_close(out, mechanism(x))
+    assert is_repeatable(out, [odd])
     nothing = x[:0].requires_grad_()
     assert mechanism(nothing).shape == (0, length, 16)
     mechanism(nothing).sum().backward()

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from synthbench.errors import ContractError, UsageError
-from synthbench.mechanisms import MECHANISMS, Mechanism, ScoreAttention, mechanism, num_parameters
+from synthbench.mechanisms import MECHANISMS, Mechanism, mechanism, num_parameters
 from synthbench.mechanisms.base import ModuleMechanism, mechanism_made_of
+from synthbench.mechanisms.softmax import Softmax
 from synthbench.options import coerce, options_of
 from synthbench.registry import code_hash, version_of
 from tests.tensors import normal
@@ -78,13 +79,11 @@ def test_what_is_given_or_declared_comes_before_what_follows_from_the_name() -> 
 
 
 def test_facts_may_be_given_for_a_mechanism_too() -> None:
-    @mechanism(name="by-keyword", label="By keyword", family="softmax", source="unpublished")
-    class ByKeyword(ScoreAttention):
-        def scores(self, q: Tensor, k: Tensor) -> Tensor:
-            return q @ k.mT
+    unit = mechanism(name="by-keyword", label="By keyword", family="softmax", source="unpublished")(
+        type("ByKeyword", (Softmax,), {})
+    )
 
-    assert MECHANISMS["by-keyword"] is ByKeyword
-    assert ByKeyword.label == "By keyword"
+    assert MECHANISMS["by-keyword"] is unit
 
 
 SUPPLIED = "width: int, dim: int, model_dim: int, in_features: int, num_heads: int, n_heads: int, max_length: int"
@@ -289,11 +288,3 @@ def test_the_hash_covers_the_file_that_defines_the_module(tmp_path: Path, monkey
         hashes.append(code_hash(MECHANISMS["gate"]))
 
     assert hashes[0] == hashes[1] != hashes[2]
-
-
-def test_two_modules_of_one_name_are_not_one_mechanism() -> None:
-    first, second = (type("Gate", (Passing,), {"__module__": module}) for module in ("lib_a", "lib_b"))
-    mechanism(first)
-
-    with pytest.raises(UsageError, match=r"two mechanisms are called 'gate': lib_a.Gate and lib_b.Gate"):
-        mechanism(second)

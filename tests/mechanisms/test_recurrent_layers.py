@@ -22,7 +22,6 @@ from synthbench.mechanisms.mean import Mean
 from synthbench.mechanisms.mlstm import Mlstm
 from synthbench.mechanisms.rwkv7 import Rwkv7
 from synthbench.mechanisms.slstm import HeadwiseLinear, Slstm
-from synthbench.positions import POSITIONS
 from tests.mechanisms.loops import (
     Loop,
     check_loop,
@@ -33,13 +32,11 @@ from tests.mechanisms.loops import (
     every,
     heads_of,
     merged,
-    moved,
     normed_and_gated,
     summed_taps,
 )
 from tests.tensors import normal
 
-EYE = torch.eye(3, dtype=torch.float64)
 BOTH = ["bare", "stock"]
 SIGNS = ["zero-one", "signed"]
 
@@ -287,14 +284,6 @@ def test_a_block_of_mamba1_fits_the_caches_of_a_cpu() -> None:
     assert [rows.stop - rows.start for rows in selective_scan._blocks(x, 2**18)] == [1] * 300
 
 
-def test_with_beta_one_a_repeated_key_of_deltanet_holds_its_last_value() -> None:
-    keys, v = EYE[[0, 1, 0, 1, 0]].view(1, 1, 5, 3), normal(1, 1, 5, 4)
-    asked = EYE[[0, 0, 1, 0, 0]].view(1, 1, 5, 3)
-    out = Deltanet(norm_gain=False).attend(asked, keys, v)
-
-    torch.testing.assert_close(out, divide_by_rms(v[:, :, [0, 0, 1, 2, 4]], 1e-6))
-
-
 def test_without_gates_gla_is_linear_attention_without_a_feature_map() -> None:
     q, k, v = (normal(2, 4, 100, 16, seed=seed) for seed in range(3))
 
@@ -315,17 +304,3 @@ def test_gates_of_a_thousand_neither_overflow_nor_lose_the_last_value(generator:
     torch.testing.assert_close(out[..., -1:, :], layer_norm(signs * v, (6,))[..., -1:, :], rtol=1e-3, atol=1e-3)
     slstm = Slstm(model_dim=6, num_heads=2, generator=generator)
     assert slstm(1e3 * torch.randn(2, 40, 6, generator=generator)).isfinite().all()
-
-
-def test_gates_of_mlstm_do_not_see_where_their_token_stands(generator: torch.Generator) -> None:
-    net, places = Mlstm(model_dim=8, num_heads=2, generator=generator), torch.arange(64.0).unsqueeze(-1)
-    encoding = POSITIONS["rope"](model_dim=8, num_heads=2, length=64, coordinates=places, generator=generator)
-    net.rotation = encoding.rotation(generator)
-    moved(net)
-    x = normal(2, 12, 8)
-    moved_by_seven = torch.cat([torch.zeros(2, 7, 8, dtype=x.dtype), x], dim=1)
-    read: list[Tensor] = []
-    net.gates.register_forward_pre_hook(lambda _module, inputs: read.append(inputs[0]))
-    net(x)
-    net(moved_by_seven)
-    torch.testing.assert_close(read[0][:, 3:], read[1][:, 10:])

@@ -412,14 +412,7 @@ def test_recall_is_the_share_of_the_true_nearest_among_the_candidates() -> None:
     best = seen[:, :, 4:].topk(4).indices
     torch.testing.assert_close(recall, candidates[:, :, 4:].gather(-1, best).double().mean((0, 2, 3)))
     assert ((recall > 0.05) & (recall < 1)).all()
-
-
-def test_recall_grows_with_tables_and_is_one_without_need_of_them() -> None:
-    x = normal(3, 40, 8)
-    few, many = (built(RewaLsh, K=4, L=L).metrics(x)["recall"].mean() for L in (1, 32))
-
-    assert few < many
-    assert built(RewaLsh, K=40).metrics(x)["recall"].tolist() == [1, 1]
+    assert built(RewaLsh, K=15).metrics(x)["recall"].tolist() == [1, 1]
 
 
 def test_a_hash_uses_only_the_geometries_that_act() -> None:
