@@ -125,7 +125,7 @@ def test_a_component_computes_what_its_version_did(golden: dict[Path, dict[str, 
 
 
 @pytest.mark.parametrize(("kind", "name"), [of for of in COMPONENTS if of[0] != TASKS.kind])
-def test_what_is_held_of_a_component_does_not_depend_on_how_a_processor_rounds(
+def test_rounding_of_a_processor_decides_nothing_held(
     golden: dict[Path, dict[str, Entry]], kind: str, name: str
 ) -> None:
     held = golden[file_of(kind)][key_of(kind, name)]

@@ -161,9 +161,7 @@ def test_a_version_of_training_above_1_is_part_of_every_id(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("of_row", "here"), [({}, 2), ({"training_version": 2}, 1)])
-def test_a_row_of_other_training_cannot_be_run_again(
-    of_row: dict[str, int], here: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_of_other_training_is_refused(of_row: dict[str, int], here: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "TRAINING_VERSION", here)
     version = of_row.get("training_version", 1)
 

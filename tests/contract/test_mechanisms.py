@@ -69,9 +69,7 @@ def test_every_mechanism_keeps_the_contract(name: str) -> None:
 )
 @pytest.mark.end_to_end
 @pytest.mark.usefixtures("few_shapes")
-def test_what_shares_a_form_keeps_the_contract_and_so_do_published_settings(
-    name: str, arguments: dict[str, Any]
-) -> None:
+def test_what_shares_a_form_and_published_settings_keep_the_contract(name: str, arguments: dict[str, Any]) -> None:
     assert remarks_on(MECHANISMS[name], arguments) == {}
 
 

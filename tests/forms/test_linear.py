@@ -68,9 +68,7 @@ def definition(query: Sequence[Tensor], key: Sequence[Tensor], v: Tensor, *, gua
 @pytest.mark.parametrize(("guard", "delta"), [("add", 1e-6), ("clamp", 2.0)])  # some denominators lie below 2
 @pytest.mark.parametrize("num_factors", WIDTHS)
 @pytest.mark.parametrize("length", [1, 64, 131])
-def test_every_form_computes_the_definition_and_so_are_its_gradients(
-    guard: Guard, num_factors: int, length: int, delta: float
-) -> None:
+def test_every_form_and_its_gradients_are_as_defined(guard: Guard, num_factors: int, length: int, delta: float) -> None:
     case = draw(num_factors, length)
 
     expected = value_and_gradients(of_all(definition, guard, delta), case)
@@ -101,9 +99,7 @@ def test_a_factor_may_be_shared_by_the_batch(form: Form) -> None:
 
 
 @pytest.mark.parametrize(("guard", "expected"), [("clamp", 12.0), ("add", -2.4)])
-def test_guards_keep_the_denominator_from_zero_and_clamp_makes_a_negative_one_delta(
-    guard: Guard, expected: float
-) -> None:
+def test_guards_keep_denominators_from_zero_and_clamp_makes_negative_ones_delta(guard: Guard, expected: float) -> None:
     zeros, v = (torch.zeros(3, 2),), torch.ones(3, 2)
 
     assert (linear.gram(zeros, zeros, v, guard=guard, delta=1e-6) == 0).all()

@@ -24,9 +24,7 @@ def draw(length: int, *, queries: int | None = None, spread: float = 3.0) -> tup
 
 @pytest.mark.parametrize(("guard", "delta"), [("add", 0.0), ("add", 5.0), ("clamp", 5.0)])
 @pytest.mark.parametrize(("length", "queries"), [(1, 1), (64, 64), (140, 140), (140, 70)])
-def test_it_is_attention_by_the_features_themselves_and_so_are_its_gradients(
-    guard: Guard, delta: float, length: int, queries: int
-) -> None:
+def test_it_is_attention_by_the_features_with_gradients(guard: Guard, delta: float, length: int, queries: int) -> None:
     f, e, v = case = draw(length, queries=queries)
 
     expected = linear.gram((f,), (e.exp(),), v, guard=guard, delta=delta)

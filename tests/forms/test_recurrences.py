@@ -64,9 +64,7 @@ CASES: list[tuple[Form, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("form", "options"), CASES)
 @pytest.mark.parametrize("length", [1, CHUNK, 2 * CHUNK + 6])
-def test_chunks_agree_with_single_steps_and_so_do_their_gradients(
-    form: Form, options: dict[str, Any], length: int
-) -> None:
+def test_chunks_agree_with_single_steps_and_so_do_gradients(form: Form, options: dict[str, Any], length: int) -> None:
     check(form, inputs_of(form, length, **options))
 
 
@@ -100,9 +98,7 @@ def test_a_long_sequence_goes_segment_by_segment(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-4)])
 @pytest.mark.parametrize(("length", "steps"), [(CHUNK, 1), (CHUNK + 6, 2)])
-def test_corrections_with_slow_decays_measured_from_the_middle_are_the_same(
-    length: int, steps: int, dtype: torch.dtype, tolerance: float
-) -> None:
+def test_slow_decays_measured_from_the_middle(length: int, steps: int, dtype: torch.dtype, tolerance: float) -> None:
     inputs = inputs_of(corrected, length, width=5, steps=steps, keys="three", decay=1.0)
     fastest = 2 * LARGEST / (CHUNK * steps)
     inputs[4] = inputs[4].clamp(min=-fastest)

@@ -29,9 +29,7 @@ def run(form: Callable[..., Tensor], normaliser: Normaliser, inputs: list[Tensor
 
 @pytest.mark.parametrize("normaliser", NORMALISERS)
 @pytest.mark.parametrize("length", [1, 8, 30])
-def test_blocks_equal_one_piece_and_so_do_their_gradients(
-    normaliser: Normaliser, length: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_equal_one_piece(normaliser: Normaliser, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scores, "BLOCK", 8)
     inputs = draw(length)
 
@@ -43,9 +41,7 @@ def test_blocks_equal_one_piece_and_so_do_their_gradients(
 
 
 @pytest.mark.parametrize(("length", "is_blocked"), [(16, False), (17, True)])
-def test_long_sequences_are_cut_into_blocks_of_queries(
-    length: int, *, is_blocked: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_sequences_are_cut_into_blocks(length: int, *, is_blocked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scores, "DENSE_MAX_LENGTH", 16)
     monkeypatch.setattr(scores, "BLOCK", 4)
     largest = []
@@ -60,9 +56,7 @@ def test_long_sequences_are_cut_into_blocks_of_queries(
 
 
 @pytest.mark.parametrize(("normaliser", "power"), [("sum", 1.0), ("softermax", 1.0), ("softermax", 3.0)])
-def test_other_weights_are_powers_over_their_masked_sum_and_0_where_that_is_0(
-    normaliser: Normaliser, power: float
-) -> None:
+def test_other_weights_are_powers_over_their_masked_sum_or_0_without_one(normaliser: Normaliser, power: float) -> None:
     values = torch.tensor([[4.0, 9.0, 9.0], [1.0, 3.0, 9.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
     a, b, c = 4**power, 1, 3**power
 

@@ -69,9 +69,7 @@ def run(form: Form, inputs: tuple[Tensor, Tensor, Tensor]) -> list[Tensor]:
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize(("name", "arguments"), CASES, ids=IDS)
 @pytest.mark.parametrize(("length", "queries"), [(1, 1), (8, 8), (13, 13), (13, 6)])
-def test_tiles_equal_the_dense_form_and_so_do_their_gradients_and_fewer_queries_are_the_last(
-    name: str, arguments: dict[str, Any], length: int, queries: int
-) -> None:
+def test_tiles_equal_the_dense_form(name: str, arguments: dict[str, Any], length: int, queries: int) -> None:
     unit, inputs = built(name, arguments), draw(length, queries=queries)
 
     torch.testing.assert_close(run(tiled(unit), inputs), run(dense(unit), inputs), rtol=1e-10, atol=1e-10)

@@ -105,9 +105,7 @@ OPTIONS = "hidden: int = 8, eps: float = 1, act: Literal['tanh', 'relu'] = 'tanh
         ("low: float = math.nan, act: Literal['tanh'] = 'relu'", {}, (math.nan, "relu")),
     ],
 )
-def test_every_size_is_supplied_under_each_of_its_names_and_plain_defaults_are_options(
-    parameters: str, chosen: dict[str, Any], given: tuple[Any, ...]
-) -> None:
+def test_sizes_are_given_and_defaults_options(parameters: str, chosen: dict[str, Any], given: tuple[Any, ...]) -> None:
     mechanism(constructed_by(parameters), name="other", label="Other")
     module: Any = built("other", max_length=33, bias=False, **chosen).module
 

@@ -193,9 +193,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("unit", "loop", "given"), CASES)
-def test_a_layer_computes_what_its_formulas_do_query_by_query_and_so_are_gradients(
-    unit: type[Mechanism], loop: Loop, given: dict[str, Any]
-) -> None:
+def test_a_layer_and_its_gradients_are_the_formulas(unit: type[Mechanism], loop: Loop, given: dict[str, Any]) -> None:
     check_loop(unit, loop, **given)
 
 

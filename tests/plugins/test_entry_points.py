@@ -55,9 +55,7 @@ plain = some_plain:Plain
 """
 
 
-def test_a_unit_is_known_by_its_package_and_imported_when_it_is_chosen(
-    install: Install, units: Registry[object]
-) -> None:
+def test_a_unit_is_known_by_its_package_and_imported_when_chosen(install: Install, units: Registry[object]) -> None:
     modules = {"some_good": GOOD, "some_bad": "raise SystemExit(3)", "some_plain": "class Plain:\n    name = 'plain'"}
     install("Some.Package", ENTRIES, **modules)
 
@@ -101,9 +99,7 @@ def test_a_name_that_is_declared_twice_names_both(install: Install, units: Regis
     assert "it is declared twice, as one:Good and as two:Good" in units.broken()["twice/good"]
 
 
-def test_plugins_can_be_switched_off(
-    install: Install, units: Registry[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plugins_can_be_turned_off(install: Install, units: Registry[object], monkeypatch: pytest.MonkeyPatch) -> None:
     install("some-package", "[synthbench.blocks]\ngood = some_good:Good\n")
     monkeypatch.setenv("SYNTHBENCH_PLUGINS", "off")
 

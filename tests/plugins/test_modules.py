@@ -47,9 +47,7 @@ def test_a_row_names_the_line_that_raised(synthbench: Command, tmp_path: Path) -
     assert "48, got 64" in message
 
 
-def test_the_examples_of_the_documentation_keep_the_contract_beside_a_layer_that_cannot_be_built(
-    synthbench: Command, tmp_path: Path
-) -> None:
+def test_documented_examples_pass_beside_a_layer_that_cannot_be_built(synthbench: Command, tmp_path: Path) -> None:
     page = Path(__file__).parents[2] / "docs" / "plugins.md"
     examples = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "examples.py").write_text("".join([*examples, FIXED, UNBUILDABLE]))

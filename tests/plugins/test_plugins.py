@@ -71,9 +71,7 @@ def test_an_edit_is_another_version_but_for_a_comment_and_two_units_of_one_name_
         ("open('no weights')", "FileNotFoundError: [Errno 2] No such file or directory: 'no weights' (mine.py:11)"),
     ],
 )
-def test_a_task_that_fails_outside_of_its_checks_is_named_and_the_others_are_listed(
-    floor: str, message: str, synthbench: Command, tmp_path: Path
-) -> None:
+def test_a_task_that_fails_is_named_among_others(floor: str, message: str, synthbench: Command, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(TASK.replace("0.5", floor))
     listed, shown = (synthbench(*words, "--plugin", "mine.py") for words in (("list", "tasks"), ("show", "mine")))
 
@@ -105,9 +103,7 @@ def test_a_folder_names_its_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ('plugins = ["lost.py"]', r"synthbench.toml: no plugin file"),
     ],
 )
-def test_malformed_settings_are_refused(
-    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_settings_are_refused(text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SYNTHBENCH_PLUGINS", "on")
     (tmp_path / "synthbench.toml").write_text(text)
     with pytest.raises(UsageError, match=message):

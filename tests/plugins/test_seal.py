@@ -68,9 +68,7 @@ def test_replaced_functions_codes_defaults_and_methods_are_named(monkeypatch: py
 @pytest.mark.end_to_end
 @pytest.mark.usefixtures("_procfs")
 @pytest.mark.parametrize(("environment", "ends"), [("{}", "pass"), ("None", "os._exit(3)")])
-def test_what_a_plugin_starts_ends_with_its_job(
-    tmp_path: Path, environment: str, ends: str, synthbench: Command
-) -> None:
+def test_what_a_plugin_starts_ends_with_it(tmp_path: Path, environment: str, ends: str, synthbench: Command) -> None:
     left = tmp_path / "pid"
     (tmp_path / "idea.py").write_text(
         SOUND

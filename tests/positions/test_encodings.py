@@ -182,9 +182,7 @@ def espr(**options: Any) -> MixedRotation:
 
 @pytest.mark.parametrize("order", ["post", "conjugate"])
 @pytest.mark.parametrize("commuting", [True, False])
-def test_both_orders_of_espr_are_the_written_out_maps_with_null_kept_and_dropped(
-    *, order: str, commuting: bool
-) -> None:
+def test_both_orders_of_espr_are_the_written_out_maps_with_null_kept_or_dropped(*, order: str, commuting: bool) -> None:
     options = {"order": order, "commuting": commuting}
     kept, dropped = espr(null="keep", **options), espr(null="drop", **options)
     scramble(kept)

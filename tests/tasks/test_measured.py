@@ -38,9 +38,7 @@ def test_a_bottleneck_sees_the_last_token_only() -> None:
 
 
 @pytest.mark.parametrize(("unit", "num_sequences"), [(ParityFinal, NUM_ANSWERS), (Mqar, 4096)])
-def test_long_levels_with_one_answer_a_sequence_are_measured_on_more_sequences(
-    unit: type[Task], num_sequences: int
-) -> None:
+def test_long_levels_with_one_answer_are_measured_on_more_sequences(unit: type[Task], num_sequences: int) -> None:
     [level] = [level for level in unit.ladder(longest=128) if level.length == 128]
 
     assert len(large_sample(level.task, level.length, 0).targets) == num_sequences

@@ -393,9 +393,7 @@ def test_all_trees_of_prefix_arithmetic_are_equally_likely() -> None:
     pair_rate=st.floats(0.1, 0.9),
     scored=st.sampled_from(["all", "top"]),
 )
-def test_the_sum_over_parses_is_what_the_states_of_a_stack_give_one_token_after_the_other(
-    seed: int, depth: int, num_symbols: int, pair_rate: float, scored: Any
-) -> None:
+def test_the_sum_over_parses_is_right(seed: int, depth: int, num_symbols: int, pair_rate: float, scored: Any) -> None:
     task = GrammarNextToken(num_symbols=num_symbols, depth=depth, pair_rate=pair_rate, scored=scored)
     inputs, _ = task.sample(np.random.default_rng(seed), 2, 14)
     tokens = np.pad(inputs[:, 1:], ((0, 0), (0, 1)))

@@ -89,9 +89,7 @@ def test_an_answer_back_counts_answers_only(seed: int, steps: int, *, is_from_st
 
 
 @given(seed=SEEDS, is_later=st.booleans(), is_distinct=st.booleans(), without=st.sampled_from(["", "asked", "single"]))
-def test_a_guess_is_uniform_among_the_answers_in_a_window(
-    seed: int, without: str, *, is_later: bool, is_distinct: bool
-) -> None:
+def test_a_guess_is_uniform_in_a_window(seed: int, without: str, *, is_later: bool, is_distinct: bool) -> None:
     def choose(read: list[int], asked: list[int], answers: set[int]) -> list[int]:
         size = -(-len(read) // 3)
         part = read[-size:] if is_later else read[:size]
@@ -248,9 +246,7 @@ def found() -> dict[str, list[Found]]:
 
 
 @pytest.mark.parametrize("name", LADDERS)
-def test_every_level_was_searched_since_its_task_a_rule_or_a_baseline_changed(
-    name: str, found: dict[str, list[Found]]
-) -> None:
+def test_every_level_was_searched_since_its_task_or_a_rule_changed(name: str, found: dict[str, list[Found]]) -> None:
     again = f"{name} or a rule changed: synthbench shortcuts {name} --write searches its levels again"
     levels = levels_of(TASKS[name])
     bounds = [level_bounds(level) for level in levels]

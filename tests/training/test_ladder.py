@@ -310,9 +310,7 @@ def test_a_row_has_metrics_beyond_beside_its_score(made: Store) -> None:
     assert metrics_beyond(TASKS["mqar"].ladder(256), {2: 0.5})["x2.load"] is None
 
 
-def test_a_baseline_that_is_found_later_lowers_the_skill_beyond_too(
-    made: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_baseline_found_later_lowers_the_skill_beyond_too(made: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     row = made.table().to_pylist()[0]
     before = json.loads(row["metrics"])
     monkeypatch.setattr(ladder_scores, "_bounds_beyond", lambda _level: (0.75, 1.0))

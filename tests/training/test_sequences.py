@@ -82,9 +82,7 @@ def test_what_is_kept_is_what_would_be_drawn_again(task: Task, types: str) -> No
         {"seed": 1}, {"num_batches": 4}, {"batch_size": 3},
     ],
 )  # fmt: skip
-def test_another_split_seed_option_task_or_length_is_another_stream_and_none_is_taken_for_another(
-    changed: dict[str, Any],
-) -> None:
+def test_another_split_seed_option_task_or_length_is_another_stream_kept_apart(changed: dict[str, Any]) -> None:
     kept = KeptBlocks(2**20)
     given: dict[str, Any] = {
         "task": Reverse(), "length": 8, "split": "train", "seed": 0, "num_batches": 3, "batch_size": 2
@@ -271,9 +269,7 @@ def test_a_file_has_everything_and_the_same_bytes_again(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"one.npz", "two.npz"}
 
 
-def test_no_file_is_replaced_unasked_and_none_is_left_half_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_file_is_replaced_unasked_nor_left_half_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = draw("copy:length=4", count=2)
     (tmp_path / "old.npz").write_text("precious")
     with pytest.raises(UsageError, match="exists already"):

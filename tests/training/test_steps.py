@@ -29,7 +29,7 @@ def of_shapes(dtype: torch.dtype, rng: torch.Generator) -> list[Tensor]:
     [([torch.float32], 0), ([torch.float64], 0), ([torch.float32, torch.float64], 0), ([torch.float64], 1e-12)],
     ids=["float32", "float64", "both", "capturable"],
 )
-def test_the_flat_update_is_that_of_each_parameter_bit_for_bit_or_nearly_if_it_can_be_captured(
+def test_the_flat_update_is_that_of_each_parameter_or_nearly_if_captured(
     dtypes: list[torch.dtype], rtol: float
 ) -> None:
     rng = torch.Generator().manual_seed(0)
@@ -65,9 +65,7 @@ def test_parameters_that_were_moved_lie_as_if_allocated_alone() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex64])
 @pytest.mark.parametrize("rates", [[1e-2], [1e-2, 1e-2], [1e-2, 3e-2], RATES])
-def test_the_parameters_of_each_run_move_as_in_pytorch_and_frozen_ones_stay(
-    rates: list[float], dtype: torch.dtype
-) -> None:
+def test_parameters_of_each_run_move_as_in_pytorch_and_frozen_ones_stay(rates: list[float], dtype: torch.dtype) -> None:
     rng = torch.Generator().manual_seed(0)
     first = torch.randn(len(rates), 3, 2, dtype=dtype, generator=rng)
     moved, alone = nn.Parameter(first.clone()), [nn.Parameter(values.clone()) for values in first]
@@ -124,9 +122,7 @@ def test_the_rate_is_this_share_of_the_full_one_at_every_step(schedule: Schedule
     ("mechanism", "num_steps"),
     [("rewa-geometric", 1), ("rewa-geometric", 3), ("rewa-adaptive", 8), ("rewa-mixture", 8), ("rewa-lsh", 8)],
 )
-def test_the_curriculum_adds_geometries_and_its_control_has_all_from_the_first_step(
-    mechanism: str, num_steps: int
-) -> None:
+def test_the_curriculum_adds_geometries_and_its_control_begins_with_all(mechanism: str, num_steps: int) -> None:
     runs = make_cell("copy", mechanism, length=4, learning_rates=(1e-2,)).runs([0, 1])
     trainer = Trainer(runs, torch.device("cpu"))
     active = [buffer for name, buffer in trainer.model.named_buffers() if name.endswith("active")]

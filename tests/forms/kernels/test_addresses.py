@@ -84,9 +84,7 @@ def run_program(
     ],
     ids=["slay, many heads", "yat-spherical, many heads", "slay, long"],
 )
-def test_first_and_last_programs_stay_inside_tensors_of_more_than_2_to_the_31_numbers(
-    case: Case, length: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_stay_inside_tensors_beyond_32_bits(case: Case, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "HEADS", 2**31 // (length * case.head_dim) + 2)
     monkeypatch.setattr(compiled, "LENGTH", length)
     furthest = 0

@@ -95,9 +95,7 @@ def test_an_old_assembler_on_compute_capability_9_means_no_kernel_and_one_line_t
     assert "\n" not in line
 
 
-def test_the_line_names_a_good_assembler_that_is_on_the_machine_and_the_variable_that_puts_it_in_place(
-    tmp_path: Path, use: Use, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_line_names_a_good_one_and_its_variable(tmp_path: Path, use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
     use("12.8.93", on_path="13.10.2")
 
     said = _assembler.objection(HOPPER)
@@ -118,9 +116,7 @@ def test_the_line_names_a_good_assembler_that_is_on_the_machine_and_the_variable
 @pytest.mark.parametrize(
     ("tool", "variable"), [("ptxas", "TRITON_PTXAS_PATH"), ("ptxas_blackwell", "TRITON_PTXAS_BLACKWELL_PATH")]
 )
-def test_the_line_names_the_variable_of_the_assembler_that_triton_uses(
-    use: Use, tool: str, variable: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_variable_is_of_the_one_in_use(use: Use, tool: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use("12.8.93", on_path="13.3.33")
     monkeypatch.setattr(compiler, "get_ptxas", lambda _arch: getattr(knobs.nvidia, tool))
 
@@ -130,9 +126,7 @@ def test_the_line_names_the_variable_of_the_assembler_that_triton_uses(
 @pytest.mark.parametrize(
     ("version", "capability"), [("13.3.33", HOPPER), ("14.0.1", HOPPER), ("12.8.93", BLACKWELL), ("12.8.93", (8, 6))]
 )
-def test_a_good_assembler_or_another_compute_capability_means_the_kernel(
-    use: Use, simulate: Simulate, version: str, capability: tuple[int, int]
-) -> None:
+def test_a_good_one_means_the_kernel(use: Use, simulate: Simulate, version: str, capability: tuple[int, int]) -> None:
     use(version)
     simulate(capability)
 
@@ -163,9 +157,7 @@ def test_an_assembler_that_is_not_found_is_not_trusted(use: Use, monkeypatch: py
     assert _assembler.substitute(HOPPER) == {}
 
 
-def test_the_assembler_of_an_installed_package_is_found(
-    tmp_path: Path, use: Use, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_that_of_an_installed_package_is_found(tmp_path: Path, use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
     use("12.8.93")
     monkeypatch.setattr(_assembler, "files", files)
     site, facts = tmp_path / "site", tmp_path / "site" / "nvidia_cuda_nvcc-13.5.37.dist-info"

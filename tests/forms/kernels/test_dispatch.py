@@ -119,9 +119,7 @@ def test_precision_is_lost_only_in_what_is_written(
 @pytest.mark.end_to_end
 @pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize(("name", "module"), [("slay", _slay), ("yat-spherical", _yat_spherical)], ids=WITH_KERNEL)
-def test_kernels_that_multiply_three_parts_miss_about_what_float32_does(
-    name: str, module: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_three_parts_miss_what_float32_does(name: str, module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounding errors of products of parts."""
     unit, case = make(name, 32), draw(70, 32, 32)
     seen: list[list[Tensor]] = []
@@ -168,9 +166,7 @@ def test_a_cpu_runs_no_kernel(name: str) -> None:
 @pytest.mark.parametrize(
     ("triton", "shared_bytes", "runs"), [(True, 232_448, True), (True, 101_376, False), (False, 232_448, False)]
 )
-def test_kernels_fit_a_device_if_triton_is_there_and_tiles_do(
-    *, triton: bool, shared_bytes: int, runs: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_fit_a_device(*, triton: bool, shared_bytes: int, runs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     properties = SimpleNamespace(shared_memory_per_block_optin=shared_bytes)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: properties)

@@ -145,9 +145,7 @@ def test_each_dtype_width_and_option_is_tested_once(monkeypatch: pytest.MonkeyPa
     [torch.no_grad, torch.inference_mode, lambda: torch.device("meta")],
     ids=["no_grad", "inference_mode", "default device"],
 )
-def test_a_test_is_the_same_in_every_mode_and_draws_from_no_generator_of_the_user(
-    mode: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_test_is_the_same_in_every_mode(mode: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     lengths, unit, case = use(monkeypatch, lambda out, *_: out), make("yat-spherical"), draw(20)
     before = torch.get_rng_state()
 
@@ -188,9 +186,7 @@ def test_nothing_is_tested_while_a_graph_is_captured_but_afterwards(monkeypatch:
     assert self_test.passes(test)
 
 
-def test_the_errors_of_tf32_are_allowed_where_tf32_is_and_those_of_autocast_nowhere(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_errors_of_tf32_are_allowed_where_it_is_and_those_of_autocast_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, lambda out, *_: (1 + 2**-11) * out)
     torch.backends.cuda.matmul.allow_tf32 = True
     assert make("yat-spherical").gpu_kernel(*draw(20)) is not None

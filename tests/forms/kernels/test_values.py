@@ -118,9 +118,7 @@ def test_runs_may_have_constants_of_their_own() -> None:
     [({"P": 8}, 10, 8, 140), ({"P": 6}, 48, 4, 129)],
     ids=str,
 )
-def test_bfloat16_reads_the_states_of_several_anchors_at_once(
-    options: dict[str, int], value_dim: int, at_once: int, length: int
-) -> None:
+def test_bfloat16_reads_states_of_anchors(options: dict[str, int], value_dim: int, at_once: int, length: int) -> None:
     """And is hardly further off for it, in values and gradients; the interpreter rounds towards 0, by up to 2^-7."""
     unit, case = make(**options), [x.bfloat16() for x in draw(length, 16, value_dim)]
     assert _slay.anchors_read(unit.P, padded(value_dim), "bf16") == at_once

@@ -98,9 +98,7 @@ def product_metric(unit: RewaGeometric, q: Tensor, k: Tensor) -> Tensor:
 @pytest.mark.parametrize("power", [1, 2])
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("widths", [{}, {"m": 0}, {"n": 0, "p": 3}, {"m": 0, "n": 0}, {"m": 2, "p": 0}])
-def test_scores_are_those_of_the_product_metric_of_each_pair(
-    widths: dict[str, int], power: int, *, shared: bool
-) -> None:
+def test_scores_are_those_of_the_product_metric_of_pairs(widths: dict[str, int], power: int, *, shared: bool) -> None:
     rewa = build(power=power, shared=shared, tau=0.7, **widths)
     q, k = 0.5 * normal(2, 2, 5, 4)
 

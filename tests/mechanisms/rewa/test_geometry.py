@@ -83,7 +83,9 @@ def test_the_exponential_map_stays_in_the_ball(seed: int, scale: float) -> None:
     torch.testing.assert_close(normalize(to_ball(x), dim=-1, eps=1e-30), normalize(x, dim=-1, eps=1e-30))
 
 
-SPACES: list[tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor], Tensor]]] = [
+Distance = Callable[[Tensor, Tensor], Tensor]
+Place = Callable[[Tensor], Tensor]
+SPACES: list[tuple[Distance, Place]] = [
     (euclidean_distance, lambda x: x),
     (spherical_distance, lambda x: normalize(x, dim=-1)),
     (hyperbolic_distance, to_ball),
@@ -93,9 +95,7 @@ SPACES: list[tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor], Tensor
 @pytest.mark.parametrize(("distance", "place"), SPACES)
 @settings(max_examples=20)
 @given(seed=SEEDS, scale=st.sampled_from([1e-3, 0.3, 1.0, 10.0]))
-def test_distances_are_symmetric_and_keep_the_triangle_inequality(
-    distance: Callable[[Tensor, Tensor], Tensor], place: Callable[[Tensor], Tensor], seed: int, scale: float
-) -> None:
+def test_distances_are_symmetric_and_triangles_hold(distance: Distance, place: Place, seed: int, scale: float) -> None:
     points = place(scale * normal(8, 4, seed=seed))
     d = distance(points, points)
     slack = 1e-5 * max(scale, 1)
@@ -108,9 +108,7 @@ def test_distances_are_symmetric_and_keep_the_triangle_inequality(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("power", [1, 2])
 @pytest.mark.parametrize(("distance", "place"), SPACES)
-def test_gradients_are_finite_where_points_coincide_or_oppose_or_vanish(
-    distance: Callable[[Tensor, Tensor], Tensor], place: Callable[[Tensor], Tensor], power: int, dtype: torch.dtype
-) -> None:
+def test_gradients_are_finite_at_odd_points(distance: Distance, place: Place, power: int, dtype: torch.dtype) -> None:
     x = torch.tensor([[1.0, 2.0], [1.0, 2.0], [-1.0, -2.0], [0.0, 0.0], [1e4, 2e4], [1e-30, 0.0]], dtype=dtype)
     x.requires_grad_()
     values = distance(place(x), place(x)) ** power

@@ -131,9 +131,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "kernel", "given"), CASES)
-def test_values_are_weighted_by_the_kernel_of_all_pairs_and_so_are_gradients(
-    name: str, kernel: Kernel, given: dict[str, Any]
-) -> None:
+def test_values_and_gradients_are_those_of_the_kernel(name: str, kernel: Kernel, given: dict[str, Any]) -> None:
     check_kernel(name, kernel, **given)
 
 
