@@ -20,7 +20,7 @@ from synthbench.positions import POSITIONS
 from synthbench.process import settings_restored
 from synthbench.registry import Registry
 from synthbench.tasks import TASKS, Batch, Task
-from tests.contract._golden import TOLERANCE, TOLERANCES, Entry, Lists, rounded
+from tests.contract._golden import Entry, Lists, rounded
 
 REGISTRIES: tuple[Registry[Any], ...] = (TASKS, MECHANISMS, POSITIONS, BLOCKS)
 COMPONENTS = [(registry.kind, name) for registry in REGISTRIES for name in list(registry) if registry.is_built_in(name)]
@@ -153,7 +153,7 @@ def of_mechanism(unit: type[Any]) -> dict[str, Lists]:
     def computed(arguments: Mapping[str, Value], length: int = LENGTH, **around: Any) -> Lists:
         fields = {"model_dim": WIDTH, "num_heads": HEADS, "max_length": length, **around}
         mechanism = unit(**fields, generator=generator(), **{**before, **arguments})
-        of_term = outputs(mechanism, mechanism.parameters(), length=length, last=mechanism.forward_last)
+        of_term = outputs(mechanism, mechanism.parameters(), length=length)
         states = [mechanism.state_elements(tokens) for tokens in (LENGTH, LONG)]
         return {**of_term, "sizes": [num_parameters(mechanism), *states]}
 
@@ -203,9 +203,6 @@ class Sums(Mixer):
     def forward(self, x: Tensor) -> Tensor:
         return x.cumsum(-2)
 
-    def forward_last(self, x: Tensor) -> Tensor:
-        return x.sum(-2, keepdim=True)
-
     def stream_step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         after = state.copied()
         return after.add("sum", x), after
@@ -217,7 +214,7 @@ def of_block(unit: type[Any]) -> dict[str, Lists]:
         attention = MECHANISMS["linear"](model_dim=WIDTH, num_heads=HEADS, max_length=length, generator=generator())
         mixer = attention if "conv_on" in arguments else Sums()
         block = unit(mixer=mixer, model_dim=WIDTH, generator=generator(), **arguments)
-        of_term = outputs(block, block.parameters(), length=length, last=block.forward_last)
+        of_term = outputs(block, block.parameters(), length=length)
         return {**of_term, "sizes": [num_parameters(block)]}
 
     return by_term(unit, computed) | of_many_tokens(unit, partial(computed, {}, LONG))
@@ -280,13 +277,7 @@ def other_values(option: Option) -> list[Value]:
     return [larger if option.high is None or larger <= option.high else option.default / 2]
 
 
-def outputs(
-    compute: Callable[[Tensor], Tensor],
-    parameters: Iterable[nn.Parameter],
-    *,
-    length: int,
-    last: Callable[[Tensor], Tensor] | None = None,
-) -> Lists:
+def outputs(compute: Callable[[Tensor], Tensor], parameters: Iterable[nn.Parameter], *, length: int) -> Lists:
     """A number a position of the outputs and of the gradient of a weighted sum of them, and one a parameter of its own.
 
     The largest number of a list sets its tolerance, so these are not one sum, of which rounding is left if it cancels.
@@ -302,20 +293,9 @@ def outputs(
     out = compute(x)
     d_x, *d_parameters = torch.autograd.grad((out * weights).sum(), [x, *trained], materialize_grads=True)
     of_parameters = [(d * uniform(*d.shape, seed=4)).sum() for d in d_parameters]
-    if last is not None:
-        with torch.no_grad():
-            assert_close(last(x), out[..., -1:, :])
     of_all = torch.stack(of_parameters) if trained else torch.zeros(0)
     lists = {"outputs": (out * weights).sum((0, 2)), "gradient": (d_x * weights).sum((0, 2)), "parameters": of_all}
     return {name: rounded(numbers.tolist()) for name, numbers in lists.items()}
-
-
-def assert_close(last: Tensor, expected: Tensor) -> None:
-    tolerance = TOLERANCE if last.dtype == torch.float64 else TOLERANCES["rough"]
-    allowed = tolerance * expected.abs().max().item()
-    torch.testing.assert_close(
-        last, expected, rtol=0, atol=allowed, msg=lambda text: f"forward_last is not the end of forward: {text}"
-    )
 
 
 def uniform(*shape: int, seed: int) -> Tensor:

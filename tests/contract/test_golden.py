@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from synthbench.tasks import TASKS
-from tests.contract import _computed, _golden
+from tests.contract import _golden
 from tests.contract._computed import COMPONENTS, COMPUTED, entry_of, unit_of
 from tests.contract._golden import FOLDER, Entry, changes, outline, read, rewritten
 from tests.contract._rounding import rounded_otherwise
@@ -133,19 +133,6 @@ def test_rounding_of_a_processor_decides_nothing_held(
         moved = COMPUTED[kind](unit_of(kind, name))
 
     assert not (found := _golden.fragile(held, moved)), f"{kind} {name!r}: rounding decides {found}"
-
-
-def test_what_was_held_of_neighbours_and_trees_in_float32_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They were the same on an EPYC and on the oldest x86-64, and others on a Xeon with AVX-512."""
-    monkeypatch.setattr(_computed, "DOUBLE", set())
-    unit = unit_of("mechanism", "rewa-topological")
-    held = {**COMPUTED["mechanism"](unit), "version": 1}
-    with rounded_otherwise(seed=0):
-        moved = COMPUTED["mechanism"](unit)
-
-    (found,) = _golden.fragile(held, moved)
-    assert "float32 gradient" in found
-    assert found.endswith("as 'rewa-topological for 130 tokens'")
 
 
 def test_the_golden_files_have_no_other_components(golden: dict[Path, dict[str, Entry]]) -> None:

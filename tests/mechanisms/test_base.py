@@ -1,14 +1,17 @@
+"""What every mechanism says and refuses, and what it does with unusual inputs of any length."""
+
 from typing import Any, cast
 
 import pytest
 import torch
+from torch import Tensor
 
 from synthbench.errors import UsageError
-from synthbench.mechanisms import MECHANISMS, Attention
+from synthbench.mechanisms import MECHANISMS, Attention, Mechanism
 from synthbench.sources import bibtex
 from tests.mechanisms.loops import built
 from tests.reports._made import MECHANISMS as LABELS
-from tests.tensors import normal, with_gradients
+from tests.tensors import is_repeatable, normal, with_gradients
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
@@ -51,3 +54,57 @@ def test_the_last_queries_by_themselves_give_the_last_outputs(name: str, length:
     among, alone = mechanism.attend(q, k, v)[..., -queries:, :], mechanism.attend(q[..., -queries:, :], k, v)
 
     torch.testing.assert_close(with_gradients(alone, qkv), with_gradients(among, qkv), rtol=1e-9, atol=1e-10)
+
+
+SHORT, LONG = 21, 1100
+LONG_FORMS = ["performer", "rewa-fourier", "rewa-euclidean", "yat-sum", "gla", "deltanet", "local"]
+"""One mechanism for each form of long sequences: streamed, in chunks, in blocks, in tiles, recurrent, banded."""
+SIGNED = {"rff", "rewa-functional", "slay-maclaurin", "slay-nystrom", "slay-sketch", "slay-tensorsketch"}
+"""Denominators can come near zero, where rounding decides."""
+NO_HALF = "rewa-fourier"
+"""A CPU has no Fourier transform of half precision, and PyTorch says so."""
+
+
+def made(name: str, dtype: torch.dtype) -> Mechanism:
+    return built(MECHANISMS[name], model_dim=16, max_length=LONG).to(dtype)
+
+
+def draw(length: int, dtype: torch.dtype) -> Tensor:
+    return normal(1 if length == LONG else 2, length, 16).to(dtype)
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "dtype"),
+    [
+        *[(name, SHORT, torch.bfloat16) for name in MECHANISMS],
+        *[(name, LONG, torch.float16 if name == "yat-sum" else torch.bfloat16) for name in LONG_FORMS],
+    ],
+)
+def test_half_precision_gives_the_right_outputs_to_its_rounding(name: str, length: int, dtype: torch.dtype) -> None:
+    if name == NO_HALF:
+        with pytest.raises(RuntimeError, match="Unsupported dtype"):
+            made(name, dtype)(draw(length, dtype))
+        return
+    expected = made(name, torch.float64)(draw(length, torch.float64))
+
+    out = made(name, dtype)(draw(length, dtype))
+
+    assert out.dtype == dtype
+    error = (out.double() - expected).abs().max() / expected.abs().max()
+    assert error < 0.1 or (name in SIGNED and bool(out.isfinite().all()))
+
+
+@pytest.mark.parametrize(
+    ("name", "length"), [*[(name, SHORT) for name in MECHANISMS], *[(name, LONG) for name in LONG_FORMS]]
+)
+def test_no_sequence_odd_memory_and_a_second_backward_pass(name: str, length: int) -> None:
+    mechanism, x = made(name, torch.float64), draw(length, torch.float64)
+
+    odd = x.mT.contiguous().mT.requires_grad_()
+    out = mechanism(odd)
+    torch.testing.assert_close(out, mechanism(x))
+    assert is_repeatable(out, [odd])
+    nothing = x[:0].requires_grad_()
+    assert mechanism(nothing).shape == (0, length, 16)
+    mechanism(nothing).sum().backward()
+    assert nothing.grad is not None

@@ -12,8 +12,8 @@ from synthbench.mechanisms.slay.slay import Slay
 from synthbench.registry import code_hash, is_built_in, origin_of, version_of
 from synthbench.runner.match import size_of as matched_size
 from synthbench.training.train import init_generator
-from tests.blocks.cells import cell_of
 from tests.runner.runs import plugin_text
+from tests.training.cells import cell_of
 
 PATTERNS = ["lstm+softmax", "rewa-mixture+slay"]
 

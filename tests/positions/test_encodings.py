@@ -13,7 +13,6 @@ from synthbench.positions import POSITIONS, LearnedRotation
 from synthbench.positions.espr import Espr, MixedRotation
 from synthbench.positions.rope import Rope
 from synthbench.positions.string import String
-from tests.blocks.cells import cell_of
 from tests.positions.rotating import (
     GRID,
     cayley_of,
@@ -25,6 +24,7 @@ from tests.positions.rotating import (
     written_out,
 )
 from tests.tensors import normal
+from tests.training.cells import cell_of
 
 pytestmark = pytest.mark.usefixtures("double")
 

@@ -1,10 +1,16 @@
-"""Measurements of any task, against known values of some."""
+"""Measurements of any task, against known values of some; and of strings of varying length on levels and beyond."""
 
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
 import pytest
 
 from synthbench.tasks import TASKS, Task, local_ceiling
 from synthbench.tasks._measured import NUM_ANSWERS, large_sample
+from synthbench.tasks._transduction import Transduction
 from synthbench.tasks.recall.mqar import Mqar
+from synthbench.tasks.state_tracking._strings import StringTask
 from synthbench.tasks.state_tracking.parity_final import ParityFinal
 
 
@@ -42,3 +48,34 @@ def test_long_levels_with_one_answer_are_measured_on_more_sequences(unit: type[T
     [level] = [level for level in unit.ladder(longest=128) if level.length == 128]
 
     assert len(large_sample(level.task, level.length, 0).targets) == num_sequences
+
+
+NAMES = [name for name, unit in TASKS.items() if issubclass(unit, Transduction | StringTask)]
+
+
+def extremes(task: Any, length: int) -> tuple[int, int]:
+    """The fewest and the most symbols of a string, of many."""
+    inputs = task.sample(np.random.default_rng(0), 4000, length).inputs
+    is_end = inputs == (task.separator if isinstance(task, Transduction) else task.num_symbols)
+    sizes = is_end.argmax(axis=1) // (2 if task.name == "missing_duplicate" else 1)
+    return int(sizes.min()), int(sizes.max())
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if TASKS[name].levels])
+def test_strings_of_a_level_are_longer_than_those_of_the_level_below(name: str) -> None:
+    for below, level in pairwise(TASKS[name].ladder(longest=64)):
+        fewest, most = extremes(level.task, level.length)
+
+        assert below.load < fewest <= below.load + 2  # expressions have odd lengths
+        assert most == level.load
+
+
+@pytest.mark.parametrize("factor", [2, 4])
+@pytest.mark.parametrize("name", NAMES)
+def test_strings_out_of_range_are_longer_than_half_the_factor_allows(name: str, factor: int) -> None:
+    trained = TASKS[name]()
+    _, longest = extremes(trained, trained.length)
+    fewest, most = extremes(*trained.stretched(trained.length, factor))
+
+    assert factor // 2 * longest < fewest <= factor // 2 * longest + 2
+    assert factor * longest - 1 <= most <= factor * longest

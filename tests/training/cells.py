@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from synthbench.mechanisms import Mechanism
-from synthbench.runner.plan import make_cells, shorten
+from synthbench.runner.plan import make_cells, shorten, with_block_and_positions
 from synthbench.suites import load_suite
 from synthbench.suites.config import ModelSettings
 from synthbench.training.cell import Cell
@@ -52,3 +52,10 @@ def model_of(
     size: dict[str, Any] = {"model_dim": 8, "num_heads": 2, "num_layers": layers, "bias": True}
     settings, generator = ModelSettings(block=block, positions=positions, **size), torch.Generator().manual_seed(seed)
     return SequenceModel(settings, VOCABULARY, LENGTH, unit.layers_of(FIELDS, layers), generator).double()
+
+
+def cell_of(mechanism: str, block: str | None = None, positions: str | None = None, **options: str) -> Cell:
+    """A mechanism on ``copy`` in suite ``smoke``, in a block and with positions of its own if they are named."""
+    suite = with_block_and_positions(load_suite("smoke"), block=block, positions=positions)
+    (cell,) = make_cells(suite, {"copy": {"length": "8"}}, {mechanism: options}, device_type="cpu", is_full=True)
+    return cell

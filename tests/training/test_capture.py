@@ -5,16 +5,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from synthbench.suites import load_suite
 from synthbench.training.capture import WARM_UP_STEPS, CapturedStep
 from synthbench.training.cell import Run
-from synthbench.training.optimiser import RunAdamW, make_optimiser
+from synthbench.training.optimiser import RunAdamW
 from synthbench.training.train import Trainer
 from tests.training.cells import make_cell
 
-SETTINGS = load_suite("paper").training
 NUM_STEPS = 8
 
 
@@ -43,24 +41,6 @@ def parameters_of(trainer: Trainer) -> Tensor:
 
 def test_on_a_cpu_nothing_is_captured() -> None:
     assert Trainer(runs_of("linear", [1e-3], device_type="cpu"), torch.device("cpu")).captured is None
-
-
-def test_a_capturable_optimiser_keeps_its_tensors_in_place() -> None:
-    parameter = nn.Parameter(torch.ones(2, 3))
-    optimiser = make_optimiser([parameter], [0.1, 0.2], SETTINGS, is_capturable=True)
-    assert isinstance(optimiser, RunAdamW)
-    (part,) = optimiser.parts
-    places = [tensor.data_ptr() for tensor in (parameter, *part._buffers)]
-    corrections = optimiser._corrections
-
-    for share in (0.5, 1.0):
-        optimiser.set_rates(share)
-        parameter.grad = torch.ones_like(parameter)
-        optimiser.advance()
-        optimiser.update()
-
-    assert [tensor.data_ptr() for tensor in (parameter, *part._buffers)] == places
-    assert all(now is before for now, before in zip(optimiser._corrections, corrections, strict=True))
 
 
 @pytest.mark.gpu

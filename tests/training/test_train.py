@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from synthbench.errors import UsageError
-from synthbench.positions import LearnedRotation
 from synthbench.suites import load_suite, suite_names
 from synthbench.tasks import IGNORE, TASKS, Task
 from synthbench.training import evaluate as evaluation
@@ -339,16 +338,3 @@ def test_a_learned_table_has_no_moved_scores() -> None:
     }
     with pytest.raises(UsageError, match=r"coordinates move by 7; allowed with positions 'learned': 0.* 56 tokens"):
         cell_of("learned").model(init_generator(1), shift=7)
-
-
-def test_moved_models_have_learned_what_the_trained_ones_have() -> None:
-    runs = cell_of("espr").runs([1, 2])
-    trainer = Trainer(runs, CPU)
-    moved = trainer.stretched(runs, 1, shift=7)
-    here, there = (
-        next(part for part in model.modules() if isinstance(part, LearnedRotation)) for model in (trainer.model, moved)
-    )
-
-    assert torch.equal(there.coordinates, here.coordinates + 7)
-    for before, after in zip(trainer.model.parameters(), moved.parameters(), strict=True):
-        assert torch.equal(before, after)

@@ -95,27 +95,6 @@ def test_what_a_kernel_does_not_take_runs_the_form_of_pytorch(
     assert torch.equal(out, unit.attend(*case))
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [("slay", torch.bfloat16), ("slay", torch.float16), ("yat-spherical", torch.bfloat16)],
-    ids=str,
-)
-def test_precision_is_lost_only_in_what_is_written(
-    runs: list[str], name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    case = tuple(x.to(dtype) for x in draw(66, 32, 32))
-    unit = make(name, 32).to(dtype)
-
-    found = value_and_gradients(unit.attend, case)
-
-    assert runs
-    assert all(own.dtype == dtype for own in found)
-    monkeypatch.setenv(kernels.SWITCH, "off")
-    expected = value_and_gradients(unit.double().attend, tuple(x.double() for x in case))
-    for own, true in zip(found, expected, strict=True):
-        assert (own.double() - true).abs().max() <= 4 * torch.finfo(dtype).eps * float(true.abs().max())
-
-
 @pytest.mark.end_to_end
 @pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize(("name", "module"), [("slay", _slay), ("yat-spherical", _yat_spherical)], ids=WITH_KERNEL)

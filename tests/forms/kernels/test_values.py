@@ -14,7 +14,7 @@ from synthbench.training.ensemble import stack_modules
 pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
 from synthbench.forms.kernels import _slay, _yat_spherical
-from synthbench.forms.kernels._tiles import padded, running_sums
+from synthbench.forms.kernels._tiles import padded
 from tests.forms.kernels import inputs
 from tests.forms.kernels.inputs import draw
 from tests.tensors import is_repeatable, mix, value_and_gradients
@@ -132,22 +132,6 @@ def test_bfloat16_reads_states_of_anchors(options: dict[str, int], value_dim: in
         missed.append([float((x.double() - y).norm() / y.norm()) for x, y in zip(found, expected, strict=True)])
 
     assert all(x <= min(1.25 * y, 2**-5) for x, y in zip(*missed, strict=True))
-
-
-@pytest.mark.parametrize("is_reversed", [False, True])
-@pytest.mark.parametrize("shape", [(1, 1, 3), (2, 17, 5, 30), (3, 40, 128)], ids=str)
-def test_running_sums_are_kept_as_products_read_them(*, shape: tuple[int, ...], is_reversed: bool) -> None:
-    sums = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    expected = sums.double()
-    expected = expected.flip(1).cumsum(1).flip(1) if is_reversed else expected.cumsum(1)
-
-    rounded = running_sums(sums, "bf16", is_reversed=is_reversed)
-    exact = running_sums(sums, "tf32", is_reversed=is_reversed)
-
-    torch.testing.assert_close(exact.double(), expected, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(rounded.float(), exact, rtol=2**-7, atol=0)  # the interpreter rounds towards 0
-    assert rounded.dtype == torch.bfloat16
-    assert exact is sums
 
 
 def compare_yat(case: tuple[Tensor, ...], epsilon: float = 1e-3) -> None:

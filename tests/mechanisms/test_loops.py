@@ -1,5 +1,6 @@
-"""Layers with a state, against loops that go token by token from the formulas of their docstrings."""
+"""Layers against loops that go token by token or query by query from the formulas of their docstrings."""
 
+import math
 from typing import Any
 
 import pytest
@@ -8,18 +9,25 @@ from torch import Tensor
 from torch.nn.functional import conv1d, layer_norm, pad, silu, softplus
 
 from synthbench.forms import selective_scan
-from synthbench.mechanisms import Mechanism
+from synthbench.mechanisms import MECHANISMS, Mechanism
+from synthbench.mechanisms.based import Based
 from synthbench.mechanisms.deltanet import Deltanet
 from synthbench.mechanisms.deltaproduct import Deltaproduct
+from synthbench.mechanisms.differential import Differential
+from synthbench.mechanisms.forgetting import Forgetting
 from synthbench.mechanisms.gated_deltanet import GatedDeltanet
 from synthbench.mechanisms.gla import Gla
 from synthbench.mechanisms.hgrn2 import Hgrn2
+from synthbench.mechanisms.hyena import Hyena
+from synthbench.mechanisms.identity import Identity
 from synthbench.mechanisms.kda import Kda
 from synthbench.mechanisms.lstm import Lstm
 from synthbench.mechanisms.mamba1 import Mamba1
 from synthbench.mechanisms.mamba2 import Mamba2
 from synthbench.mechanisms.mean import Mean
 from synthbench.mechanisms.mlstm import Mlstm
+from synthbench.mechanisms.path import Path
+from synthbench.mechanisms.retention import Retention
 from synthbench.mechanisms.rwkv7 import Rwkv7
 from synthbench.mechanisms.slstm import HeadwiseLinear, Slstm
 from tests.mechanisms.loops import (
@@ -34,6 +42,7 @@ from tests.mechanisms.loops import (
     merged,
     normed_and_gated,
     summed_taps,
+    turned,
 )
 from tests.tensors import normal
 
@@ -239,7 +248,7 @@ def time_mixing(net: Rwkv7, x: Tensor) -> Tensor:
     return merged(net, outs)
 
 
-CASES = [
+RECURRENT = [
     *every(Mean, means, length=[20]),
     *every(Lstm, lstm_cells, length=[1, 9]),
     *every(Deltanet, delta_steps, length=[1, 2, 40], eigenvalues=SIGNS, condition=["bare"]),
@@ -256,11 +265,6 @@ CASES = [
     *every(Slstm, slstm_cells, length=[1, 9], width=[6], scale=[1.0], condition=BOTH),
     *every(Rwkv7, time_mixing, length=[1, 40], gate_rank=[5], condition=BOTH),
 ]
-
-
-@pytest.mark.parametrize(("unit", "loop", "given"), CASES)
-def test_a_layer_and_its_gradients_are_the_formulas(unit: type[Mechanism], loop: Loop, given: dict[str, Any]) -> None:
-    check_loop(unit, loop, **given)
 
 
 @pytest.mark.parametrize("condition", BOTH)
@@ -302,3 +306,192 @@ def test_gates_of_a_thousand_neither_overflow_nor_lose_the_last_value(generator:
     torch.testing.assert_close(out[..., -1:, :], layer_norm(signs * v, (6,))[..., -1:, :], rtol=1e-3, atol=1e-3)
     slstm = Slstm(model_dim=6, num_heads=2, generator=generator)
     assert slstm(1e3 * torch.randn(2, 40, 6, generator=generator)).isfinite().all()
+
+
+def two_projections(net: Identity, x: Tensor) -> Tensor:
+    assert net.value.bias is not None
+    assert net.out.bias is not None
+    return (x @ net.value.weight + net.value.bias) @ net.out.weight + net.out.bias
+
+
+def taylor_and_window(net: Based, x: Tensor) -> Tensor:
+    """A gated convolution, then Taylor heads and turned heads with a window, one by one."""
+    assert net.ahead.bias is not None
+    seen, outs = [], []
+    for t in range(x.shape[1]):
+        taps = [net.ahead.weight[j] * x[:, t - j] for j in range(min(3, t + 1))]
+        convolved = net.ahead.bias + torch.stack(taps).sum(0)
+        fused = net.qkv(convolved * net.gate(x[:, t]) + x[:, t])
+        seen.append([part.unflatten(-1, (-1, 4)).unbind(1) for part in fused.chunk(3, dim=-1)])
+        heads = []
+        for head in range(net.num_heads):
+            q, ks, vs = (torch.stack([tokens[n][head] for tokens in seen], dim=1) for n in range(3))
+            if head < net.num_heads - net.num_heads // 2:
+                z = torch.einsum("bd,bsd->bs", q[:, t], ks) / 2
+                kernel = 1 + z + z**2 / 2
+                weights = kernel / (kernel.sum(-1, keepdim=True) + 1e-6)
+            else:
+                q, ks = turned(q), turned(ks)
+                first = max(0, t - net.window + 1)
+                z = torch.einsum("bd,bsd->bs", q[:, t], ks[:, first:]) / 2
+                weights = torch.cat([torch.zeros(len(x), first), z.softmax(-1)], dim=-1)
+            heads.append(torch.einsum("bs,bsd->bd", weights, vs))
+        outs.append(torch.cat(heads, dim=-1))
+    return merged(net, outs)
+
+
+def difference_of_softmaxes(net: Differential, x: Tensor) -> Tensor:
+    """Of halves of a head, or of two heads, each turned by all frequencies."""
+    q, k, v = (part.unflatten(-1, (net.num_heads, 6)).transpose(1, 2) for part in net.qkv(x).chunk(3, dim=-1))
+    pairs, gain = [turned(part).chunk(2, dim=-1) for part in (q, k)], torch.ones(6, dtype=x.dtype)
+    if net.layout == "authors":
+        pairs, gain = [(turned(part)[:, 0::2], turned(part)[:, 1::2]) for part in (q, k)], net.gain.weight
+        v = torch.cat([v[:, 0::2], v[:, 1::2]], dim=-1)
+    q1, k1, q2, k2 = net.vectors.squeeze(1)
+    factor, outs = (q1 @ k1).exp() - (q2 @ k2).exp() + 0.3, []
+    for t in range(x.shape[1]):
+        first, second = (
+            (torch.einsum("bhd,bhsd->bhs", q[:, :, t], k[:, :, : t + 1]) / q.shape[-1] ** 0.5).softmax(-1)
+            for q, k in zip(*pairs, strict=True)
+        )
+        mixed = torch.einsum("bhs,bhsd->bhd", first - factor * second, v[:, :, : t + 1])
+        outs.append(0.7 * divide_by_rms(mixed) * gain)
+    return merged(net, outs)
+
+
+def scores_and_forgetting(net: Forgetting, x: Tensor) -> Tensor:
+    """All scores of a query and what was forgotten since its keys; with ``pro``, shifts, norms and gates."""
+    q, k, v = (heads_of(part) for part in net.qkv(x).chunk(3, dim=-1))
+    if net.pro:
+        shares = (x @ net.shift.weight).sigmoid().mT.unsqueeze(-1)  # [batch, key's and value's of each head, length, 1]
+        k = divide_by_rms(shifted(k, shares[:, 0::2])) * net.k_gain
+        q, v = divide_by_rms(q) * net.q_gain, shifted(v, shares[:, 1::2])
+    if net.rotation is not None:
+        q, k = turned(q), turned(k)
+    assert net.gate.bias is not None
+    log_gate = (x @ net.gate.weight + net.gate.bias).sigmoid().log().mT
+    outs = []
+    for t in range(x.shape[1]):
+        forgotten = torch.stack([log_gate[..., s + 1 : t + 1].sum(-1) for s in range(t + 1)], dim=-1)
+        scores = torch.einsum("bhd,bhsd->bhs", q[:, :, t], k[:, :, : t + 1]) / 6**0.5 + forgotten
+        out = torch.einsum("bhs,bhsd->bhd", scores.softmax(-1), v[:, :, : t + 1])
+        if net.pro:
+            gate = (x[:, t] @ net.out_gate.weight).sigmoid().unflatten(-1, (2, 6))
+            out = divide_by_rms(out, 1e-6) * net.out_gain[:, 0] * gate
+        outs.append(out)
+    return merged(net, outs)
+
+
+def shifted(x: Tensor, share: Tensor) -> Tensor:
+    """The share of the row before in every row of a head."""
+    before = torch.cat([0 * x[:, :, :1], x[:, :, :-1]], dim=2)
+    return share * before + (1 - share) * x
+
+
+def turned_keys(net: Path, x: Tensor) -> Tensor:
+    """Keys pass the matrix of each token, then the query attends."""
+    q, k, v = (heads_of(part) for part in net.qkv(x).chunk(3, dim=-1))
+    directions = x @ net.direction_in.weight @ net.direction_out.weight
+    if net.direction_convolution is not None:
+        assert net.direction_convolution.weight.shape == (3, 12)
+        directions = silu(summed_taps(net.direction_convolution, directions))
+    w = heads_of(directions)
+    w = w / w.norm(dim=-1, keepdim=True)
+    assert net.rate.bias is not None
+    beta = 2 * (x @ net.rate.weight + net.rate.bias).sigmoid().mT
+    keys, outs = k[:, :, :0], []
+    for t in range(x.shape[1]):
+        w_t = w[:, :, t, :, None]
+        before = keys - beta[:, :, t, None, None] * (keys @ w_t) @ w_t.mT
+        keys = torch.cat([before, k[:, :, t : t + 1]], dim=-2)
+        weights = (torch.einsum("bhd,bhsd->bhs", q[:, :, t], keys) / 6**0.5).softmax(-1)
+        outs.append(torch.einsum("bhs,bhsd->bhd", weights, v[:, :, : t + 1]))
+    return merged(net, outs)
+
+
+def retained(q: Tensor, k: Tensor, v: Tensor, gammas: list[float]) -> Tensor:
+    """The paper's parallel form with its three normalisations, query by query, then the group norm."""
+    out = torch.zeros_like(v)
+    for head, gamma in enumerate(gammas):
+        for t in range(q.shape[-2]):
+            decays = gamma ** torch.arange(t, -1, -1, dtype=q.dtype)
+            scores = torch.einsum("bd,bsd->bs", q[:, head, t], k[:, head, : t + 1]) / math.sqrt(q.shape[-1])
+            weights = scores * decays / decays.sum().sqrt()
+            guard = weights.sum(-1, keepdim=True).abs().clamp(min=1)
+            out[:, head, t] = torch.einsum("bs,bsd->bd", weights, v[:, head, : t + 1]) / guard
+    return divide_by_rms(out, 1e-6)
+
+
+def gated_retention(net: Retention, x: Tensor) -> Tensor:
+    """The paper's form of turned queries and keys, with a gate behind the norm."""
+    q, k, v = (heads_of(part) for part in net.qkv(x).chunk(3, dim=-1))
+    heads = retained(turned(q), turned(k), v, [1 - 2**-5, 1 - 2**-6])
+    y = heads_of(x @ net.gate.weight)
+    return merged(net, list((heads * y * y.sigmoid()).unbind(2)))
+
+
+def filters_of(net: Hyena, length: int) -> Tensor:
+    """The filter of each channel, value by value: [length, channels]."""
+    rows = []
+    for t in range(length):
+        r, angle = t / (net.max_length - 1), 2 * math.pi * 1e-4 * t / net.max_length
+        units = torch.tensor([r, math.cos(angle), -math.sin(angle)], dtype=torch.float64)
+        for layer in (net.first, net.second, net.third):
+            assert layer.bias is not None
+            units = (net.frequency.flatten() * (units @ layer.weight + layer.bias)).sin()
+        steepness = torch.linspace(1 / 1.5, 1 / 0.3, net.model_dim, dtype=torch.float64)
+        rows.append(units @ net.last.weight * 0.01 ** (r * steepness))
+    return torch.stack(rows)
+
+
+def gated_sums(net: Hyena, x: Tensor) -> Tensor:
+    """Each output as the sum over the tokens up to it."""
+    fused = net.project_in(x)
+    if net.own_convolution is not None:
+        fused = summed_taps(net.own_convolution, fused)
+    u, a, v = fused.chunk(3, dim=-1)
+    z, h = a * v, filters_of(net, x.shape[1])
+    outs = [
+        u[:, t] * (sum(h[t - s] * z[:, s] for s in range(t + 1)) + net.skip.flatten() * z[:, t])
+        for t in range(x.shape[1])
+    ]
+    return merged(net, outs)
+
+
+WITH_WINDOW: dict[str, Any] = {"window": [5, 64], "is_turned": [True]}
+PAIRWISE = [
+    *every(Identity, two_projections, length=[20]),
+    *every(Based, taylor_and_window, length=[1, 9, 40], width=[8], num_heads=[2], **WITH_WINDOW),
+    *every(Based, taylor_and_window, length=[1, 9, 40], width=[12], num_heads=[3], **WITH_WINDOW),
+    *every(
+        Differential, difference_of_softmaxes, length=[1, 9], layout=["split"], width=[12], num_heads=[2],
+        initial=[0.3], is_turned=[True],
+    ),
+    *every(
+        Differential, difference_of_softmaxes, length=[1, 9], layout=["authors"], width=[24], num_heads=[4],
+        initial=[0.3], is_turned=[True],
+    ),
+    *every(Forgetting, scores_and_forgetting, length=[1, 2, 9], pro=[False]),
+    *every(Forgetting, scores_and_forgetting, length=[1, 2, 9], pro=[True], is_turned=[False, True]),
+    *every(Path, turned_keys, length=[1, 2, 33, 70], condition=BOTH),
+    *every(Retention, gated_retention, length=[1, 9, 70], is_turned=[True]),  # the last in chunks
+    *every(Hyena, gated_sums, length=[1, 9], max_length=[9], filter_dim=[10], condition=BOTH),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("unit", "loop", "given"), RECURRENT + PAIRWISE)
+def test_a_layer_and_its_gradients_are_the_formulas(unit: type[Mechanism], loop: Loop, given: dict[str, Any]) -> None:
+    check_loop(unit, loop, **given)
+
+
+@pytest.mark.parametrize("name", ["differential", "softmax+differential"])
+def test_lambda_of_differential_attention_begins_by_the_depth_of_the_layer(name: str) -> None:
+    option = name.partition("+")[2] and "differential_layout"
+    values = {"model_dim": 16, "num_heads": 4, "max_length": 8, "bias": False}
+    layers = MECHANISMS[name].layers_of(values, 4)
+
+    starts = {depth: made["initial"] for depth, (unit, made) in enumerate(layers) if unit is Differential}
+    assert starts == pytest.approx({depth: 0.8 - 0.6 * math.exp(-0.3 * depth) for depth in starts})
+    assert len(starts) == (2 if option else 4)
+    split = MECHANISMS[name].layers_of({**values, option or "layout": "split"}, 4)
+    assert all("initial" not in made for _unit, made in split)
