@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from synthbench.errors import UsageError
+from synthbench.positions import LearnedRotation
 from synthbench.suites import load_suite, suite_names
 from synthbench.tasks import IGNORE, TASKS, Task
 from synthbench.training import evaluate as evaluation
@@ -338,3 +339,10 @@ def test_a_learned_table_has_no_moved_scores() -> None:
     }
     with pytest.raises(UsageError, match=r"coordinates move by 7; allowed with positions 'learned': 0.* 56 tokens"):
         cell_of("learned").model(init_generator(1), shift=7)
+
+
+def test_coordinates_of_moved_models_are_moved() -> None:
+    trainer = Trainer(cell_of("espr").runs([1]), CPU)
+    models = (trainer.model, trainer.stretched(trainer.runs, 1, shift=7))
+    here, there = ([part for part in of.modules() if isinstance(part, LearnedRotation)] for of in models)
+    assert torch.equal(there[0].coordinates, here[0].coordinates + 7)
