@@ -89,16 +89,6 @@ def test_a_row_counts_its_parameters_and_its_state(on: str, channels: int) -> No
         assert getattr(beside, count) - getattr(without, count) == 4 * channels * num_layers
 
 
-def test_a_row_says_it_and_has_another_id() -> None:
-    plain, none, convolved = (
-        cell_of("linear", block) for block in (None, "attention_only:conv=0", "attention_only:conv=4")
-    )
-
-    assert plain.identity == none.identity
-    assert plain.identity["block_args"] == {}
-    assert convolved.identity["block_args"] == {"conv": 4}
-
-
 def normed(x: Tensor, norm: LayerNorm) -> Tensor:
     return layer_norm(x, (8,), norm.weight, norm.bias)
 

@@ -10,14 +10,6 @@ NO_POSITIONS = ["deltanet", "forgetting", "gated-deltanet", "gla", "kda", "mlstm
 """Mechanisms whose authors leave positions to the recurrence."""
 
 
-@pytest.mark.parametrize("name", [name for name in MECHANISMS if MECHANISMS.is_built_in(name)])
-def test_tokens_that_stand_later_give_the_same_or_clearly_others(name: str) -> None:
-    """``trust/layers.json`` holds which mechanisms see places; ``test_view.py`` measures each."""
-    changes = change_when_moved(MECHANISMS[name], {})
-
-    assert min(changes) > 1e-3 or max(changes) <= 1e-12
-
-
 @pytest.mark.parametrize("name", NO_POSITIONS)
 def test_a_rotation_means_nothing_where_a_decay_or_a_reflection_acts_on_each_channel(name: str) -> None:
     """Elsewhere it adds offsets and no more."""

@@ -13,6 +13,7 @@ from synthbench.forms.kernels import Form
 from synthbench.forms.yat_tiles import Tiling
 from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.base import ScoreAttention
+from tests.mechanisms.loops import built
 from tests.tensors import with_gradients
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -32,10 +33,8 @@ def small_tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(yat_tiles, "tiling", lambda _device: request.param)
 
 
-def built(name: str, arguments: dict[str, Any]) -> ScoreAttention:
-    unit = MECHANISMS[name](model_dim=15, num_heads=3, generator=torch.Generator().manual_seed(0), **arguments)
-    assert isinstance(unit, ScoreAttention)
-    return unit
+def made(name: str, **arguments: Any) -> Any:
+    return built(MECHANISMS[name], model_dim=15, num_heads=3, **arguments)
 
 
 def tiled(unit: ScoreAttention) -> Form:
@@ -70,7 +69,7 @@ def run(form: Form, inputs: tuple[Tensor, Tensor, Tensor]) -> list[Tensor]:
 @pytest.mark.parametrize(("name", "arguments"), CASES, ids=IDS)
 @pytest.mark.parametrize(("length", "queries"), [(1, 1), (8, 8), (13, 13), (13, 6)])
 def test_tiles_equal_the_dense_form(name: str, arguments: dict[str, Any], length: int, queries: int) -> None:
-    unit, inputs = built(name, arguments), draw(length, queries=queries)
+    unit, inputs = made(name, **arguments), draw(length, queries=queries)
 
     torch.testing.assert_close(run(tiled(unit), inputs), run(dense(unit), inputs), rtol=1e-10, atol=1e-10)
 
@@ -78,7 +77,7 @@ def test_tiles_equal_the_dense_form(name: str, arguments: dict[str, Any], length
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize(("name", "dtype"), [("yat", torch.float16), ("yat-spherical", torch.bfloat16)])
 def test_half_precision_is_that_of_its_inputs_and_outputs_only(name: str, dtype: torch.dtype) -> None:
-    form, inputs = tiled(built(name, {})), tuple(x.detach().to(dtype).requires_grad_() for x in draw(13))
+    form, inputs = tiled(made(name)), tuple(x.detach().to(dtype).requires_grad_() for x in draw(13))
 
     out = form(*inputs)
     expected = form(*(x.float() for x in inputs))
@@ -89,7 +88,7 @@ def test_half_precision_is_that_of_its_inputs_and_outputs_only(name: str, dtype:
 
 
 def test_a_softmax_of_huge_scores_neither_overflows_nor_is_off() -> None:
-    unit = built("yat", {})
+    unit = made("yat")
     q, k, v = (x.detach() for x in draw(300))
 
     # ‖q‖⁴ / epsilon is about 1e11 where a query is a key.
@@ -101,7 +100,7 @@ def test_a_softmax_of_huge_scores_neither_overflows_nor_is_off() -> None:
 
 def test_nothing_of_length_times_length_is_held() -> None:
     length = 2048
-    form = tiled(built("yat", {}))
+    form = tiled(made("yat"))
     inputs = [torch.randn(1, length, 8).requires_grad_() for _ in range(3)]
 
     def call() -> None:
@@ -115,12 +114,12 @@ def test_long_sequences_are_tiled(length: int, *, is_tiled: bool, monkeypatch: p
     monkeypatch.setattr(scores, "DENSE_MAX_LENGTH", 16)
     monkeypatch.setattr(scores, "BLOCK", 4)
 
-    out = built("yat-sum", {}).attend(*draw(length))
+    out = made("yat-sum").attend(*draw(length))
 
     assert out.grad_fn is not None
     assert ("_Tiled" in str(out.grad_fn.next_functions)) == is_tiled
 
 
 def test_a_softermax_is_cut_into_blocks_of_queries_alone() -> None:
-    assert yat_tiles.of(built("yat", {"normaliser": "softermax", "power": 2.0})) is None
-    assert yat_tiles.of(built("softmax", {})) is None
+    assert yat_tiles.of(made("yat", normaliser="softermax", power=2.0)) is None
+    assert yat_tiles.of(made("softmax")) is None

@@ -14,6 +14,7 @@ from synthbench.mechanisms import MECHANISMS, Attention, Mechanism, condition_op
 from synthbench.mechanisms.based import Based
 from synthbench.mechanisms.rewa._operators import WitnessMap
 from synthbench.positions.rope import Rope
+from synthbench.process import settings_restored
 from tests.tensors import mix, normal, with_gradients
 
 M = TypeVar("M", bound=nn.Module)
@@ -100,11 +101,10 @@ def agree(net: Mechanism, x: Tensor, plain: Tensor) -> None:
 
 def turn(net: Attention, length: int) -> None:
     """Let RoPE turn what it turns, by angles to the last bit."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    position = Rope(model_dim=net.model_dim, num_heads=net.num_heads, length=length)
-    net.turn_by(position.rotations(net.turned_widths, None))
-    torch.set_default_dtype(before)
+    with settings_restored():
+        torch.set_default_dtype(torch.float64)
+        position = Rope(model_dim=net.model_dim, num_heads=net.num_heads, length=length)
+        net.turn_by(position.rotations(net.turned_widths, None))
 
 
 def turned(heads: Tensor) -> Tensor:

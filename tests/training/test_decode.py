@@ -1,5 +1,7 @@
 """Greedy decoding: streamed and at once alike for every mechanism, and what its scores count."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -24,16 +26,11 @@ from tests.training.cells import CPU, FIELDS, LENGTH, VOCABULARY, make_cell, mod
 TERMS = [*(name for name in MECHANISMS if MECHANISMS.is_built_in(name)), "gla+softmax", "lstm+local"]
 
 
-def models_of(
-    unit: type[Mechanism],
-    block: str = "transformer",
-    positions: str = "learned",
-    strategy: Strategy | None = None,
-    layers: int = 2,
-) -> SequenceModel:
+def models_of(unit: type[Mechanism], strategy: Strategy | None = None, **around: Any) -> SequenceModel:
     """Two runs, drawn and then moved."""
-    runs = [moved(model_of(unit, block, positions, layers=layers, seed=seed), seed=seed) for seed in range(2)]
-    return stack_models(runs, strategy or [strategy_of(*layer) for layer in unit.layers_of(FIELDS, layers)])
+    around = {"block": "transformer", "layers": 2, **around}
+    runs = [moved(model_of(unit, **around, seed=seed), seed=seed) for seed in range(2)]
+    return stack_models(runs, strategy or [strategy_of(*layer) for layer in unit.layers_of(FIELDS, around["layers"])])
 
 
 def sequences(seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -76,7 +73,7 @@ def check_by_prefixes(model: SequenceModel) -> None:
 @pytest.mark.parametrize("name", TERMS)
 def test_every_mechanism_decodes_the_same_streamed_and_at_once(name: str) -> None:
     layers = 2 if "+" in name else 1  # how layers follow each other is no matter of the mechanism
-    decoded_by_both(models_of(MECHANISMS[name], "transformer:conv=4", layers=layers), *sequences())
+    decoded_by_both(models_of(MECHANISMS[name], block="transformer:conv=4", layers=layers), *sequences())
 
 
 @pytest.mark.parametrize(
@@ -90,13 +87,13 @@ def test_every_mechanism_decodes_the_same_streamed_and_at_once(name: str) -> Non
     ],
 )
 def test_so_do_all_blocks_and_positions(block: str, positions: str) -> None:
-    check_by_prefixes(models_of(MECHANISMS["gated-deltanet"], block, positions))
+    check_by_prefixes(models_of(MECHANISMS["gated-deltanet"], block=block, positions=positions))
 
 
 @pytest.mark.parametrize("strategy", ["stack", "loop"])
 @pytest.mark.parametrize("name", ["softmax", "slay", "lstm"])
 def test_so_do_runs_however_they_are_batched(name: str, strategy: Strategy) -> None:
-    check_by_prefixes(models_of(MECHANISMS[name], strategy=strategy))
+    check_by_prefixes(models_of(MECHANISMS[name], strategy))
 
 
 class Wrong(Gla):

@@ -4,7 +4,7 @@ import errno
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from synthbench.training.seeding import BLOCK_STEPS, KeptBlocks, blocks_of, data
 from synthbench.training.sequences import draw, write
 from synthbench.training.stream import device_blocks, prefetched
 from synthbench.training.train import Trainer
+from tests.cli.commands import Command
 from tests.results.stores import failing
 from tests.training.cells import CPU, make_cell
 
@@ -178,12 +179,10 @@ def test_only_scored_columns_are_kept_and_nothing_behind_them() -> None:
     assert (block.targets != IGNORE).any()
 
 
-def test_prefetching_changes_nothing() -> None:
+def test_prefetching_changes_nothing_and_passes_an_error_on() -> None:
     assert list(prefetched(iter([[1], [2], [3]]))) == [[1], [2], [3]]
     assert list(prefetched(iter([]))) == []
 
-
-def test_prefetching_passes_an_error_on() -> None:
     def broken() -> Iterator[int]:
         yield 1
         raise ArithmeticError("drawn wrong")
@@ -252,10 +251,11 @@ def test_a_data_loader_gives_the_same_sequences_with_and_without_workers(workers
     assert dataset.metadata["count"] == len(dataset) == 24
 
 
-def test_a_file_has_everything_and_the_same_bytes_again(tmp_path: Path) -> None:
+def test_a_file_has_everything_and_the_same_bytes_again(tmp_path: Path, synthbench: Command) -> None:
     drawn = draw("mqar:level=3,num_pairs=2", split="test", seed=7, count=10)
-    for name in ("one.npz", "two.npz"):
-        write(drawn, tmp_path / name)
+    write(drawn, tmp_path / "one.npz")
+    asked = ("mqar:level=3,num_pairs=2", "--split", "test", "--seed", "7", "--count", "10", "--out", "two.npz")
+    assert [synthbench("data", *asked, *again).returncode for again in ([], [], ["--force"])] == [0, 2, 0]
     with np.load(tmp_path / "one.npz", allow_pickle=False) as file:
         np.testing.assert_array_equal(file["inputs"], drawn.inputs)
         np.testing.assert_array_equal(file["targets"], drawn.targets)
@@ -278,14 +278,3 @@ def test_no_file_is_replaced_unasked_nor_left_half_done(tmp_path: Path, monkeypa
     with pytest.raises(StoreError, match="No space left on device"):
         write(drawn, tmp_path / "old.npz", is_forced=True)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("old.npz", "precious")]
-
-
-def test_the_command_writes_the_file_and_replaces_none_unasked(tmp_path: Path, synthbench: Callable[..., Any]) -> None:
-    out = str(tmp_path / "mqar.npz")
-    ask = ["data", "mqar:level=3", "--count", "5", "--seed", "1", "--split", "validation", "--out", out]
-
-    assert synthbench(*ask).returncode == 0
-    with np.load(out) as file:
-        np.testing.assert_array_equal(file["inputs"], draw("mqar:level=3", split="validation", seed=1, count=5).inputs)
-    assert synthbench(*ask).returncode == 2
-    assert synthbench(*ask, "--force").returncode == 0

@@ -35,19 +35,6 @@ def score_of(result: RunResult) -> Score:
     return result.score
 
 
-def test_training_lowers_the_loss_and_scores_every_run() -> None:
-    cell = make_cell("copy", "linear", steps=60, limit=64, length=8)
-    result = train_group([Run(cell, 0, 1e-2), Run(cell, 1, 1e-2)], CPU)
-
-    for index, run in enumerate(result.runs):
-        losses = [value for _, value in curve(result, index, "train", "loss")]
-        assert losses[-1] < losses[0] / 2
-        assert score_of(run).accuracy > 0.9
-        assert score_of(run).num_scored == 64 * 8
-        assert run.steps_to_threshold is not None
-        assert run.steps_to_threshold <= 60
-
-
 def test_the_curve_has_a_point_every_interval_and_at_the_end() -> None:
     result = train_group(make_cell(steps=50, length=4).runs([0]), CPU)
 
@@ -220,6 +207,7 @@ def test_runs_stop_once_they_have_solved_it_and_leave_the_others_alone() -> None
 
     assert fast.stopped_at is not None
     assert fast.stopped_at < 120
+    assert fast.steps_to_threshold is not None
     assert fast.curve[-1].step == fast.stopped_at == len(fast.rates)
     assert slow.stopped_at is None
     assert len(slow.rates) == 120

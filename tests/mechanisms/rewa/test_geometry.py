@@ -15,7 +15,6 @@ from synthbench.mechanisms.rewa._geometry import (
     spherical_distance,
     to_ball,
 )
-from synthbench.mechanisms.rewa._operators import arc
 from tests.tensors import normal
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -126,17 +125,6 @@ def test_single_precision_distances_at_the_edge_of_the_ball_are_right_to_a_tenth
 
     assert (exact - rounded).abs().max() < 0.2
     assert (exact - rounded).abs()[~torch.eye(30, dtype=torch.bool)].max() < 1e-2
-
-
-def test_the_arc_is_arccos_with_finite_gradients_at_its_ends() -> None:
-    cosines = torch.linspace(-1, 1, 101, requires_grad=True)
-
-    arcs = arc(cosines)
-    (gradient,) = torch.autograd.grad(arcs.sum(), cosines)
-
-    torch.testing.assert_close(arcs, cosines.acos(), rtol=0, atol=2e-3)
-    assert gradient.isfinite().all()
-    assert gradient[[0, -1]].tolist() == [0, 0]
 
 
 def test_lemma_4_4_the_angle_is_near_the_chord_with_other_constants_than_printed() -> None:
