@@ -19,6 +19,7 @@ from tests.tensors import mix, normal, with_gradients
 
 M = TypeVar("M", bound=nn.Module)
 Loop = Callable[[Any, Tensor], Tensor]
+Kernel = Callable[[Any, Tensor, Tensor], Any]
 
 
 def every(unit: type[Mechanism] | str, formula: Callable[..., Any], **values: Sequence[Any]) -> list[Any]:
@@ -57,13 +58,7 @@ def check_loop(
 
 
 def check_kernel(
-    name: str,
-    kernel: Callable[[Any, Tensor, Tensor], Tensor],
-    *,
-    length: int = 30,
-    size: float = 1.0,
-    tolerance: float = 1e-9,
-    **options: Any,
+    name: str, kernel: Kernel, *, length: int = 30, size: float = 1.0, tolerance: float = 1e-9, **options: Any
 ) -> None:
     """A mechanism attends by its kernel's values of all pairs over their guarded sum, and so are the gradients.
 

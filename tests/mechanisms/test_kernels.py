@@ -1,7 +1,6 @@
 """Mechanisms that weigh values by a kernel of queries and keys, which is written out here for all pairs."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,8 @@ from synthbench.mechanisms.local import Local
 from synthbench.mechanisms.performer import Performer
 from synthbench.mechanisms.performer_exp import PerformerExp
 from synthbench.mechanisms.yat import Yat
-from tests.mechanisms.loops import built, check_kernel, every
+from tests.mechanisms.loops import Kernel, built, check_kernel, every
 from tests.tensors import normal
-
-Kernel = Callable[[Any, Tensor, Tensor], Any]
 
 
 def softmax(_unit: object, q: Tensor, k: Tensor) -> Any:

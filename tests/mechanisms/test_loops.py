@@ -279,13 +279,6 @@ def test_blocks_of_mamba1_agree_with_single_steps_and_so_do_gradients(
     check_loop(Mamba1, mamba1_steps, length, condition, width=8, N=3, rank=2)
 
 
-def test_a_block_of_mamba1_fits_the_caches_of_a_cpu() -> None:
-    x = normal(2, 300, 64)
-
-    assert [rows.stop - rows.start for rows in selective_scan._blocks(x, 16)] == [128, 128, 44]
-    assert [rows.stop - rows.start for rows in selective_scan._blocks(x, 2**18)] == [1] * 300
-
-
 def test_without_gates_gla_is_linear_attention_without_a_feature_map() -> None:
     q, k, v = (normal(2, 4, 100, 16, seed=seed) for seed in range(3))
 

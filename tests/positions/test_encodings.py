@@ -1,6 +1,5 @@
 """Formulas of each position encoding, and properties of those that turn queries and keys."""
 
-import copy
 import math
 from typing import Any
 
@@ -27,15 +26,6 @@ from tests.tensors import normal
 from tests.training.cells import cell_of
 
 pytestmark = pytest.mark.usefixtures("double")
-
-TERMS = [
-    "rope",
-    "string",
-    "string:basis=identity,frequencies=fixed",
-    "espr",
-    "espr:null=keep,order=conjugate",
-    "espr:commuting=false",
-]
 
 
 @pytest.mark.parametrize(
@@ -64,17 +54,6 @@ def test_learned_rotations_begin_as_rope(term: str, axes: int) -> None:
     learned, rope = (rotation_of(one, GRID[:, :axes])(normal(3, 2, 12, 8)) for one in (term, "rope"))
 
     torch.testing.assert_close(learned, rope, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("term", TERMS)
-def test_it_is_the_same_after_a_copy_and_after_saving(term: str) -> None:
-    rotation, other = rotation_of(term, GRID), rotation_of(term, GRID, seed=1)
-    x = torch.randn(1, 2, 12, 8, generator=torch.Generator().manual_seed(1))
-    other.load_state_dict(rotation.state_dict())
-
-    assert torch.equal(copy.deepcopy(rotation)(x), rotation(x))
-    assert torch.equal(other(x), rotation(x))
-    assert set(rotation.state_dict()) == {name for name, _ in rotation.named_parameters()}
 
 
 def irreducibility(term: str) -> tuple[Any, Tensor]:
@@ -106,16 +85,6 @@ def test_ir_spec_is_the_formula_written_out(term: str) -> None:
             differences = [(here.T @ there - turning_of(rotation, head, move))[:6, :6] for here, there in ends]
             of_moves.append(torch.linalg.matrix_norm(torch.stack(differences), ord=2).max())
         torch.testing.assert_close(measured[head], sum(of_moves) / 2, rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("term", ["string", "espr", "espr:commuting=false"])
-def test_coordinates_of_another_number_of_axes_are_refused(term: str) -> None:
-    rotation = rotation_of(term, GRID)
-    assert isinstance(rotation, LearnedRotation)
-    rotation.coordinates = GRID[:, :1]
-
-    with pytest.raises(UsageError, match="coordinates have 1 axes; allowed: 2"):
-        rotation(torch.zeros(1, 2, 12, 8))
 
 
 def test_layers_do_not_share_a_rotation() -> None:

@@ -26,7 +26,7 @@ from synthbench.tasks.basic.reverse import Reverse
 from synthbench.tasks.reasoning.induction import Induction
 from synthbench.training import seeding
 from synthbench.training.cell import Run
-from synthbench.training.seeding import BLOCK_STEPS, KeptBlocks, blocks_of, data_blocks
+from synthbench.training.seeding import BLOCK_STEPS, KeptBlocks, data_blocks
 from synthbench.training.sequences import draw, write
 from synthbench.training.stream import device_blocks, prefetched
 from synthbench.training.train import Trainer
@@ -134,15 +134,6 @@ def test_a_command_draws_the_data_of_two_mechanisms_once(draws: Draws, tmp_path:
     assert len(list(events)) == len(jobs) - 1 == 1
     assert len(draws) == 6
     assert seeding._of_command == {}
-
-
-def test_another_command_keeps_nothing_of_this_one() -> None:
-    first = blocks_of("a", "cpu")
-
-    assert blocks_of("a", "cpu") is first
-    assert blocks_of("b", "cpu") is not first
-    assert blocks_of("a", "cpu") is not first
-    seeding.forget_blocks()
 
 
 def test_a_class_that_was_defined_again_has_streams_of_its_own(draws: Draws) -> None:

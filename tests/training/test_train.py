@@ -250,16 +250,6 @@ def test_scores_are_counted_over_all_sequences(task: str, tokens_at_once: int) -
         assert score.loss == pytest.approx(expected_loss.item(), rel=1e-5)
 
 
-def test_evaluation_leaves_the_model_as_it_was() -> None:
-    cell = make_cell("copy", "slay", length=6)
-    model = stack_models(build_models(cell.runs([0, 1])), "stack")
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    evaluate(model, device_blocks(cell.runs([0, 1]), "test", num_batches=1, batch_size=8, device=CPU))
-
-    assert model.training
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-
-
 @pytest.mark.parametrize("tokens_at_once", [200, 10**9])
 def test_calibration_compares_confidence_with_accuracy_in_bins(tokens_at_once: int) -> None:
     cell = make_cell("text", "linear", length=16)

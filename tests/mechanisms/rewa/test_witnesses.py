@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,10 +19,8 @@ from synthbench.mechanisms.rewa.rewa_oscillatory import RewaOscillatory
 from synthbench.mechanisms.rewa.rewa_path import RewaPath
 from synthbench.mechanisms.rewa.rewa_riemannian import RewaRiemannian, trapezoid_distance
 from synthbench.mechanisms.rewa.rewa_topological import RewaTopological, nearest, spanning_edges
-from tests.mechanisms.loops import built, check_kernel, every, mapped
+from tests.mechanisms.loops import Kernel, built, check_kernel, every, mapped
 from tests.tensors import normal, with_gradients
-
-Kernel = Callable[[Any, Tensor, Tensor], Any]
 
 
 def pairs(unit: Any, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
