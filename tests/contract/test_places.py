@@ -3,8 +3,7 @@
 import pytest
 
 from synthbench.contract.places import change_when_moved
-from synthbench.mechanisms import MECHANISMS, Attention
-from synthbench.positions import POSITIONS
+from synthbench.mechanisms import MECHANISMS
 
 NO_POSITIONS = ["deltanet", "forgetting", "gated-deltanet", "gla", "kda", "mlstm", "path", "rwkv7"]
 """Mechanisms whose authors leave positions to the recurrence."""
@@ -45,14 +44,3 @@ def test_features_of_the_position_are_moved_too(monkeypatch: pytest.MonkeyPatch)
 def test_a_hybrid_moves_all_its_layers() -> None:
     assert max(change_when_moved(MECHANISMS["softmax+gla"], {})) <= 1e-12
     assert min(change_when_moved(MECHANISMS["gla+linear"], {})) > 1e-3
-
-
-@pytest.mark.parametrize("name", ["rewa-geometric", "softmax"])
-def test_every_rotation_is_made_for_heads_of_any_width(name: str) -> None:
-    mechanism = MECHANISMS[name](model_dim=12, num_heads=2)
-    assert isinstance(mechanism, Attention)
-    built_in = [POSITIONS[name] for name in POSITIONS if POSITIONS.is_built_in(name)]
-    for encoding in (unit for unit in built_in if unit.rotates):
-        position = encoding(model_dim=12, num_heads=2, length=5)
-        assert len(position.rotations(mechanism.turned_widths, None)) == len(mechanism.turned_widths)
-        assert position.head_dim == 6

@@ -3,7 +3,9 @@
 import os
 import pickle
 import signal
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch import Tensor, nn
@@ -110,23 +112,17 @@ def test_bad_settings_are_refused(text: str, message: str, tmp_path: Path, monke
         plugins.of_folder(tmp_path)
 
 
-def test_a_plain_interrupt_is_the_users_unless_ctrl_c_is_handled_here_or_ignored() -> None:
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.getsignal(number) for number in numbers]
-    try:
-        signal.signal(signal.SIGINT, lambda *_: None)  # of a host program
-        with pytest.raises(KeyboardInterrupt):
-            plugins.raise_interrupt(KeyboardInterrupt())
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+@pytest.mark.parametrize(
+    ("handler", "is_users"),
+    [(signal.SIG_IGN, False), (handle_signals, False), (signal.default_int_handler, True), (print, True)],
+    ids=["ignored", "of synthbench", "of python", "of a host program"],
+)
+def test_a_plain_interrupt_is_the_users_unless_ctrl_c_is_handled_here_or_ignored(
+    handler: Any, monkeypatch: pytest.MonkeyPatch, *, is_users: bool
+) -> None:
+    monkeypatch.setattr(signal, "getsignal", lambda _number: handler)
+    with pytest.raises(KeyboardInterrupt) if is_users else nullcontext():
         plugins.raise_interrupt(KeyboardInterrupt())
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        handle_signals()
-        plugins.raise_interrupt(KeyboardInterrupt())
-        with pytest.raises(plugins.Interrupted):
-            signal.raise_signal(signal.SIGINT)
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
 
 
 class Fussy(nn.Module):

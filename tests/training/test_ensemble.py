@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from synthbench.layers import Linear
-from synthbench.mechanisms import MECHANISMS, Attention, Layer, Mechanism, num_parameters
+from synthbench.mechanisms import MECHANISMS, Attention, Mechanism, num_parameters
 from synthbench.mechanisms.base import mechanism_made_of
 from synthbench.suites import load_suite
 from synthbench.training.cell import Run
@@ -21,10 +21,8 @@ from synthbench.training.ensemble import (
     strategy_of,
 )
 from synthbench.training.train import Trainer, build_models
-from tests.training.cells import make_cell
+from tests.training.cells import FIELDS, make_cell, model_of
 
-FIELDS: dict[str, Any] = {"model_dim": 8, "num_heads": 2, "max_length": 7, "bias": True}
-SIZE = {"model_dim": 8, "num_heads": 2, "num_layers": 1, "positions": "none"}
 STRATEGIES = {"softmax": "fold", "linear": "fold", "yat": "fold", "performer": "stack", "rff": "stack", "slay": "stack"}
 
 
@@ -190,8 +188,7 @@ def test_runs_in_a_loop_train_as_single_ones_do(unit: type[Mechanism]) -> None:
 
 
 def test_what_no_output_depends_on_is_not_counted() -> None:
-    layer: Layer = (mechanism_made_of(Recomputed, {}, __name__), FIELDS)
-    model = SequenceModel(load_suite("smoke").model.model_copy(update=SIZE), 5, 7, [layer], torch.Generator())
+    model = model_of(mechanism_made_of(Recomputed, {}, __name__), layers=1).float()
 
     assert model.size(7).num_parameters_mixer == 8 * 8 + 8
 
