@@ -1,4 +1,4 @@
-"""What each block computes around a mechanism, its short convolution, and how many of it a model has."""
+"""Formulas of each block around a mechanism, its short convolution, and the number of its layers in a model."""
 
 import math
 from collections.abc import Callable

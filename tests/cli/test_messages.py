@@ -60,8 +60,8 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).write_text("no rows")
     for name, content in {"empty": b"", "latin": b"fine until here \xff\xfe", "zip": b"PK\x03\x04\x00\x00"}.items():
         (folder / f"{name}.txt").write_bytes(content)
-    for name, content in PLUGINS.items():
-        (folder / f"{name}.py").write_text(content)
+    for name, source in PLUGINS.items():
+        (folder / f"{name}.py").write_text(source)
     pq.write_table(pa.table({"score": [1.0]}), folder / "other.parquet")
     suite_file(folder / "width.toml", "smoke", num_heads=5)
     suite_file(folder / "places.toml", "smoke", positions='"lerned"')

@@ -23,7 +23,7 @@ from tests.tensors import normal
 def test_what_these_carry_is_what_they_say_they_keep(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(states, "SMALLEST", 1e-10)  # these compute in float64 throughout
     unit = MECHANISMS[name]
-    mechanism = built(unit, **unit.bare)  # what convolutions keep of one token is of one input
+    mechanism = built(unit, 0, **unit.bare)  # what convolutions keep of one token is of one input
     said = mechanism.state_elements(16)
 
     assert numbers_carried(mechanism, 16, said + MARGIN) == said
@@ -61,7 +61,7 @@ def test_a_state_that_is_too_small_is_named(claimed: int, *, is_enough: bool) ->
 
 def test_of_a_hybrid_all_parts_are_counted() -> None:
     unit = MECHANISMS["lstm+deltanet"]
-    mechanism = built(unit, **unit.bare)
+    mechanism = built(unit, 0, **unit.bare)
 
     assert numbers_carried(mechanism, 16, 100) > mechanism.state_elements(16)  # that is the mean
     check_state(mechanism)

@@ -1,4 +1,4 @@
-"""What every mechanism says, declares and refuses, and what it does with unusual inputs of any length."""
+"""Facts that every mechanism states and declares, sizes that it refuses, and its outputs for unusual inputs."""
 
 from typing import Any, cast
 

@@ -85,11 +85,10 @@ def test_what_is_given_or_declared_comes_before_what_follows_from_the_name() -> 
 
 
 def test_facts_may_be_given_for_a_mechanism_too() -> None:
-    unit = mechanism(name="by-keyword", label="By keyword", family="softmax", source="unpublished")(
-        type("ByKeyword", (Softmax,), {})
-    )
+    own = type("ByKeyword", (Softmax,), {})
+    mechanism(name="by-keyword", label="By keyword", family="softmax", source="unpublished")(own)
 
-    assert MECHANISMS["by-keyword"] is unit
+    assert MECHANISMS["by-keyword"] is own
 
 
 SUPPLIED = "width: int, dim: int, model_dim: int, in_features: int, num_heads: int, n_heads: int, max_length: int"
