@@ -115,8 +115,8 @@ def over_seeds(skills: Skills, weights: PerTask, prior: Prior | None = None, *, 
 
     The squared standard error is the sum over tasks of weight² · variance of one run / number of runs. If a mechanism
     has a single run of a task, the variance is estimated from mechanisms with several runs of that task. If there are
-    none, the variance of ``prior`` is used; if ``prior`` is None, the ends of the interval are NaN. ``weights`` has one
-    weight per task, with sum 1. ``low`` is the lowest possible mean.
+    no such mechanisms, the variance of ``prior`` is used; if ``prior`` is None, the ends of the interval are NaN.
+    ``weights`` has one weight per task, with sum 1. ``low`` is the lowest possible mean.
     """
     errors, of_errors = _over_seeds(skills, weights, prior)
     return [
@@ -134,11 +134,11 @@ def possibly_best(skills: Skills, weights: PerTask, prior: Prior | None = None) 
     Args:
         skills: Skills of the mechanisms to compare.
         weights: Weight of each task.
-        prior: Variance of skill over seeds for tasks where no mechanism has two runs. If it is None and there are such
-            tasks, every flag is True.
+        prior: Variance of skill over seeds for tasks where no mechanism has two runs. If ``prior`` is None and there
+            are such tasks, every flag is True.
 
     Source: Hsu (1981), multiple comparisons with the best. Unlike the paper, we correct for several comparisons by
-        Bonferroni's bound. A comparison has the degrees of freedom of the mechanism that has fewer.
+        Bonferroni's bound. A comparison of two mechanisms uses the smaller of their degrees of freedom.
     """
     errors, dof = map(np.array, _over_seeds(skills, weights, prior))
     means = np.nanmean(skills, axis=2) @ weights
@@ -187,9 +187,9 @@ def interquartile_means(skills: Skills, weights: PerTask, prior: Prior | None = 
     the standard error, a mechanism's skills are clipped to their weighted quartiles; the standard error of the mean of
     these clipped skills is then doubled.
 
-    This needs the variance of clipped skills over seeds, on each task. If a mechanism has a single run of a task, the
-    variance there is estimated from other mechanisms' runs of the task. If every mechanism has a single run of the
-    task, it is ``prior.variance``.
+    The standard error needs the variance of clipped skills over seeds, on each task. If a mechanism has a single run of
+    a task, the variance there is estimated from other mechanisms' runs of the task. If every mechanism has a single run
+    of the task, the variance is ``prior.variance``.
 
     Source: Agarwal et al. (2021), section 4.3; Tukey & McLaughlin (1963) for the error of a trimmed mean.
     """
@@ -225,8 +225,8 @@ def solved_rates(is_solved: Skills, weights: PerTask) -> list[Interval]:
     """Return each mechanism's weighted share of runs that solved their task, with a 95 % interval over seeds.
 
     :func:`over_seeds` computes the interval from the variance over seeds. If this variance is unreliable, the interval
-    is widened to include Wilson's interval of a proportion. This is the case if fewer than five runs solved their task,
-    if fewer than five runs did not, or if each task's runs all had the same outcome.
+    is widened to include Wilson's interval of a proportion. The variance is unreliable if fewer than five runs solved
+    their task, if fewer than five did not, or if, on each task, all runs had the same outcome.
 
     Args:
         is_solved: Result of :func:`reached`: 1 for a run that solved its task, 0 for any other run, and NaN for a

@@ -52,7 +52,7 @@ def bits_tables(cells: Cells) -> tuple[Table, ...]:
 def bits_verdict(cells: Cells) -> str:
     """Return one sentence per task that names the mechanism with the fewest bits per token.
 
-    With several seeds, the sentence also names the mechanisms that do not need significantly more bits.
+    With several seeds, the sentence also names the mechanisms that do not need significantly more bits than this one.
     """
     return " ".join(_verdict(cells.among([task]), task) for task in cells.tasks)
 

@@ -77,14 +77,14 @@ def _facts(section: Any, num_ranked: int) -> list[str]:
 
 
 def compact(report: Report) -> str:
-    """Return a LaTeX table that fits in one column of a two-column paper, with the user's mechanisms last.
+    """Return a LaTeX table that fits in one column of a two-column paper; the user's mechanisms come last.
 
     The upper part has mean scores by category. If tasks have levels, the lower part has capacities (loads at half
     skill).
 
     Raises:
-        UsageError: If the report has no ranking, because all tasks are scored in bits. It is also raised if, in every
-            category, every mechanism lacks a run of some task.
+        UsageError: If the report has no ranking, because all tasks are scored in bits. It is also raised if no category
+            has a mechanism with a run of each of its tasks.
     """
     board = ranked_board(report)
     parts = {name: part for name, part in board.parts.items() if part.tasks}

@@ -60,8 +60,8 @@ class TaskFacts(NamedTuple):
 class MechanismFacts(NamedTuple):
     """A mechanism with its setting, block and position encoding, read from the rows of its runs.
 
-    The setting is the values of the mechanism's options. For a mechanism that was rescaled to a given size, the setting
-    is this size. The block is the part of the model around the mechanism.
+    The setting consists of the values of the mechanism's options. For a mechanism that was rescaled to a given size,
+    the setting is this size. The block is the part of the model around the mechanism.
     """
 
     key: Key
@@ -256,7 +256,7 @@ class Cells:
     def has_local(self) -> bool:
         """True if any task has a known ``local_ceiling``.
 
-        This is the best score of a rule that sees only one token and its position.
+        A local ceiling is the best score of a rule that sees only one token and its position.
         """
         return not all(math.isnan(task.local_ceiling) for task in self.tasks)
 
@@ -287,7 +287,7 @@ class Cells:
         return pd.DataFrame(lines, columns=names)
 
     def interval(self, task: TaskFacts, mechanism: MechanismFacts) -> tuple[float, float]:
-        """Return the ends of the 95 % interval of a mechanism's mean score on a task over seeds; NaN if unknown.
+        """Return the ends of the 95 % interval over seeds of a mechanism's mean score on a task; NaN if unknown.
 
         :func:`synthbench.reports.statistics.spread` estimates the variance over seeds from the runs of all mechanisms
         on the task.
@@ -404,8 +404,8 @@ def task_key(row: Row) -> Key:
 def mechanism_key(row: Row) -> Key:
     """Return the key that identifies a row's mechanism in tables: name, block, position encoding and setting.
 
-    The setting is the values of the mechanism's options. For a mechanism that was rescaled to a given size, the setting
-    is this size. Tables have one row or column per key.
+    The setting consists of the values of the mechanism's options. For a mechanism that was rescaled to a given size,
+    the setting is this size. Tables have one row or column per key.
     """
     setting = next(row[column] for column in SETTING if is_known(row[column]))
     return (*(row[column] for column in AROUND), setting)

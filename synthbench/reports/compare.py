@@ -2,10 +2,11 @@
 
 The two things compared are called the *sides*. Each run of the first side is paired with the second side's run on the
 same sequences: the same task, size, task version and seed. Both runs have the same block (the layers around the
-mechanism). They also have the same position encoding, except when all layers are stock or bare, which fixes each
-layer's encoding. If stores or commits are compared, both runs also have the same mechanism and setting (arguments or
-matched size). A difference is the skill of the second side minus the skill of the first side, each clipped to [0, 1]. A
-run without a score has skill 0, which is chance level. If there are more than two mechanisms, every pair is compared.
+mechanism). They also have the same position encoding, unless all layers are stock (as published) or bare (stripped).
+Each layer then has an encoding of its own. If stores or commits are compared, both runs also have the same mechanism
+and setting (arguments or matched size). A difference is the skill of the second side minus the skill of the first side,
+each clipped to [0, 1]. A run without a score has skill 0, which is chance level. If there are more than two mechanisms,
+every pair is compared.
 """
 
 import math
@@ -50,8 +51,8 @@ class PairedTask:
     """The comparison of two sides on one task; a side is a mechanism, a store or a commit.
 
     Both sides have the same block (the layers around the mechanism) and, in general, the same position encoding. Stock
-    and bare layers are the exception: each has the encoding that belongs to it. If the sides are stores or commits,
-    both also have the same mechanism.
+    layers (as published) and bare layers (stripped) are the exception: each has an encoding of its own. If the sides
+    are stores or commits, both also have the same mechanism.
     """
 
     task: str
@@ -149,7 +150,7 @@ class Comparison:
         return {**asdict(self), "mean_difference": interval, "improvement": self.improvement._asdict()}
 
     def in_brief(self, p: float) -> dict[str, Any]:
-        """Return the facts of a line in the table of all pairs of mechanisms.
+        """Return the facts about this comparison for its line in the table of all pairs of mechanisms.
 
         The interval of the mean difference is not adjusted for other pairs. ``p`` is the p value of the difference,
         Holm-adjusted over all pairs.
@@ -199,7 +200,7 @@ class Comparison:
     def has_ladder(self) -> bool:
         """True if every task has levels (difficulties).
 
-        The compared skill on a task with levels is its score, the mean over all levels.
+        On a task with levels, the compared skill is the score, a mean over all levels.
         """
         return all(task.levels for task in self.tasks)
 
@@ -256,11 +257,12 @@ def sides(names: Sequence[str], known: Callable[[], pd.DataFrame], read: Callabl
 def common_suite(named: Sequence[Side], own: Collection[str]) -> str:
     """Choose the suite in which mechanisms, stores or commits are compared if the user does not name a suite.
 
-    Of the suites for which all sides have rows, :func:`~synthbench.reports.selection.default_suite` chooses one.
+    Of the suites in which every side of the comparison has rows (one per run),
+    :func:`~synthbench.reports.selection.default_suite` chooses one.
 
     Args:
         named: The sides to compare: mechanisms, stores or commits.
-        own: Run ids of the user's own rows.
+        own: Run ids of the user's own rows; the newest of these rows, if there are any, decides.
     """
     common = set.intersection(*(set(side.rows["suite"]) for side in named))
     rows = pd.concat([side.rows[side.rows["suite"].isin(common)] for side in named], ignore_index=True)
@@ -276,7 +278,7 @@ def compare(
     only rows of these mechanisms are used.
 
     Raises:
-        UnknownName: If a side has no row of the suite, or if all its full runs are of other versions of the suite.
+        UnknownName: If a side has no row of the suite, or if all its full (not shortened) runs are of other versions.
         UsageError: If all of a side's runs were shortened, if a selected mechanism has no row, or if a mechanism's rows
             have several settings. It is also raised if no two runs form a pair, or if floor and ceiling are too close
             on every common task.

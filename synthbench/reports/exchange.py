@@ -83,11 +83,10 @@ def croissant(
     Args:
         name: Name of the dataset.
         description: Description of the dataset, in one sentence.
-        report: Report on the suite that the description cites. The date of its newest run becomes the date of the
-            dataset.
+        report: Report on the suite to cite. The date of the report's newest run becomes the date of the dataset.
         tables: Tables of the dataset, by name.
-        url: Address of the folder that contains the files. Default: file paths are relative to the description's own
-            folder.
+        url: Address of the folder that contains the files. Default: file paths are relative to the folder of the
+            Croissant file.
 
     Source: Croissant format specification 1.1, MLCommons (2025).
     """

@@ -100,7 +100,7 @@ class Export:
 
     @cached_property
     def cells(self) -> list[tuple[TaskFacts, MechanismFacts, CellStats]]:
-        """Triples of a task, a mechanism that ran this task, and the results of these runs.
+        """Triples of a task, a mechanism that was run on this task, and the results of these runs.
 
         They are in the order in which tables print tasks and mechanisms.
         """

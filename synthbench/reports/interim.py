@@ -31,7 +31,7 @@ from synthbench.reports.statistics import (
 
 
 class InterimAnalysis(NamedTuple):
-    """An interim analysis: tests on the first ``num_seeds`` seeds of each mechanism, after which seeds may be added."""
+    """An interim analysis: tests on the first ``num_seeds`` seeds of each mechanism; seeds may be added afterwards."""
 
     num_seeds: int | None
     """Number of seeds of each cell that are tested, counted from the first; None for all seeds."""

@@ -189,8 +189,7 @@ class Leaderboard:
     def candidates(self) -> tuple[Entry, ...]:
         """The mechanisms that could rank first on a new set of similar tasks.
 
-        A mechanism could rank first if the 95 % interval of its rank begins at a rank as good as that of any other
-        mechanism.
+        A mechanism could rank first if no other mechanism has a 95 % interval of ranks that begins at a better rank.
         """
         first = min((entry.rank.low for entry in self.mechanisms), default=1)
         return tuple(entry for entry in self.mechanisms if entry.rank.low == first)
@@ -258,7 +257,7 @@ class Leaderboard:
 
     @property
     def outlook(self) -> str:
-        """A sentence on the mechanisms that could rank first on fresh, similar tasks; empty without ``has_order``."""
+        """A sentence on the mechanisms that could rank first on fresh, similar tasks; empty unless ``has_order``."""
         if not self.has_order:
             return ""
         named = [entry.mechanism.label for entry in self.candidates]
@@ -294,8 +293,8 @@ class Leaderboard:
     def is_below(self) -> list[bool]:
         """One flag for each mechanism in ``mechanisms``: True if the mechanism is clearly below the best one.
 
-        Two conditions must hold: with 95 % confidence, it is not the best; and its skill is at least ``MARGIN`` below
-        that of the first mechanism.
+        Two conditions must hold: with 95 % confidence, the mechanism is not the best; and its mean skill is at least
+        ``MARGIN`` below the highest.
         """
         entries = self.mechanisms
         skills = np.array([entry.skills for entry in entries])
@@ -345,8 +344,8 @@ def leaderboard(cells: Cells) -> Leaderboard:
     """Rank the mechanisms that have a run of every ranked task.
 
     A task is ranked if its floor and ceiling are far enough apart. A run without a score has skill 0 (chance level). On
-    tasks with levels, only the first three seeds count, or the first n seeds if every mechanism has at least n > 3
-    seeds on every task.
+    tasks with levels, only the first three seeds count. If every mechanism has at least n > 3 seeds on every task, the
+    first n seeds count.
 
     If a mechanism has a single run of a task, the variance over seeds is estimated from the other mechanisms' runs of
     the task. If every mechanism has a single run of the task, the variance is estimated from other tasks. If no task

@@ -8,15 +8,15 @@ and of the mechanism.
 
 If a task or mechanism has rows of several versions or model widths, only the version or width of the newest row is
 shown. All other rows are counted but not shown. If a suite's file changed but its version did not, rows of the older
-training protocol are not shown either. If a suite tries several learning rates, only the run with the best rate on
-validation sequences is shown for each seed of a cell.
+training protocol are not shown either. If a suite tries several learning rates, only one run is shown for each seed of
+a cell: the run whose rate did best on validation sequences.
 
 A setting is a variant if it was run on only some of the tasks of another setting of its mechanism. Leaderboards do not
-show variants. In a suite without stock (published) and bare (stripped) layers, the other setting must have been run on
-every task, or differ only in block or position encoding.
+show variants. Suites without stock (published) and bare (stripped) layers add a condition for variants: the other
+setting was run on every task, or differs only in block or position encoding.
 
-Rows with a score are left out if their mechanism did not pass the check of causality, in which no output may depend on
-later inputs.
+Rows with a score are left out if their mechanism did not pass the check of causality (no output may depend on later
+inputs).
 """
 
 import json
@@ -74,9 +74,9 @@ class Selection:
     def without_variants(self) -> "Selection":
         """Return a copy in which rows of variants are in ``variants`` instead of ``rows``.
 
-        A variant is a setting of a mechanism that was run on only some of the tasks of another setting, the main
-        setting. Rows that :mod:`synthbench.trust.view` marks as variants are moved too. Tables of all tasks leave
-        variants out; :mod:`synthbench.reports.variants` compares each variant with its main setting.
+        A variant is a setting that was run on only some of the tasks of its mechanism's main setting. Rows that
+        :mod:`synthbench.trust.view` marks as variants are moved too. Tables of all tasks leave variants out;
+        :mod:`synthbench.reports.variants` compares each variant with its main setting.
         """
         # Tasks in bits do not make variants: their suites choose settings per task, and no mean is over all of them.
         # In a suite with conditions, each condition of a mechanism has a main setting of its own. In other suites, two

@@ -284,8 +284,8 @@ def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: boo
 def least_p(num_runs: Sequence[int], *, is_paired: bool) -> float:
     """Return the smallest p value that a permutation test can give for mechanisms with these numbers of runs.
 
-    This p value is reached if all runs of a mechanism are equal and mechanisms differ. Only shuffles that exchange all
-    runs of two mechanisms are then as extreme as the data.
+    This p value is reached if each mechanism's runs are all equal, but mechanisms differ. Only shuffles that exchange
+    all runs of two mechanisms are then as extreme as the data.
     """
     exchanges = math.prod(map(math.factorial, Counter(num_runs).values()))
     if is_paired:
@@ -334,7 +334,7 @@ def _shuffles(num_places: int, *shape: int) -> Int[np.ndarray, "shuffles *shape 
 
 
 def shares_seeds(scores: Scores) -> bool:
-    """Return True if runs of different mechanisms with the same seed are correlated enough to be compared in pairs.
+    """Return True if runs with the same seed, but of different mechanisms, correlate enough to be compared in pairs.
 
     The correlation must exceed ``PAIRING`` by two standard errors. Pairing uncorrelated runs would only halve a test's
     degrees of freedom.

@@ -240,7 +240,7 @@ def score_table(cells: Cells, verdicts: Verdicts, category: str | None = None) -
 
     The bounds of a task are its floor and ceiling, or the number of its levels. The table of all tasks has a row per
     task; its columns are the bounds and the mechanisms. The table of one category has a column per task; its rows are
-    the mechanisms, then the bounds. Its marks and intervals depend on tasks of other categories too.
+    the mechanisms, then the bounds. The marks and intervals of this table depend on tasks of other categories too.
     """
     tasks = cells.tasks_of(category)
     common_n = common_n_of(cells, tasks)
@@ -548,7 +548,7 @@ def _caption(cells: Cells, common_n: int | None) -> str:
 
 
 def on_added_seeds(cells: Cells) -> str:
-    """Return a remark for captions that seeds may have been added until a test showed whether mechanisms differ.
+    """Return a caption's remark that seeds may have been added until a test showed whether mechanisms differ.
 
     The remark begins with a space. It is empty if no seeds can have been added: tasks have no levels, or the runs have
     only the usual seeds.

@@ -1,7 +1,7 @@
 """Compare settings of a mechanism, which differ in convolution, position encoding, state size or another option.
 
-A variant is a setting that was run on only some of the tasks of another setting of its mechanism, the main setting. The
-two are compared run by run, on the tasks and seeds that both have.
+A variant is a setting that was run on only some of the tasks of its mechanism's main setting. The two are compared run
+by run, on the tasks and seeds that both have.
 """
 
 import itertools
@@ -46,7 +46,7 @@ class Variant(NamedTuple):
 
     @property
     def factor(self) -> tuple[str, str]:
-        """The difference of the two settings, in words that fit several mechanisms, such as ``smaller state``.
+        """The difference of the two settings as two texts that fit several mechanisms, such as ``smaller state``.
 
         The first text describes the main setting, and the second text the variant.
         """
@@ -152,7 +152,8 @@ def variants_of(main: Cells, others: Cells) -> list[Variant]:
 def of_sizes(variants: Sequence[Variant]) -> list[Variant]:
     """Keep the variants (settings run on only some tasks) whose state size differs from that of the main setting.
 
-    They must have the same tasks and seeds, so only those with the most frequent combination are kept.
+    All variants in the result must have the same tasks and seeds, so only those with the most frequent combination are
+    kept.
     """
     sized = [variant for variant in variants if variant.is_of_another_size]
     common = Counter((variant.tasks, variant.seeds) for variant in sized).most_common(1)

@@ -208,8 +208,8 @@ def compared(cells: Cells) -> tuple[MechanismFacts, ...]:
     """Return the mechanisms that tests compare: those with a run of every ranked task, except controls.
 
     Controls are references that do not learn to mix tokens. They are left out because they differ from all mechanisms
-    on most tasks. If fewer than two other mechanisms have runs of all ranked tasks, all mechanisms except controls are
-    compared, and none is called the best.
+    on most tasks. If fewer than two mechanisms other than controls have runs of all ranked tasks, all mechanisms except
+    controls are compared, and none is called the best.
     """
     complete = [mechanism for mechanism in with_all_tasks(cells) if mechanism.family != CONTROL]
     every = [mechanism for mechanism in cells.mechanisms if mechanism.family != CONTROL]
