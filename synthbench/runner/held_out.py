@@ -2,7 +2,7 @@
 
 The judge, which is the process of the command, draws new sequences and keeps their targets secret. Each question is one
 sequence up to a scored position, so the worker that trained the model gets neither targets nor later tokens. If a task
-reads all answers at the last position, its questions are whole sequences. The worker writes the model's answers and its
+reads all answers at the last position, its questions are whole sequences. The worker writes the model's answers and the
 rows of results into the folder of its job (the runs that it trains). The judge accepts only the rows of this job, and
 replaces their scores by its own measurements.
 """
@@ -226,7 +226,7 @@ def _file(folder: Path, run_id: str, number: int, kind: str) -> Path:
 
 
 def measured(row: Mapping[str, Any], results: Mapping[int, Result] | None) -> dict[str, Any]:
-    """Return a row with the score that the main process measured, instead of the score that the worker claims.
+    """Return a row with the score that the judge (this process) measured, instead of the score that the worker claims.
 
     The row of a failed run is returned unchanged.
 
@@ -282,14 +282,14 @@ def is_foreign(cell: Cell) -> bool:
 def needs_held_out_test(cell: Cell) -> bool:
     """Return True if a cell (task × mechanism) runs foreign (not built-in) code on a built-in task.
 
-    Its score is then measured by the main process, on secret questions. A plugin's own task needs no such test, because
-    its author decides the questions anyway.
+    The process of the command then measures the score, on secret questions. A plugin's own task needs no such test,
+    because its author decides the questions anyway.
     """
     return is_foreign(cell) and TASKS.is_built_in(cell.task_name)
 
 
 def folder_of(job: Job, results: Path, driver: str) -> Path:
-    """Return the folder of the results store for a job's rows.
+    """Return the folder of the store into which the worker writes a job's rows.
 
     A job with foreign (not built-in) code has a temporary store of its own.
     """

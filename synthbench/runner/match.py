@@ -74,14 +74,14 @@ def all_matched(cells: Sequence[Cell], text: str) -> list[Cell]:
 def matched_as(cell: Cell, text: str) -> Cell:
     """Resize the model of a cell (task × mechanism) to a size such as ``state=4096``, a value of ``--match``.
 
-    The cell also records the text, so that rows with the same value can be grouped.
+    The returned cell also records the text, so that rows with the same value can be grouped.
     """
     before = term_of(cell.mechanism, cell.resolved_mechanism_arguments, is_complete=True)
     return replace(matched(cell, *_target(cell, text)), match=f"{text} of {before}")
 
 
 def misses(cell: Cell, suite: Suite) -> str:
-    """Return a text about the size of a cell's model, if it misses the size ``cell.match`` by more than 5 %.
+    """Return a text about the size of a cell's model if that size misses the target in ``cell.match`` by more than 5 %.
 
     Otherwise, the text is empty. If ``cell.match`` has no number, the target is the size of the first mechanism in
     ``suite``.
@@ -157,10 +157,10 @@ def reference_of(cell: Cell) -> Cell:
 
 
 class Number(NamedTuple):
-    """A number that can be changed to resize a cell's model: the width, or an integer option of the mechanism.
+    """Number to change if a cell (task × mechanism) is resized: the width, or an integer option of the mechanism.
 
-    ``present`` is its present value; ``changed`` returns a copy of the cell with a new value. For attention, the width
-    is counted in multiples of the number of heads.
+    ``present`` is its present value; ``changed`` returns a copy of the cell with a new value. For attention, the number
+    that stands for the width is the width divided by the number of heads.
     """
 
     present: int

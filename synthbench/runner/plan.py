@@ -51,8 +51,8 @@ class Job:
     ``group_size`` runs are trained together. ``missing`` lists the runs without a row. It does not affect the groups,
     so a resumed command trains the same groups as an uninterrupted command.
 
-    If the suite tunes learning rates, a job contains all runs of its cells. ``tuning_skills`` maps each tuning run (a
-    run for the choice of a learning rate) that has a row to its skill, or to None if the row has no score.
+    If the suite tunes learning rates, a job contains all runs of its cells. ``tuning_skills`` has the skill of each
+    tuning run (a run for the choice of a learning rate) that has a row; None if the row has no score.
     """
 
     cells: tuple[Cell, ...]
@@ -386,8 +386,8 @@ def select_tasks(suite: Suite, expressions: Sequence[str]) -> Selection:
 def select_mechanisms(suite: Suite, expressions: Sequence[str]) -> Selection:
     """Select mechanisms by name, by pattern, ``@family`` for a family, or ``all``.
 
-    Installed packages are imported only if one of their mechanisms is named, or for a pattern, a family or ``all``. For
-    the latter three, mechanisms that cannot be imported are skipped.
+    Installed packages are imported only if one of their mechanisms is named, or if a pattern, a family or ``all`` is
+    given. In the latter three cases, mechanisms that cannot be imported are skipped.
     """
     terms, named = _registered(expressions)
     broken = set[str]()
@@ -412,13 +412,13 @@ def _registered(expressions: Sequence[str]) -> tuple[list[str], set[str]]:
 def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_type: str, is_full: bool) -> list[Cell]:
     """Make one cell per pair of task and mechanism; options from the command line override the options of the suite.
 
-    Cells of tasks that are not in the suite belong to a copy of the suite, made by
+    Cells of tasks outside the suite belong to a copy of it with these tasks instead of its own, made by
     :func:`~synthbench.suites.with_tasks`.
 
     Raises:
         UnknownName: If a task, a block, a position encoding or an option does not exist.
-        UsageError: If a value is out of range, or a task cannot draw sequences of its length. Also if a task has no
-            skill, but the suite chooses learning rates by skill.
+        UsageError: If a value is out of range, or a task cannot draw sequences of its length. Also if a task is scored
+            in bits, not by skill, but the suite chooses learning rates by skill.
     """
     if suite.tuning is not None and (in_bits := [name for name in tasks if TASKS[name].measure == "bits"]):
         raise UsageError(
@@ -479,8 +479,8 @@ def options_in(suite: Suite, mechanism: str) -> dict[str, Any]:
 def in_shard(cells: Sequence[Cell], shard: str) -> list[Cell]:
     """Select the cells (task × mechanism) of one part of the plan; ``shard`` names it: ``2/3`` is the second of three.
 
-    Each cell is in exactly one part, with all its runs, since they are trained together. Its part does not depend on
-    seeds or on finished rows.
+    Each cell is in exactly one part, with all its runs, since these are trained together. The part of a cell does not
+    depend on seeds or on finished rows.
 
     Raises:
         UsageError: If the text is malformed, or there is no such part.
@@ -506,8 +506,8 @@ def make_plan(
 
     Args:
         cells: Cells (task × mechanism) to train.
-        seeds: Root seeds. A cell has one run per seed and learning rate or, if the suite tunes learning rates, per
-            seed.
+        seeds: Root seeds. A cell has one run per seed and learning rate; if the suite tunes learning rates, it has one
+            run per seed.
         done: Skill of each run that is already done, by run id; None for a run without skill.
         group_size: Limit on the number of runs that are trained together, as one model. Default:
             :func:`default_group_size`.

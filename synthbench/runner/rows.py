@@ -125,8 +125,8 @@ def row_and_curve(
 def with_remark(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of a row, with a remark in its column ``note`` if a score is suspiciously high.
 
-    This means more than five standard errors above the ceiling (the best possible score). On a ladder, each level is
-    compared with its own ceiling.
+    A score is suspiciously high if it is more than five standard errors above the ceiling (the best possible score). On
+    a ladder, each level is compared with its own ceiling.
     """
     levels = levels_in(json.loads(row["metrics"]))
     reached = [(level.score, level.ceiling) for level in levels] or [(row["score"], row["ceiling"])]

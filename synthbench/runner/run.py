@@ -99,7 +99,8 @@ def planned_rows(runs: Mapping[str, Run], results: Path) -> pd.DataFrame:
     """Read the rows of planned runs from a store; runs without a row are left out.
 
     A row made for another suite with the same protocol is labelled with the planned run's suite. Scores on levels of
-    built-in tasks are computed anew with the installed shortcut baselines.
+    built-in tasks are computed anew with the installed shortcut baselines (scores of rules that avoid what a task
+    tests).
 
     Args:
         runs: Planned runs, by run id.
@@ -130,7 +131,8 @@ def run(
         on_plan: Called once, with the plan and the executor, before the first job.
         on_outcome: Called with each run's outcome once its row is written.
         stop: Event that, once set, keeps further jobs from starting.
-        most_loose: Largest number of files with the rows of one job. If the store has more at the end, they are merged.
+        most_loose: Largest number of files that hold the rows of a single job. If the store has more such files at the
+            end, they are merged.
 
     Raises:
         UsageError: If a name, argument or value is not allowed.

@@ -127,7 +127,7 @@ class Executor(ABC):
 class WorkerExecutor(Executor, Generic[Handle]):
     """An executor whose jobs run in parallel, in processes that may die at any time.
 
-    A handle is the object that stands for a job handed to a worker or its queue.
+    A handle is the object that stands for a job once it has been queued for a worker.
     """
 
     first_number: int = 1
@@ -156,8 +156,8 @@ class WorkerExecutor(Executor, Generic[Handle]):
     def ended(self, handles: Iterable[Handle]) -> list[Handle]:
         """Return the handles of all jobs that have ended, by success or failure.
 
-        If there are none, wait up to ``POLL_S`` seconds for one. A handle stands for a job handed to a worker or its
-        queue.
+        If no job has ended, wait up to ``POLL_S`` seconds for one. A handle stands for a job that was queued for a
+        worker.
         """
 
     @abstractmethod
@@ -282,8 +282,8 @@ def log_of_job(job: Job, context: RunContext) -> Path:
     """Return the path of the log file for a job.
 
     The file's name contains the id of the job's first run that has no row yet, and the id of the command. So two
-    commands can run the same job at once. The main process passes the path to the worker, which cannot compute it
-    before it has loaded the plugins.
+    commands can run the same job at once. The driver (the process of the command) passes the path to the worker, which
+    could compute it only after loading the plugins.
 
     Raises:
         SynthbenchError: If a component of the job is not loaded in this process.
@@ -298,7 +298,7 @@ def work(attempt: Try, context: RunContext, log: Path) -> list[RunOutcome]:
         StoreError: If a row cannot be written, or this machine does not see the results folder.
         OutOfMemoryBesideOthers: If the job runs out of memory that it shares with other workers.
         UsageError: If this machine lacks a plugin.
-        ContractError: If a plugin cannot be loaded, or this machine's code differs from the main process's code.
+        ContractError: If a plugin cannot be loaded, or this machine's code differs from the driver's.
     """
     try:
         Store.open(context.results, create=False)  # else a folder of that name would be made here

@@ -216,7 +216,7 @@ def gpu_slots(
 
 
 def take_slot(slots: Sequence[Slot], folder: Path, *, patience_s: float = 60.0) -> tuple[Slot, FileLock]:
-    """Take a free slot (GPU or fraction of a GPU), until the returned lock is released or this process ends.
+    """Take a free slot (GPU or fraction of a GPU); keep it until the returned lock is released or this process ends.
 
     Args:
         slots: All slots of a pool.
