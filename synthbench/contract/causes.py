@@ -60,8 +60,8 @@ def cause_of_leak(mechanism: Mechanism, setting: Setting = DOUBLE) -> str | None
 def cause_of_mixing(mechanism: Mechanism, setting: Setting = DOUBLE) -> str | None:
     """Name the likely cause if the sequences of a batch see each other; None if no known cause fits.
 
-    A mechanism that takes its first axis for time mixes nothing else, and mixes it causally or in a layer of PyTorch
-    without ``batch_first``.
+    The known cause is that the mechanism takes its first axis for time. It then mixes only along this axis, either
+    causally or in a layer of PyTorch without ``batch_first``.
     """
     x, other = (setting.noise(mechanism, 8, min(2, mechanism.max_length), seed=seed) for seed in range(2))
     out, beside = mechanism(x), mechanism(torch.cat([x[:, :1], other[:, 1:]], 1))

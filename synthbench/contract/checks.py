@@ -54,8 +54,8 @@ def require_all(checks: Iterable[Check]) -> None:
 def make_all(checks: Iterable[Check]) -> Iterator[CheckResult]:
     """Run the checks in order, and yield one result for each check.
 
-    After a failure, the later checks still run, unless the failed check has ``is_needed`` set. Then they are ``not
-    tried``.
+    After a failure, the later checks still run, unless the failed check has ``is_needed`` set; the later checks are
+    then ``not tried``.
     """
     is_pointless = False
     for check in checks:

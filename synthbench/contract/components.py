@@ -92,7 +92,7 @@ class Component:
         return self.is_loaded and self.unit.__module__ == "__main__"
 
     def attempt(self, isolated: IsolatedProcess, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function of this component in a separate process; a component of the session, in this process."""
+        """Call a function of this component in a separate process or, if :attr:`is_in_session`, in this process."""
         if self.is_in_session:
             with settings_restored():
                 torch.set_num_threads(1)  # for small products, more threads only wait for each other

@@ -128,7 +128,7 @@ class Probe:
         return in_precision(self.build(**around), torch.float32)
 
     def forward(self, x: Tensor, mechanism: Mechanism | None = None) -> Tensor:
-        """Return the outputs of ``mechanism`` for ``x``; the default is this probe's mechanism.
+        """Return the outputs of ``mechanism`` (by default, the one that this probe checks) for ``x``.
 
         Raises:
             ContractError: If the call raises an exception or does not return a tensor.

@@ -43,7 +43,7 @@ def change_when_moved(
     """Measure how much the outputs change if all tokens move by 7 positions, and if they move by 100 positions.
 
     Each of the two returned numbers is the largest change of an output, divided by the largest output. If the mechanism
-    sees only distances between tokens, both are rounding errors of float64.
+    sees only distances between tokens, both numbers are rounding errors of float64.
 
     Args:
         unit: The mechanism's class, registered or not.

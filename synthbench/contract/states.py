@@ -37,7 +37,8 @@ def numbers_carried(mechanism: Mechanism, past: int, most: int, setting: Setting
 
     If a mechanism keeps n numbers, later outputs depend on past inputs only through them. So the derivatives of later
     outputs with respect to past inputs span at most n dimensions. The result is the number of dimensions that the
-    derivatives of random weighted sums of the outputs span. If the mechanism lets past inputs decay, it may be below n.
+    derivatives of random weighted sums of later outputs span. If the mechanism lets past inputs decay, the result may
+    be below n.
 
     Args:
         mechanism: A mechanism that can read ``2 * past`` tokens.
@@ -117,12 +118,12 @@ def parts_of(mechanism: Mechanism) -> list[Mechanism]:
 
 
 def check_state(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
-    """Check that a mechanism keeps at most ``state_elements`` numbers of past inputs.
+    """Check that a mechanism keeps at most ``state_elements`` numbers to remember past inputs.
 
     If ``state_elements`` is too large to test, nothing is checked.
 
     Raises:
-        ContractError: If later outputs depend on the past through more numbers.
+        ContractError: If later outputs depend on the past through more than ``state_elements`` numbers.
     """
     parts = parts_of(mechanism)
     past = MARGIN

@@ -245,7 +245,7 @@ def check_lengths(task: Task) -> None:
 def check_bounds(task: Task, length: int) -> None:
     """The floor must not exceed the ceiling; floor, ceiling and references must be in the allowed range.
 
-    The floor is the best score that ignores the input, the ceiling the best possible score: accuracies in [0, 1], or
+    The floor is the best score without seeing the input, the ceiling the best possible score: accuracies in [0, 1], or
     negated bits per token in [-64, 0]. References are scores of simple predictors, in [0, 64] bits per token.
     """
     floor, ceiling = task.floor(length), task.ceiling(length)
@@ -309,8 +309,8 @@ def _score_of_frequencies(task: Task, length: int, num_sequences: int) -> Bound:
 def check_options(task: Task, length: int) -> None:
     """Every option must have a value that changes the task's batches or the coordinates of their tokens.
 
-    Some options matter only with certain values of other options, so changing a batch on any of the task's levels is
-    enough. Options with free text are not checked: there is no other value to try.
+    Some options matter only with certain values of other options, so it is enough if a batch changes on one of the
+    task's levels. Options with free text are not checked: there is no other value to try.
     """
     for name, option in options_of(type(task)).items():
         if option.type is str and not option.choices:
