@@ -32,7 +32,7 @@ def examine(results: Path, broken_plugins: Mapping[str, str]) -> list[Finding]:
 
     Args:
         results: Folder of the results.
-        broken_plugins: For each plugin that cannot be loaded, by name, the reason.
+        broken_plugins: Reasons why plugins cannot be loaded, by plugin name.
     """
     from synthbench.runner.environment import usable_cores
 

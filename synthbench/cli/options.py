@@ -139,8 +139,9 @@ def suspected() -> Iterator[None]:
     """Turn an exception that plugins may have caused into an error of one line.
 
     Raises:
-        ContractError: If the ``with`` block raises what no command raises itself, and plugins are loaded. A command
-            itself raises an ``OSError`` in which no line of a plugin takes part.
+        ContractError: If plugins are loaded, and the ``with`` block raises an exception that is neither a
+            :class:`SynthbenchError` nor raised to exit. An ``OSError`` counts only if its traceback has a line of a
+            plugin.
     """
     try:
         yield
@@ -158,7 +159,7 @@ def suspected() -> Iterator[None]:
 
 
 def with_verbosity(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options ``--quiet`` and ``--verbose`` to a command; both options also work before its name."""
+    """Add the options ``--quiet`` and ``--verbose`` to a command; both options also work before the command's name."""
     options = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
         for name, annotation in (("quiet", Quiet), ("verbose", Verbose))

@@ -52,7 +52,8 @@ class Shown:
         """Select the rows that the report shows: those of the mechanisms that the user names with ``--mech``.
 
         Without ``--mech``, rows of the suite's mechanisms, of the user's own mechanisms and of mechanisms from plugins
-        are selected. Rows of variants (settings that ran only some tasks) are in the field ``variants`` of the result.
+        are selected. Rows of variants (settings that were run on only some tasks) are in the field ``variants`` of the
+        result.
         """
         from synthbench.reports.selection import having, select
         from synthbench.suites import load_suite, suite_names

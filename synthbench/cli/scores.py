@@ -102,7 +102,7 @@ def skill_text(scored: Sequence[Scored | None], *, has_spread: bool) -> str:
 def num_fitting(lines: Sequence[Sequence[str]], width: int | None) -> int:
     """Return how many of a table's columns, from the left, fit into a width in characters (None: no limit).
 
-    The result is at least 2: the names of tasks and one mechanism.
+    The result is at least 2: the column of task names and the column of one mechanism.
     """
     widths = [max(map(len, column)) + 2 for column in zip(*lines, strict=True)]
     return max(2, sum(width is None or sum(widths[: num + 1]) - 2 <= width for num in range(len(widths))))
