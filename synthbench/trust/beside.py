@@ -67,8 +67,8 @@ class Joined:
     def seen_from(self, suite: str | None) -> "Joined":
         """Prepare rows for reports of a suite: add rows of other suites with the same protocol, and label rows.
 
-        A protocol is the settings of model, training and evaluation. :func:`synthbench.trust.view.seen_from` gives the
-        details.
+        A protocol consists of the settings of model, training and evaluation. :func:`synthbench.trust.view.seen_from`
+        gives the details.
 
         Args:
             suite: Name of the suite; None has the same meaning as in :meth:`shown`. If the suite is not installed,
@@ -85,8 +85,8 @@ def join(results: Path, other: str | None = None, *, has_packaged: bool = True, 
     """Read the rows of the user's store, of another store and of synthbench itself; keep one row per run and suite.
 
     Packaged rows are those that come with synthbench. If several stores have a row of the same run, the row from the
-    user's store is kept, or else the row from the other store. Scores over levels are recomputed with the shortcut
-    baselines of this version of synthbench (:mod:`synthbench.training.ladder_scores`).
+    user's store is kept, or else the row from the other store. Scores over levels are recomputed with this version's
+    shortcut baselines, the scores of rules that avoid what a task tests (:mod:`synthbench.training.ladder_scores`).
 
     Args:
         results: Folder of the user's store. If packaged rows are included, the default folder need not exist.

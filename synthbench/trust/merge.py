@@ -36,8 +36,8 @@ def merge(store: Store, source: Path) -> Merged:
 
     If both have a row of the same run, the row in ``store`` is kept, even if it is older. If the two rows have
     different checksums, this is reported as a conflict. A row is left out and reported if it does not fit the schema,
-    if its checksum is wrong, or if its values contradict each other. The same holds if its learning curve is lost.
-    Records of verification are not copied. ``source`` is not changed.
+    if its checksum is wrong, or if its values contradict each other. A row whose learning curve is lost is left out and
+    reported too. Records of verification are not copied. ``source`` is not changed.
 
     Raises:
         UsageError: If ``source`` is the folder of ``store`` itself.

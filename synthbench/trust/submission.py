@@ -44,8 +44,8 @@ def submit(request: Request, target: Path, *, plugin: Path | None = None, packag
     """Write a bundle to submit, with all rows of some mechanisms in a suite; if rows are missing, write nothing.
 
     Args:
-        request: Request with the suite, the mechanisms as they were run, the device and the store. ``auto`` is the type
-            of device on which the rows were made.
+        request: Request with the suite, the mechanisms as they were run, the device and the store. The device ``auto``
+            means the type of device on which the rows were made.
         target: Path of the bundle to write: a folder or a ``.tar.gz`` file.
         plugin: Plugin file that defines the mechanisms; None if a package defines them.
         package: Installed package that defines the mechanisms, with its version: ``name==version``.
@@ -110,7 +110,7 @@ def receive(
         runs_plugin: True to run the plugin in the bundle, which is somebody else's code.
         into: Folder of the store into which the rows are copied, which may be ``path`` itself. None: nothing is copied.
         by: Name of the person who verifies the rows; required if ``into`` is given, and not allowed otherwise.
-        on_plan: Function that is called before the re-runs with the number of rows to run again.
+        on_plan: Function that is called before the re-runs; its argument is the number of rows to run again.
 
     Raises:
         UsageError: If a value is not allowed, or if the manifest names something that is not installed.

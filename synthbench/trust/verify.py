@@ -183,7 +183,7 @@ def verify(
     Args:
         store: The store with the rows.
         sampling: Settings of the verification: which rows are run again, and how.
-        on_plan: Function that is called before the re-runs with the number of rows to run again.
+        on_plan: Function that is called before the re-runs; its argument is the number of rows to run again.
     """
     rows = store.table(is_checked=True).to_pylist()
     verification = Verification(len(rows), digest(rows), [row["row_sha256"] for row in rows])

@@ -40,8 +40,8 @@ def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
     """Return the rows of other suites that fit the given suite too, labelled as rows of the given suite.
 
     A row fits if it has the suite's protocol (settings of model, training and evaluation) and a task of the suite, with
-    the same length, options and levels. Runs that the suite already has are left out. A suite name with the suffix
-    ``.extra`` stands for the protocol of the suite with tasks that the suite does not list.
+    the same length, options and levels. Runs that the suite already has are left out. If ``name`` ends in ``.extra``,
+    the rows that fit have the protocol of the suite without this suffix, and tasks that this suite does not list.
     """
     made = load_suite(name.removesuffix(EXTRA))
     may_agree = (rows["suite"] != name) & (rows["steps_planned"] == made.training.steps)
@@ -55,9 +55,9 @@ def also_of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
 def as_listed(rows: pd.DataFrame, name: str) -> pd.DataFrame:
     """Correct the suite name in a suite's rows: it gets the suffix ``.extra`` if the suite no longer lists the task.
 
-    The suffix is removed if the suite now lists the task. Rows are left out if their task has other levels in the suite
-    now. Nothing changes unless the suite has the condition ``stock`` (layers as their authors build them) or ``bare``
-    (only the recurrence or the attention scores).
+    The suffix is removed if the suite now lists the task. Rows are left out if the suite has changed the length,
+    options or levels of their task. Nothing changes unless the suite has the condition ``stock`` (layers as their
+    authors build them) or ``bare`` (only the recurrence or the attention scores).
     """
     base = name.removesuffix(EXTRA)
     made = load_suite(base)
