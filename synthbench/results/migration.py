@@ -49,7 +49,7 @@ def former(row: Mapping[str, Any]) -> dict[str, Any] | None:
     """Reconstruct a migrated row as it was under its old run id; None if it was not migrated or does not match.
 
     The column ``migrated_from`` states the original run id and checksum, but it could be forged. So both are recomputed
-    and compared with the column. The result is None if they differ, or if the column is null.
+    and compared with the column. If one of them differs, or if the column is null, the result is None.
     """
     stated = _FORMER.fullmatch(row["migrated_from"] or "")
     if stated is None:

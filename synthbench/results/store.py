@@ -1,6 +1,6 @@
 """The store: a folder with rows of results, one per run, and learning curves.
 
-A row is written completely, with a checksum, or not at all.
+A row is written either completely, with a checksum, or not at all.
 
 ::
 
@@ -809,8 +809,8 @@ def curves_of(store: Store, rows: pa.Table, paths: Iterable[Path] | None = None)
     Args:
         store: The store to read.
         rows: Rows with the columns ``run_id``, ``migrated_from`` and ``curve_sha256``.
-        paths: Files to search; None for all files of curves. Only in this case are lost curves reported in
-            ``store.quarantined``.
+        paths: Files to search; None for all files of curves. Lost curves are reported in ``store.quarantined`` only if
+            ``paths`` is None.
     """
     wanted: dict[tuple[str, str], int] = {}
     columns = (rows[name].to_pylist() for name in ("run_id", "migrated_from", "curve_sha256"))
