@@ -102,8 +102,8 @@ def measure(
         table: Table that receives the rows. It names the device on which the estimators are timed.
         num_repeats: Number of timings of an estimator; the median is reported.
         bias: True if the projections have biases, as in the SLAY paper.
-        mechanisms: Mechanisms to measure in place of those estimators of the paper that are not always measured. Keys
-            are names of mechanisms, and values are dictionaries of options.
+        mechanisms: Mechanisms to measure instead of the paper's other estimators (those that are not always measured).
+            Keys are names of mechanisms, and values are dictionaries of options.
 
     Raises:
         UnknownName: If a budget, mechanism or option does not exist.

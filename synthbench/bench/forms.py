@@ -143,7 +143,7 @@ def inputs_of(setting: Setting) -> Inputs:
 def call_of(form: Form, inputs: Inputs, setting: Setting) -> Call:
     """Return a function that runs a form (way to compute a mechanism) on ``inputs``.
 
-    It runs the forward pass; unless the setting's direction is ``forward``, also the backward pass.
+    The function runs the forward pass and, unless the setting's direction is ``forward``, the backward pass too.
     """
     given = inputs[form.takes]
 

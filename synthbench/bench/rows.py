@@ -44,7 +44,7 @@ class Table:
         return [row for row in self._rows.values() if row["device_name"] == here]
 
     def find(self, row: Row) -> Row | None:
-        """Find the row of this device that has the identity columns and the mechanism's version of ``row``.
+        """Find this device's row that agrees with ``row`` in the identity columns and in the mechanism's version.
 
         Return None if there is no such row.
         """
