@@ -252,9 +252,9 @@ def load_suite(name: str) -> Suite:
 
     Raises:
         UnknownName: If there is no suite with this name, or the file has an unknown key.
-        UsageError: If the file cannot be read, or a value is missing, has the wrong type or is out of range. It is
-            also raised for a former name of a suite, and for a file that differs from a built-in suite of its name.
-        ContractError: If an installed package declares the suite, but it cannot be loaded.
+        UsageError: If the file cannot be read, or a value is missing, has the wrong type or is out of range. It is also
+            raised for a former name of a suite, and for a file that differs from a built-in suite of the same name.
+        ContractError: If an installed package declares the suite, but the suite cannot be loaded.
     """
     if name in offers("suites"):
         return _of_package(offers("suites")[name])
