@@ -123,8 +123,8 @@ def run(
         results: Folder of the results store.
         executor: Program that starts the workers: ``auto``, or any other value that ``synthbench run --executor``
             accepts.
-        address: Address of a running Ray cluster. With the executor ``slurm``, ``local`` runs its jobs on this machine,
-            for a trial.
+        address: Address of a running Ray cluster. With the executor ``slurm``, the address ``local`` runs the jobs on
+            this machine, for a trial.
         workers: Number of worker processes. None: one per core, or eight with SLURM. If a layer is defined in this
             notebook or script, only this process can run it; ``workers``, ``per_gpu`` and ``timeout_s`` must then be
             None.
@@ -189,9 +189,8 @@ def quick(
             mechanism.
         module: A layer of your own, in place of ``mechanism``: see :func:`mechanism_of`.
         against: Name of the reference. Rows of the reference on the same tasks must be in ``results`` or come with
-            synthbench. Default: the best of the suite's mechanisms. If ``mechanism`` has a state of fixed size, the
-            default is the best mechanism whose state is fixed and not larger, or else the mechanism with the smallest
-            fixed state.
+            synthbench. Default: the best of the suite's mechanisms. If ``mechanism`` has a state of fixed size: the
+            best mechanism with a fixed state of at most that size, or else the one with the smallest fixed state.
         suite: Name or file of a suite whose tasks have several levels of difficulty.
         results: Folder of the results store.
         ledger: File that records every comparison with a reference. The p value that the decision ``keep`` requires
@@ -207,8 +206,8 @@ def quick(
 
     Returns:
         The verdict. It holds the scores by task and by category, and the ``decision``: ``keep``, ``discard`` or
-        ``undecided``. Its ``combined_score`` and ``rank`` are predictions for the full suite. It is printed as by the
-        command ``synthbench quick``.
+        ``undecided``. Its ``combined_score`` and ``rank`` are predictions for the full suite. Printing the verdict
+        gives the text that the command ``synthbench quick`` prints.
 
     Raises:
         UnknownName: If the mechanism, the reference or the suite does not exist.
@@ -337,7 +336,7 @@ def mechanism_of(module: Module) -> str:
 
     Raises:
         UsageError: If ``module`` is neither a class nor a function, or if it requires an argument that cannot be filled
-            in. It is also raised if its name already belongs to another mechanism, such as a built-in mechanism.
+            in. It is also raised if the layer's name already belongs to another mechanism, such as a built-in one.
     """
     if isinstance(module, nn.Module) or not callable(module):
         kind = f"an instance of {type(module).__name__}" if isinstance(module, nn.Module) else repr(module)

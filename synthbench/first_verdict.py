@@ -79,11 +79,11 @@ Decision = Literal["keep", "discard", "undecided"]
 
 
 def p_better(differences: PerTask, categories: Sequence[str]) -> float:
-    """Return the one-sided p value of a test that a mechanism is better than a reference; small if it is better.
+    """Return the p value of a one-sided test that a mechanism is better than a reference; small values support this.
 
-    It is a t test of the mean difference of scores, with equal weight for all categories. Tasks are treated as a random
-    sample. The variance of a difference is a weighted average of the measured variance and ``NOISE ** 2``. ``NOISE`` is
-    the standard deviation of the difference between two runs of one mechanism.
+    The test is a t test of the mean difference of scores, with equal weight for all categories. Tasks are treated as a
+    random sample. The variance of a difference is a weighted average of the measured variance and ``NOISE ** 2``.
+    ``NOISE`` is the standard deviation of the difference between two runs of one mechanism.
 
     Args:
         differences: Score of the mechanism minus score of the reference, one per task; scores are in [0, 1].
@@ -131,9 +131,9 @@ def decide(better: float, worse: float, level: float) -> Decision:
     is ``keep`` if ``better`` is at most ``level``; :meth:`Ledger.confirm` must still confirm this decision. Otherwise,
     the result is ``discard`` if ``worse`` is at most ``SIGNIFICANCE - HOPELESS``, and ``undecided`` if not.
 
-    An earlier test after the first tasks may already discard a mechanism if its p value is at most ``HOPELESS``. Both
-    tests together discard a mechanism that is as good as the reference with a probability of at most ``SIGNIFICANCE``.
-    This probability is not corrected for the number of mechanisms.
+    An earlier test after the first tasks may already discard a mechanism if its p value is at most ``HOPELESS``. If a
+    mechanism is as good as the reference, both tests together discard it with a probability of at most
+    ``SIGNIFICANCE``. This probability is not corrected for the number of mechanisms.
     """
     if better <= level:
         return "keep"
@@ -166,8 +166,8 @@ def predict(
     ``quick`` holds the mean score on the same few tasks, ``full`` the mean score in the full suite, and ``families``
     the family.
 
-    The ``error`` of the prediction is the root mean square error of a cross-validation. For each known mechanism,
-    ``full - quick`` is predicted by its average over the mechanisms of other families.
+    The ``error`` of the prediction is the root mean square error of a cross-validation. In it, ``full - quick`` of each
+    known mechanism is predicted by the average of ``full - quick`` over mechanisms of other families.
 
     >>> expected = predict(0.5, np.array([0.2, 0.4, 0.6]), np.array([0.22, 0.4, 0.61]), ["a", "b", "c"])
     >>> round(expected.value, 3), round(expected.error, 3), expected.dof
@@ -352,8 +352,8 @@ _COLUMNS = ("run_id", "mech_family", "state_size", "step_ms_median", "wall_s", "
 def runs_of(request: Request, stores: Sequence[Path]) -> pd.DataFrame:
     """Read the stored results (rows) of all runs that a request asks for; runs without a row are left out.
 
-    Rows made for another suite count too if the run is the same. Runs on the request's device come before runs on a
-    CPU.
+    Rows made for another suite count too if the run is the same. In the result, runs on the request's device come
+    before runs on a CPU.
 
     Args:
         request: Request with the tasks, mechanisms, seeds, learning rates and the device of the runs.
@@ -446,7 +446,7 @@ class Baselines:
         return str(self.full[facts.index].idxmax()) if len(facts) else None
 
     def p_values(self, mine: "pd.Series[float]", others: "pd.Series[float]") -> tuple[float, float]:
-        """Return one-sided p values of ``mine`` (scores by task) being better and being worse than ``others``."""
+        """Return one-sided p values that ``mine`` (scores by task) is better and that it is worse than ``others``."""
         differences, categories = (mine - others[mine.index]).to_numpy(), self._categories_of(mine)
         return p_better(differences, categories), p_better(-differences, categories)
 

@@ -138,7 +138,7 @@ class RunLayer(nn.Module):
 
 
 class Rotation(RunLayer, ABC):
-    """A rotation of queries and keys by their positions, so that their inner product depends on their offset."""
+    """A rotation of queries and keys by position, so that inner products depend on offsets between positions."""
 
     __call__: ToTensor
 

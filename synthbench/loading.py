@@ -15,8 +15,8 @@ from synthbench.trust.beside import NAMES
 def load(results: str | Path = "results", columns: str | Sequence[str] | None = None) -> pd.DataFrame:
     """Load the rows of a results store into a data frame, with one row per run.
 
-    Scores of tasks with several levels of difficulty are recomputed with the shortcut baselines of the installed
-    version.
+    Scores of tasks with several levels of difficulty are recomputed with the shortcut baselines (scores of rules that
+    avoid what a task tests) of the installed version.
 
     >>> load("packaged", ["task", "mech", "seed", "skill"]).columns.to_list()
     ['task', 'mech', 'seed', 'skill']

@@ -184,8 +184,8 @@ def parse_term(term: str) -> tuple[str, dict[str, str]]:
 def resolve(kind: str, name: str, labels: Mapping[str, str]) -> str:
     """Return the registered name of a component, given its name or table label in any spelling.
 
-    Case, spaces, ``-`` and ``_`` are ignored. If ``name`` matches one component's registered name and another one's
-    label, the first is returned. If nothing matches, ``name`` is returned unchanged.
+    Case, spaces, ``-`` and ``_`` are ignored. If ``name`` matches the registered name of one component and the label of
+    another, the former is chosen. If nothing matches, ``name`` is returned unchanged.
 
     Args:
         kind: Kind of component for the error message, such as ``mechanism``.
@@ -390,7 +390,8 @@ def select(
         kind: Kind of component for error messages, such as ``task``.
         expressions: Comma-separated lists of names, globs, ``@group`` and ``all``, with options as in ``slay:R=3``.
             ``!`` before an item excludes names, so ``all,!parity`` selects all but ``parity``. If every item begins
-            with ``!``, all other names are selected. If two items set the same option of a name, the later item counts.
+            with ``!``, all other names are selected. If two items set the same option of a name, and at most one of
+            them is the name itself, the later item counts.
         names: Names to select from, in the order of the result.
         group_of: Function that returns the group of a name, for ``@group``: a task's category or a mechanism's family.
         unlisted: Further names, which only the exact name selects, never a glob, a group or ``all``. They come last in
@@ -400,7 +401,7 @@ def select(
 
     Raises:
         UnknownName: If a name or group does not exist, or if a glob matches nothing.
-        UsageError: If an expression is malformed, if no name is left, or if a name appears twice with different
+        UsageError: If an expression is malformed, if no name is left, or if a name is written twice with different
             options.
     """
     known = {name: labels.get(name, name) for name in [*names, *unlisted]}

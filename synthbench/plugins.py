@@ -431,7 +431,7 @@ def blamed(what: str, unit: type, hint: Callable[[BaseException], str] = lambda 
     Args:
         what: What fails, such as ``mechanism 'x' cannot be built``.
         unit: The component's class, whose line the error names.
-        hint: Function that adds a text at the end of the error.
+        hint: Function that returns a text to add at the end of the error.
 
     Raises:
         ContractError: If the ``with`` block raises any exception that is not a :class:`SynthbenchError`.

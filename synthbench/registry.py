@@ -63,8 +63,8 @@ class Registry(Mapping[str, type[T]]):
     Args:
         kind: Name of the kind for messages, in the singular, such as ``task``.
         room: Package whose modules register the built-in components when they are imported, such as
-            ``synthbench.tasks``. The last part of its name also names the entry-point group of other packages'
-            components.
+            ``synthbench.tasks``. Other packages declare components in the entry-point group ``synthbench.`` plus the
+            last part of this name.
     """
 
     def __init__(self, kind: str, room: str) -> None:
@@ -77,7 +77,7 @@ class Registry(Mapping[str, type[T]]):
         REGISTRIES.append(self)
 
     def register(self, unit: type[Any]) -> None:
-        """Register a class as ``name``, or as ``distribution/name`` if it comes from an installed plugin package.
+        """Register a class under its ``name``, or ``distribution/name`` if it comes from an installed plugin package.
 
         Raises:
             UsageError: If the name or version is malformed, or if the name belongs to another class.
@@ -234,8 +234,8 @@ def resolve_among(registries: Sequence[Registry[Any]], name: str) -> str:
 def code_hash(unit: type[Any]) -> str:
     """Hash a component's source code to 12 hex digits; comments, docstrings and layout have no effect.
 
-    For a built-in component, the source of the class is hashed. For any other component, the modules that register it
-    or define its class and base classes are hashed. Modules of synthbench, PyTorch and the standard library are
+    For a built-in component, the source of the class is hashed. For any other component, the modules that register it,
+    or that define its class or a base class, are hashed. Modules of synthbench, PyTorch and the standard library are
     ignored. For a base class in another installed package, the version of this package is hashed instead.
 
     Raises:
