@@ -7,8 +7,8 @@ Only ``folder.write`` writes files.
 ``cells``                          the scores of each mechanism on each task; ``ladder``: the levels of a task
 ``statistics``, ``aggregates``     significance tests; means over many tasks, with intervals
 ``interim``, ``verdicts``          tests of whether mechanisms differ on a task, and which pairs of them differ
-``leaderboard``, ``curves``        the ranking, and learning curves averaged over seeds
-``table``, ``beyond``              tables without markup; skill beyond the trained length; ``separation``: verdicts
+``leaderboard``                    the ranking of the mechanisms
+``table``, ``separation``          tables without markup, such as scores; the page on how mechanisms differ
 ``bits``, ``variants``             tables of tasks scored in bits per token; comparisons of settings of a mechanism
 ``report``, ``build``, ``folder``  the contents of a report, its files, and the folder that holds them
 ``render``                         tables as text, figures, and one HTML page that works offline

@@ -183,9 +183,9 @@ def over_tasks(values: PerTask, categories: Sequence[str]) -> Interval:
 def interquartile_means(skills: Skills, weights: PerTask, prior: Prior | None = None) -> list[Interval]:
     """Return the weighted interquartile mean of each mechanism's skills, with a 95 % interval over seeds.
 
-    The interquartile mean is the mean over the middle half of the runs. Its interval treats tasks as fixed. For
-    the standard error, a mechanism's skills are clipped to their weighted quartiles; the standard error of the mean of
-    these clipped skills is then doubled.
+    The interquartile mean is the mean over the middle half of the runs. Its interval treats tasks as fixed. A
+    mechanism's skills are clipped to their weighted quartiles; the standard error is twice that of the mean of clipped
+    skills.
 
     The standard error needs the variance of clipped skills over seeds, on each task. If a mechanism has a single run of
     a task, the variance there is estimated from other mechanisms' runs of the task. If every mechanism has a single run
