@@ -236,7 +236,7 @@ def code_hash(unit: type[Any]) -> str:
 
     For a built-in component, the source of the class is hashed. For any other component, the modules that register it,
     or that define its class or a base class, are hashed. Modules of synthbench, PyTorch and the standard library are
-    ignored. For a base class in another installed package, the version of this package is hashed instead.
+    ignored. For a base class in another installed package, the version of that package is hashed instead.
 
     Raises:
         UsageError: If the source code cannot be found.

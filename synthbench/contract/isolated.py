@@ -1,7 +1,6 @@
 """Separate processes for the code of plugins, where it may hang, exit or crash without harm.
 
-This module imports nothing slow, so that such a process can start while the process that needs it still imports
-PyTorch.
+This module imports nothing slow, so a separate process can start while its parent still imports PyTorch.
 """
 
 import importlib

@@ -77,7 +77,7 @@ class Result(NamedTuple):
 
 
 def questions_of(cell: Cell, salt: str) -> dict[int, Questions]:
-    """Draw the questions (new sequences) of a run's held-out tests, and return them with the test's number as key.
+    """Draw the questions (new sequences) of a run's held-out tests, and return them by test number.
 
     A ladder (a task's series of levels) has one test per level, numbered from 1. Without a ladder, there is only test
     1. A test has as many questions as its suite has test sequences.

@@ -214,7 +214,7 @@ def _what_is_not_here() -> Iterator[None]:
 def tested_by(row: Row) -> Cell:
     """Return a cell (mechanism on a task) with a row's suite and task; it can draw the row's test sequences again.
 
-    The cell names the row's mechanism without its options, on which the test does not depend.
+    The cell has the row's mechanism without options, since the test does not depend on options.
 
     Raises:
         CannotVerify: If the suite or the task is not installed in the row's version.

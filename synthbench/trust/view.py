@@ -89,8 +89,8 @@ def in_conditions(rows: pd.DataFrame, suite: str) -> pd.DataFrame:
 
     ``sees_places`` is True if the layer sees absolute positions. It is null if this is unknown: the mechanism is not
     installed, or the row's configuration belongs to neither condition. ``is_variant`` is True if the row has neither
-    condition. It is also True if the row's options differ from those of both conditions, unless it is the user's own
-    row. For a suite without conditions, only ``is_variant`` is set: True for ``stock`` and ``bare`` rows whose layer is
+    condition. It is also True if the row's options differ from those of both conditions, unless the row is the user's
+    own. For a suite without conditions, only ``is_variant`` is set: True for ``stock`` and ``bare`` rows whose layer is
     not that of the suite.
     """
     made = load_suite(suite.removesuffix(EXTRA))

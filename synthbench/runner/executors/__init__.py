@@ -30,8 +30,8 @@ def make_executor(
     """Make the executor that a request names.
 
     ``auto`` chooses the inline executor (jobs run in this process) for one job, for two short jobs, or if all jobs
-    share one GPU. Otherwise, and always if the request sets workers, a time limit or processes per GPU, it chooses the
-    pool (worker processes).
+    share one GPU. In all other cases, and always if the request sets workers, a time limit or processes per GPU,
+    ``auto`` chooses the pool (worker processes).
 
     Args:
         request: The request, which names the executor and may set the number of workers and a time limit.
