@@ -33,7 +33,7 @@ KERNEL_TESTS = "forms/kernels/test_on_gpu.py"
 TESTED_KERNELS = ("slay", "yat-spherical")
 """The mechanisms in ``KERNEL_TESTS``, whose kernels take minutes to compile one after the other."""
 OTHER_TESTS = {
-    "capture": "training/test_capture.py",
+    "capture": "training/test_steps.py",
     "same-rows": "runner/test_same_rows.py",
     "fla": "benchmarks/test_flash_linear_attention.py",
 }

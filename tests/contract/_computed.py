@@ -203,6 +203,9 @@ class Sums(Mixer):
     def forward(self, x: Tensor) -> Tensor:
         return x.cumsum(-2)
 
+    def forward_last(self, x: Tensor) -> Tensor:
+        return x.sum(-2, keepdim=True)
+
     def stream_step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         after = state.copied()
         return after.add("sum", x), after

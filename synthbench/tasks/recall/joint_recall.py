@@ -18,8 +18,8 @@ from synthbench.tasks.recall._base import Recall
 class JointRecall(Recall):
     """Read contexts in which the same keys have different values; name the value of a given key in a given context.
 
-    With ``num_contexts=2``, ``num_keys=2``, ``context_ids=2``, ``key_ids=2`` and ``num_values=4``, the contexts are
-    tokens 0 and 1, the keys 2 and 3, the values 4 to 7, and the padding is 8::
+    In this example, contexts are 0 and 1, keys 2 and 3, values 4 to 7, and the padding is 8.
+    With ``num_contexts=2``, ``num_keys=2``, ``context_ids=2``, ``key_ids=2`` and ``num_values=4``::
 
         inputs    1 3 4 2 7 0 2 5 3 6 0 3 1 2 8
         targets   . . . . . . . . . . . 6 . 7 .
