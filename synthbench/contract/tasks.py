@@ -24,6 +24,12 @@ from synthbench.tasks._search import search_level
 from synthbench.tasks.base import IGNORE, SPLITS, Batch, Bound, Level, Measure, Readout, Split, Task
 
 SMALL_BATCH = 64
+FEW = (1, 2, 3)
+"""Sizes of small batches that are tried."""
+NUM_COMPARED = 256
+"""Number of sequences drawn in batches of each size, which are compared with one batch of as many."""
+TRAITS = ("fraction of scored positions", "mean input", "mean target", "fraction of targets among the inputs", "rule")
+"""Names of what is compared; a rule is what a target, the input, and the target and input before it have in common."""
 NUM_TOKENS = 2**18
 """Tokens in each sample on which the best constants are estimated and scored."""
 NUM_STANDARD_ERRORS = 5.0
@@ -69,6 +75,7 @@ def checks_of(task: Task, length: int | None = None) -> list[Check]:
         check("kinds", check_kinds, tokens),
         check("shortcuts", check_shortcuts, tokens),
         check("lengths", check_lengths),
+        check("batch sizes", check_batch_sizes, tokens),
         check("bounds", check_bounds, tokens),
         check("floor", check_floor, tokens),
         check("options", check_options, tokens),
@@ -118,7 +125,7 @@ def check_facts(task: Task, length: int) -> None:
 
 def check_shapes(task: Task, length: int) -> None:
     """Inputs and targets must be int64 arrays of the requested shape."""
-    for batch_size in (1, SMALL_BATCH):
+    for batch_size in (*FEW, SMALL_BATCH):
         batch = _sample(task, length, batch_size)
         for field, array in zip(Batch._fields, batch, strict=True):
             if type(array) is not np.ndarray or array.dtype != np.int64:
@@ -240,6 +247,41 @@ def check_lengths(task: Task) -> None:
         task.sample(_generator(0), 2, shortest)
     except UsageError as error:
         raise _broken(task, shortest, f"min_length is {shortest}, but sampling refuses it: {error}") from error
+
+
+def check_batch_sizes(task: Task, length: int) -> None:
+    """Sequences must be drawn alike in batches of every size."""
+    for tokens in sorted({task.min_length, length}):
+        count = max(NUM_COMPARED, min(2048, NUM_COMPARED**2 // tokens))
+        known = _codes(_sample(task, tokens, count))
+        expected = _traits(_sample(task, tokens, NUM_COMPARED, seed=1), known)
+        for size in (*FEW, count):
+            parts = [_sample(task, tokens, size, seed=2 + part) for part in range(-(-NUM_COMPARED // size))]
+            found = _traits(Batch(*map(np.concatenate, zip(*parts, strict=True))), known)
+            error = np.sqrt(sum(traits.var(axis=0) / len(traits) for traits in (found, expected)))
+            gap = np.abs(found.mean(axis=0) - expected.mean(axis=0)) - NUM_STANDARD_ERRORS * error
+            for trait in np.flatnonzero(gap > ROUNDING):
+                what = f"in batches of {size}, the {TRAITS[trait]} differs from that in a batch of {NUM_COMPARED}"
+                raise _broken(task, tokens, what)
+
+
+def _traits(batch: Batch, known: np.ndarray) -> np.ndarray:
+    """Measure the ``TRAITS`` of each sequence, [sequences, traits]; ``known`` are codes of other sequences."""
+    inputs, targets = batch
+    is_scored, row = targets != IGNORE, 2**32 * np.arange(len(inputs))[:, None]
+    is_among = np.isin(targets + row, inputs + row)
+    is_known = np.isin(_codes(batch), known)
+    traits = np.stack([is_scored, inputs, targets * is_scored, is_scored & is_among, is_scored & is_known])
+    means: np.ndarray = traits.mean(axis=2).T
+    return means
+
+
+def _codes(batch: Batch) -> np.ndarray:
+    """Number each position by its target and input, those before it, and its place, [batch, length]."""
+    codes = np.minimum(np.arange(batch.inputs.shape[1]), 8)
+    for array in (*batch, *(np.roll(array, 1, axis=1) for array in batch)):
+        codes = codes * 1_000_003 + array  # modulo 2^64, so that two numbers are rarely equal by chance
+    return codes
 
 
 def check_bounds(task: Task, length: int) -> None:

@@ -26,8 +26,10 @@ def test_every_task_keeps_the_contract(name: str) -> None:
 def test_every_task_keeps_the_contract_at_another_length(name: str) -> None:
     task = TASKS[name]()
     length = task.min_length + (task.length - task.min_length) // 4 * 2
-    # Its shortest length and its ladder are the same at any other; ``tests/tasks`` holds its floor at two lengths.
-    require_all(one for one in checks_of(task, length) if one.name not in ("lengths", "levels", "floor"))
+    # Its shortest length and its ladder are the same at any other; ``tests/tasks`` holds its floor at two lengths, and
+    # batches of several sizes are drawn at two lengths above.
+    without = ("lengths", "levels", "floor", "batch sizes")
+    require_all(one for one in checks_of(task, length) if one.name not in without)
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,16 @@ def deaf(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> 
     task.check_length(length)
     inputs = rng.integers(2, size=(batch_size, length))
     return Batch(inputs, inputs.copy())
+
+
+def mislabelling(is_wrong: Callable[[int], bool]) -> Task:
+    """The sound task, but for its targets in batches of some sizes."""
+
+    def sample(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        inputs, targets = SOUND(task, rng, batch_size, length)
+        return Batch(inputs, (targets + is_wrong(batch_size)) % task.vocabulary)
+
+    return sampling(sample)
 
 
 def crash_at_seven(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -228,6 +240,9 @@ BROKEN = {
     "seed-of-the-generator": sampling(seed_of_rng),
     "global-draw": sampling(global_draw),
     "refused-shortest": sampling(refuse_shortest),
+    "even-batches": sampling(lambda task, rng, size, length: SOUND(task, rng, size + size % 2 * (size > 1), length)),
+    "wrong-alone": mislabelling(lambda size: size == 1),
+    "wrong-in-large-batches": mislabelling(lambda size: size > 1000),
     "ceiling-below-floor": broken(Echo, ceiling=lambda *_: Bound(0.1)),
     "ceiling-above-one": broken(Echo, ceiling=lambda *_: Bound(1.5)),
     "negative-error": broken(Echo, floor=lambda *_: Bound(0.1, standard_error=-1.0)),
