@@ -45,10 +45,11 @@ SHAPE: Mapping[str, Any] = {"model_dim": 16, "num_heads": 2, "max_length": 512}
 LENGTHS = (1, 2, 3, 33, 130, 400)
 """Tested lengths: 1 token, even and odd, longer than a chunk, and beyond the switch to the linear-time form."""
 
-WHOLE_BLOCKS = (Shape(9, 64, 64, 16, 2), Shape(9, 128, 128, 16, 2), Shape(3, 1000, 1000, 16, 2))
+WHOLE_BLOCKS = tuple(Shape(size, length, length, 16, 2) for size, length in ((9, 64), (9, 128), (3, 1000), (3, 1024)))
 """Shapes with lengths of whole blocks, and a long one; the mechanism is built for each of these lengths.
 
-The long batch has few sequences, since it takes most of the time if a mechanism stores all pairs of tokens.
+The longest is that of the longest sequences that a packaged suite trains on. Long batches have few sequences, since
+they take most of the time if a mechanism stores all pairs of tokens.
 """
 
 MOST_COMPILED = 2

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from torch.nn.functional import elu, pad
 
 from synthbench.contract import causes
-from synthbench.contract.mechanisms import check_mechanism
+from synthbench.contract.mechanisms import WHOLE_BLOCKS, check_mechanism
 from synthbench.errors import ContractError
 from synthbench.mechanisms import MECHANISMS, FeatureAttention, Mechanism
 from synthbench.mechanisms.base import Side
+from synthbench.suites import load_suite, suite_names
 from tests.contract._said import is_said
 from tests.contract._toys import LEAKS, stated, toy
 
@@ -93,6 +94,7 @@ CAUGHT = [
     kernel("chunk-64", future, lambda _, x: x.shape[-2] % 64 == 0),
     kernel("chunk-128", future, lambda _, x: x.shape[-2] % 128 == 0),
     kernel("beyond-400", future, lambda _, x: x.shape[-2] > 400),
+    kernel("beyond-1000", future, lambda _, x: x.shape[-2] > 1000),
     kernel("float32", future, lambda _, x: x.dtype == torch.float32),
     kernel("gradients", future, lambda _, x: x.requires_grad),
     kernel("batch-8", other_sequences, lambda _, x: x.shape[-3] >= 8),
@@ -126,6 +128,12 @@ def assert_is_caught(unit: type[Mechanism]) -> None:
 
 def test_the_sound_kernel_passes() -> None:
     check_mechanism(kernel("sound", future, lambda _, _x: False), {})
+
+
+def test_the_longest_sequences_of_all_ladders_are_tried() -> None:
+    suites = [load_suite(name) for name in suite_names()]
+
+    assert max(suite.ladder.longest for suite in suites if suite.ladder is not None) <= WHOLE_BLOCKS[-1].length
 
 
 @pytest.mark.parametrize("unit", CAUGHT_IN_SUITE, ids=lambda unit: unit.name)
