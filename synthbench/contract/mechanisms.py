@@ -358,49 +358,32 @@ def _lowest_precision(mechanism: Mechanism, x: Tensor) -> torch.dtype:
 
 
 def checks_of(probe: Callable[[], Probe]) -> list[Check]:
-    """List the checks of a mechanism in order; ``probe`` is a function made by :func:`lazy_probe`."""
+    """List the checks of a mechanism in order; ``probe`` is a function made by :func:`lazy_probe`.
 
-    def check(
-        name: str, meaning: str, make: Callable[[Probe], None], *, is_needed: bool = False, is_compiled: bool = False
-    ) -> Check:
+    The docstring of a check's function states its requirement.
+    """
+
+    def check(name: str, make: Callable[[Probe], None], *, is_needed: bool = False, is_compiled: bool = False) -> Check:
+        meaning = (make.__doc__ or "").partition("\n")[0].rstrip(".").replace("`", "")
         chosen = make if is_compiled else without_compilation()(make)
-        return Check(name, meaning, lambda: chosen(probe()), is_needed)
+        return Check(name, meaning[:1].lower() + meaning[1:], lambda: chosen(probe()), is_needed)
 
     return [
-        check("shape", f"must keep shape and dtype at lengths {_words(LENGTHS)}", _check_shape, is_needed=True),
-        check("input", "a call must not change its input", _check_input, is_needed=True),
-        check("gradients", "outputs and gradients must be finite; all parameters should be used", _check_gradients),
-        check("determinism", "calls must be repeatable and must change nothing", _check_determinism, is_needed=True),
-        check("derivative", "gradients should match finite differences", _check_derivative),
-        check("batch", "the sequences of a batch must not see each other", _check_batch_independence),
-        check("causality", "output t must depend only on inputs 0..t, in training mode too", _check_future),
-        check(
-            "as trained",
-            f"causality must hold in float32, at batch shapes of suite {MAIN_SUITE} and lengths "
-            f"{_words(shape.length for shape in WHOLE_BLOCKS)}",
-            _check_as_trained,
-            is_compiled=True,
-        ),
-        check(
-            "backward",
-            "outputs up to t must give no gradient to later inputs or other sequences",
-            _check_backward,
-            is_compiled=True,
-        ),
-        check("prefixes", "the first tokens alone must give the same outputs as in a longer sequence", _check_prefixes),
-        check("last", "forward_last must equal the last output of forward", _check_last),
-        check(
-            "state",
-            "the state must be no larger than state_elements says",
-            lambda probe: check_state(probe.mechanism, probe.setting),
-        ),
-        check(
-            "stream",
-            "token by token, outputs must be the same, and the state must have state_elements numbers",
-            lambda probe: check_stream(probe.mechanism, probe.setting),
-        ),
-        check("copies", "deepcopy and state_dict must reproduce the outputs, also after training", _check_copies),
-        check("seed", "the generator must decide all random draws", _check_seed),
+        check("shape", _check_shape, is_needed=True),
+        check("input", _check_input, is_needed=True),
+        check("gradients", _check_gradients),
+        check("determinism", _check_determinism, is_needed=True),
+        check("derivative", _check_derivative),
+        check("batch", _check_batch_independence),
+        check("causality", _check_future),
+        check("as trained", _check_as_trained, is_compiled=True),
+        check("backward", _check_backward, is_compiled=True),
+        check("prefixes", _check_prefixes),
+        check("last", _check_last),
+        check("state", _check_state),
+        check("stream", _check_stream),
+        check("copies", _check_copies),
+        check("seed", _check_seed),
     ]
 
 
@@ -419,6 +402,7 @@ def check_mechanism(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None
 
 @torch.no_grad()
 def _check_shape(probe: Probe) -> None:
+    """Must keep shape and dtype at lengths 1, 2, 3, 33, 130 and 400."""
     before = {name: parameter.shape for name, parameter in probe.mechanism.named_parameters()}
     failures: dict[int, ContractError] = {}
     lengths, single = probe.lengths(LENGTHS), probe.single()
@@ -462,6 +446,7 @@ def _check_shape(probe: Probe) -> None:
 
 @torch.no_grad()
 def _check_input(probe: Probe) -> None:
+    """A call must not change its input."""
     before = probe.input()
     for mode in (False, True):
         x = before.clone()
@@ -475,6 +460,7 @@ def _check_input(probe: Probe) -> None:
 
 @torch.no_grad()
 def _check_determinism(probe: Probe) -> None:
+    """Calls must be repeatable and must change nothing."""
     x, longest = probe.input(), probe.lengths(LENGTHS)[-1]
     for mode in (False, True):
         one = other = probe.build().train(mode)
@@ -537,6 +523,7 @@ def _plain_values(mechanism: Mechanism) -> dict[str, str]:
 
 @torch.no_grad()
 def _check_batch_independence(probe: Probe) -> None:
+    """The sequences of a batch must not see each other."""
     for length in probe.lengths((2, 33)):
         batch = probe.noise(4, length, seed=length)
         together = probe.forward(batch)
@@ -554,6 +541,7 @@ def _check_batch_independence(probe: Probe) -> None:
 
 @torch.no_grad()
 def _check_future(probe: Probe) -> None:
+    """Output t must depend only on inputs 0..t, in training mode too."""
     try:
         for length in probe.lengths(LENGTHS):
             for mode in (False, True):
@@ -582,6 +570,7 @@ def _check_future_at(probe: Probe, length: int) -> None:
 
 
 def _check_as_trained(probe: Probe) -> None:
+    """Causality must hold in float32, at batch shapes of suite core and lengths 64, 128, 1000 and 1024."""
     first, *others = WHOLE_BLOCKS
     # Compiled code is checked only at the first two shapes: a whole block in both modes, and the suite's shortest.
     for mechanism, x, modes in _as_trained(probe, (first, *shapes_of_main_suite(), *others)):
@@ -602,6 +591,7 @@ def _check_as_trained(probe: Probe) -> None:
 
 
 def _check_backward(probe: Probe) -> None:
+    """Outputs up to t must give no gradient to later inputs or other sequences."""
     for mechanism, x, _ in _as_trained(probe, WHOLE_BLOCKS):
         length = x.shape[1]
         for cut in (length // 3, length - 2):
@@ -659,6 +649,7 @@ def _refuse_leak(probe: Probe, before: Tensor, after: Tensor, cut: int, scale: f
 
 @torch.no_grad()
 def _check_prefixes(probe: Probe) -> None:
+    """The first tokens alone must give the same outputs as in a longer sequence."""
     for length in probe.lengths(LENGTHS[1:]):
         x = probe.noise(2, length, seed=length)
         whole = probe.forward(x)
@@ -674,6 +665,7 @@ def _check_prefixes(probe: Probe) -> None:
 
 @torch.no_grad()
 def _check_last(probe: Probe) -> None:
+    """``forward_last`` must equal the last output of forward."""
     for length in probe.lengths((1, 2, 33)):
         x = probe.noise(2, length, seed=length)
         expected, last = probe.forward(x)[:, -1:], probe.mechanism.forward_last(x)
@@ -686,6 +678,7 @@ def _check_last(probe: Probe) -> None:
 
 
 def _check_gradients(probe: Probe) -> None:
+    """Outputs and gradients must be finite; all parameters should be used."""
     # In float32, as in training: float64 would hide an overflow.
     for scale in (1.0, 30.0):
         single = probe.single().train()
@@ -736,7 +729,9 @@ def _require_finite(probe: Probe, what: str, values: Tensor, scale: float = 1, l
 
 
 def _check_derivative(probe: Probe) -> None:
-    """Compare the gradients of the input and of each parameter with finite differences along random directions.
+    """Gradients should match finite differences.
+
+    Those of the input and of each parameter are compared along random directions.
 
     Raises:
         CheckWarning: If they differ. This is not an error, since a straight-through estimator or a detached normaliser
@@ -793,8 +788,19 @@ def _slope_ratio(loss: Callable[[], Tensor], values: Tensor, gradient: Tensor, s
     return 1.0 if abs(said - found) <= rounding else said / found if found else float("inf")
 
 
+def _check_state(probe: Probe) -> None:
+    """The state must be no larger than state_elements says."""
+    check_state(probe.mechanism, probe.setting)
+
+
+def _check_stream(probe: Probe) -> None:
+    """Token by token, outputs must be the same, and the state must have state_elements numbers."""
+    check_stream(probe.mechanism, probe.setting)
+
+
 @torch.no_grad()
 def _check_copies(probe: Probe) -> None:
+    """Deepcopy and state_dict must reproduce the outputs, also after training."""
     x = probe.input()
     expected, other = probe.forward(x), probe.build(seed=1)
     with blamed(f"{probe.name} cannot load its own state_dict", probe.unit):
@@ -832,6 +838,7 @@ def _require_no_stale_values(probe: Probe, x: Tensor) -> None:
 
 @torch.no_grad()
 def _check_seed(probe: Probe) -> None:
+    """The generator must decide all random draws."""
     x = probe.input()
     with draws_noted() as drawn:
         again = probe.build()

@@ -143,12 +143,8 @@ def check_ids(task: Task, length: int) -> None:
         if not is_allowed.all():
             row, position = np.argwhere(~is_allowed)[0]
             also = f" or {IGNORE}" if is_target else ""
-            raise _broken(
-                task,
-                length,
-                f"{field}[{row}, {position}] is {array[row, position]}, as are {(~is_allowed).mean():.1%} outside; "
-                f"allowed: 0 to {task.vocab_size - 1}{also}",
-            )
+            what = f"{field}[{row}, {position}] is {array[row, position]}, as are {(~is_allowed).mean():.1%} outside"
+            raise _broken(task, length, f"{what}; allowed: 0 to {task.vocab_size - 1}{also}")
 
 
 def check_scored(task: Task, length: int) -> None:
@@ -206,9 +202,8 @@ def check_splits(task: Task, length: int) -> None:
             drawn[split] = _sample(of_split, length, SMALL_BATCH)
     for split, batch in drawn.items():
         if split != "train" and "train" in drawn and np.array_equal(batch.inputs, drawn["train"].inputs):
-            raise _broken(
-                task, length, f"split {split!r} has the sequences of 'train'; divide the data, or return self"
-            )
+            what = f"split {split!r} has the sequences of 'train'; divide the data, or return self"
+            raise _broken(task, length, what)
 
 
 def check_kinds(task: Task, length: int) -> None:
@@ -326,12 +321,8 @@ def check_floor(task: Task, length: int) -> None:
         reached, spare = accuracy(np.broadcast_to(constants, targets.shape), targets), 1 / num_sequences
     margin = NUM_STANDARD_ERRORS * (reached.standard_error + floor.standard_error) + spare
     if reached.value > floor.value + margin:
-        raise _broken(
-            task,
-            length,
-            f"{score.format(reached.value)} on {num_sequences} sequences, "
-            f"{reached.value - floor.value:.4f} above the floor {floor.value:.4f} (allowed: {margin:.4f})",
-        )
+        what = f"{score.format(reached.value)} on {num_sequences} sequences, {reached.value - floor.value:.4f} above"
+        raise _broken(task, length, f"{what} the floor {floor.value:.4f} (allowed: {margin:.4f})")
 
 
 def _score_of_frequencies(task: Task, length: int, num_sequences: int) -> Bound:
@@ -363,9 +354,8 @@ def check_options(task: Task, length: int) -> None:
         ):
             continue
         values = ", ".join(map(str, tried)) or "no other value that the task accepts"
-        raise _broken(
-            task, length, f"the option {name}={getattr(task, name)} changes nothing (tried {values}); remove it"
-        )
+        what = f"the option {name}={getattr(task, name)} changes nothing (tried {values}); remove it"
+        raise _broken(task, length, what)
 
 
 def _tried_in_vain(task: Task, length: int, name: str, option: Option) -> list[Value] | None:
@@ -424,11 +414,8 @@ def _check_room(levels: Sequence[Level]) -> None:
     for level in levels:
         bounds = level_bounds(level)
         if bounds.ceiling - bounds.base < LEAST_GAP - ROUNDING:
-            raise _broken_level(
-                level,
-                f"has the base {bounds.base:.4f}, by {bounds.rule!r}; allowed: up to {bounds.ceiling - LEAST_GAP:.4f}, "
-                f"the ceiling less {LEAST_GAP}",
-            )
+            what = f"has the base {bounds.base:.4f}, by {bounds.rule!r}; allowed: up to"
+            raise _broken_level(level, f"{what} {bounds.ceiling - LEAST_GAP:.4f}, the ceiling less {LEAST_GAP}")
 
 
 def _check_rules(levels: Sequence[Level]) -> None:

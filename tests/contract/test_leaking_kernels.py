@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import elu, pad
 
 from synthbench.contract import causes
-from synthbench.contract.mechanisms import WHOLE_BLOCKS, check_mechanism
+from synthbench.contract.mechanisms import LENGTHS, WHOLE_BLOCKS, check_mechanism, checks_of, lazy_probe
 from synthbench.errors import ContractError
 from synthbench.mechanisms import MECHANISMS, FeatureAttention, Mechanism
 from synthbench.mechanisms.base import Side
@@ -134,6 +134,14 @@ def test_the_longest_sequences_of_all_ladders_are_tried() -> None:
     suites = [load_suite(name) for name in suite_names()]
 
     assert max(suite.ladder.longest for suite in suites if suite.ladder is not None) <= WHOLE_BLOCKS[-1].length
+
+
+def test_what_a_check_requires_names_all_lengths() -> None:
+    meanings = {check.name: check.meaning for check in checks_of(lazy_probe(kernel("sound", future, anywhere), {}))}
+
+    for name, lengths in (("shape", LENGTHS), ("as trained", [shape.length for shape in WHOLE_BLOCKS])):
+        *most, last = map(str, lengths)
+        assert meanings[name].endswith(f"lengths {', '.join(most)} and {last}")
 
 
 @pytest.mark.parametrize("unit", CAUGHT_IN_SUITE, ids=lambda unit: unit.name)
