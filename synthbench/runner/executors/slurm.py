@@ -74,18 +74,28 @@ class Element:
 
     share: Share
     process: submitit.Job[SynthbenchError | None]
+    num_read: int = 0
+    """Number of bytes read so far from its file of outcomes."""
     ended: dict[int, JobDone] = field(default_factory=dict)
     """Jobs that have ended, by their index in the share."""
 
-    def news(self) -> Iterator[JobDone]:
-        """Yield the jobs that have ended since the last call."""
-        text = self.share.notes.read_text("utf-8") if self.share.notes.exists() else ""
-        complete, _, _ = text.rpartition("\n")  # the last line may be half written
-        for line in complete.splitlines()[len(self.ended) :]:
-            note = json.loads(line)
-            outcomes = [RunOutcome(**outcome) for outcome in note["outcomes"]]
-            self.ended[note["place"]] = JobDone(self.share.jobs[note["place"]], outcomes)
-            yield self.ended[note["place"]]
+    def news(self) -> list[JobDone]:
+        """Return the jobs that have ended since the last call."""
+        if not self.share.notes.exists():
+            return []
+        with self.share.notes.open("rb") as file:
+            file.seek(self.num_read)
+            complete, end, _ = file.read().rpartition(b"\n")  # the last line may be half written
+        self.num_read += len(complete + end)
+        notes = [json.loads(line) for line in complete.splitlines()]
+        news = {
+            note["place"]: JobDone(
+                self.share.jobs[note["place"]], [RunOutcome(**outcome) for outcome in note["outcomes"]]
+            )
+            for note in notes
+        }
+        self.ended |= news
+        return list(news.values())
 
     def left(self) -> tuple[Job, ...]:
         """Return the jobs that the element has not reported as ended."""
