@@ -140,7 +140,7 @@ def possibly_best(skills: Skills, weights: PerTask, prior: Prior | None = None) 
     Source: Hsu (1981), multiple comparisons with the best. Unlike the paper, we correct for several comparisons by
         Bonferroni's bound. A comparison of two mechanisms uses the smaller of their degrees of freedom.
     """
-    errors, dof = map(np.array, _over_seeds(skills, weights, prior))
+    errors, dof = map(np.array, _over_seeds(skills, weights, prior, is_alone=False))
     means = np.nanmean(skills, axis=2) @ weights
     of_pairs = np.fmin(np.fmin(dof[:, None], dof[None]), 1e9)
     limit = special.stdtrit(np.maximum(of_pairs, 1), 1 - (1 - CONFIDENCE) / max(1, len(skills) - 1))
@@ -333,20 +333,24 @@ def _num_runs(skills: Skills) -> PerCell:
     return counts
 
 
-def _of_runs(skills: Skills, prior: Prior | None) -> tuple[PerCell, PerCell]:
+def _of_runs(skills: Skills, prior: Prior | None, *, is_alone: bool = True) -> tuple[PerCell, PerCell]:
     """Return the variance of one run over seeds for each mechanism and task, and the variance's degrees of freedom.
 
-    On a task where no mechanism has two runs, both numbers are taken from ``prior``.
+    On a task where no mechanism has two runs, both numbers are taken from ``prior``. ``is_alone`` tells whether they
+    are for a statement about one mechanism alone, as in :class:`~synthbench.reports.statistics.Spread`.
     """
-    variance, _, dof = (part.T for part in spread(np.moveaxis(skills, 1, 0)))
+    variance, dof, of_alone = (part.T for part in spread(np.moveaxis(skills, 1, 0)))
+    dof = of_alone if is_alone else dof
     if prior is None:
         return variance, dof
     is_unknown = np.isnan(variance)
     return np.where(is_unknown, prior.variance, variance), np.where(is_unknown, prior.dof, dof)
 
 
-def _over_seeds(skills: Skills, weights: PerTask, prior: Prior | None) -> tuple[list[float], list[float]]:
-    return _error_over_seeds(*_of_runs(skills, prior), _num_runs(skills), weights)
+def _over_seeds(
+    skills: Skills, weights: PerTask, prior: Prior | None, *, is_alone: bool = True
+) -> tuple[list[float], list[float]]:
+    return _error_over_seeds(*_of_runs(skills, prior, is_alone=is_alone), _num_runs(skills), weights)
 
 
 def _error_over_seeds(

@@ -187,6 +187,8 @@ def test_a_mechanism_far_below_is_not_possibly_the_best() -> None:
     assert not possibly_best(skills[:, :, :1], weights, Prior(0.0004, 10))[3]
     assert possibly_best(np.tile([[[0.5]], [[0.6]]], (1, 6, 3)), weights).tolist() == [False, True]  # no scatter
     assert possibly_best(skills[:1], weights).all()
+    skills[3, 0, :2] = 0.1, 0.4  # two runs that differ on one task
+    assert possibly_best(skills[:, :, :2], weights).tolist() == [True, True, True, False]
 
 
 def test_the_best_is_among_those_that_are_possibly_the_best() -> None:
