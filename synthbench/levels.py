@@ -86,7 +86,7 @@ def profile(levels: Sequence[LevelScore]) -> list[float]:
 
 
 def ladder_score(levels: Sequence[LevelScore]) -> float:
-    """Return the score on a task with levels: the mean of :func:`profile`, about the fraction of levels mastered.
+    """Return the score on a task with levels: the mean of :func:`profile`, roughly the fraction of mastered levels.
 
     >>> ladder_score([LevelScore(2, 1, 0.5, 1), LevelScore(3, 0.75, 0.5, 1), LevelScore(4, 0.4, 0.5, 1)])
     0.5

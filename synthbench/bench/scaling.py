@@ -137,8 +137,9 @@ def measure(
 
 
 def summary(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Summarise each mechanism, form and direction: the longest length measured, its cost, and exponents of growth.
+    """Return the longest length, its cost and exponents of growth, for each mechanism, form and direction measured.
 
+    A form is a way to compute a mechanism. A direction is the forward pass alone or with the backward pass.
     Time and memory are fitted as powers of the length, with these exponents. All rows must have the same device, batch
     size and number type.
     """
@@ -227,9 +228,9 @@ class _Course:
         return "over budget" if is_too_slow or 4 * latest["peak_bytes"] > self.limits.gigabytes * 2**30 else "ok"
 
     def has(self, row: Row) -> bool:
-        """Return whether the table has a usable row of the same measurement; if so, note it as the form's latest row.
+        """Return whether the table has a usable result of this measurement; if so, note it as the form's latest row.
 
-        A row that says that earlier limits were exceeded is not usable if the form may be within the present limits.
+        A result that was over earlier limits is not usable unless ``row`` says that it is over the present ones.
         """
         known = self.table.find(row)
         # A row that was over earlier limits may be within the present ones.

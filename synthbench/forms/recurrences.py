@@ -109,8 +109,8 @@ def corrected(
     then adds the value v at the key w, or at ``key`` if this is given.
 
     Let S be the state before a chunk. The rows of V are the chunk's values. The rows of W are the write keys, each
-    decayed from its own step until the end of the chunk. Without ``key``, the chunk decays S and adds W^T N, where N =
-    B - R S. B and R solve the triangular system (I + A) [B, R] = [V, R']. The matrix A contains the products of read
+    decayed from its own step until the end of the chunk. Without ``key``, the chunk decays S and adds Wᵀ (B -
+    R S). Here, B and R solve the triangular system (I + A) [B, R] = [V, R']. The matrix A contains the products of read
     keys with earlier write keys, times the decays between them. The matrix R' contains the read keys, decayed since the
     chunk began.
 
@@ -121,7 +121,7 @@ def corrected(
     Args:
         q: Queries.
         read: Read keys r, one per step. A step reads the value that the decayed state returns for r.
-        write: Write keys w, one per step. A step subtracts the value that it has read, at the key w.
+        write: Write keys w, one per step. At the key w, a step subtracts the value that it has read.
         v: Values to add.
         log_decay: Logarithms of the decays, at most 0: one per channel, or one for all channels.
         key: Keys at which the values are added; None means ``write``.

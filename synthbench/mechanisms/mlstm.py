@@ -37,9 +37,9 @@ class Mlstm(RecurrentAttention):
 
     In the stock layer, as in the authors' code (xlstm, blocks/mlstm/layer.py and cell.py), projections have no bias,
     and weight decay applies only to matrices and convolution taps. The bare layer is the cell of the paper. It has
-    no convolution, so q and k are projections of x; its gates i and f also read x. Its output gate is a sigmoid, its
-    norm has no gain, and the term with s is absent. The benchmark suite sets whether its projections have biases, and
-    weight decay applies to all its parameters.
+    no convolution, so q and k are projections of x; its gates i and f read x instead of y. Its output gate is a
+    sigmoid, its norm has no gain, and the term with s is absent. The benchmark suite sets whether its projections have
+    biases, and weight decay applies to all its parameters.
 
     State: ``key_dim * (value_dim + 1) + 1`` numbers per head for C, n and m, and the last ``conv - 1`` tokens.
 

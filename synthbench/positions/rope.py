@@ -33,8 +33,8 @@ def rotary(encoding: PositionEncoding, base: float) -> TabledRotation:
     """Make the rotation of one layer, with the frequencies of RoPE for the given base.
 
     Raises:
-        UsageError: If the head width is odd, or if a head has fewer planes (pairs of channels) than the coordinates
-            have axes.
+        UsageError: If the head width is odd, or if a head has fewer planes (pairs of channels) than the tokens'
+            coordinates have axes.
     """
     if encoding.head_dim % 2:
         raise UsageError(
@@ -67,7 +67,7 @@ class Rope(PositionEncoding):
         """Make the rotation of one layer; it has no parameters.
 
         Raises:
-            UsageError: If the head width is odd, or if a head has fewer planes (pairs of channels) than the coordinates
-                have axes.
+            UsageError: If the head width is odd, or if a head has fewer planes (pairs of channels) than the tokens'
+                coordinates have axes.
         """
         return rotary(self, self.base)

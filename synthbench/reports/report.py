@@ -322,7 +322,7 @@ def mean_curves(cells: Cells, curves: pd.DataFrame) -> pd.DataFrame:
     """Average the learning curves of each mechanism on each task over seeds.
 
     If a run stopped early, its curve is continued with its last value, up to the last step of the longest run.
-    Otherwise, the mean would fall whenever a run stops because it has learned the task.
+    Without this, the mean would fall whenever a run stops because it has learned the task.
 
     Args:
         cells: The cells of a report.

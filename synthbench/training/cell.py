@@ -136,7 +136,7 @@ class Cell:
 
     @cached_property
     def code(self) -> dict[str, str]:
-        """Hash of the source code of each component (such as task or block), in the process that made the cell.
+        """Hash of the source code of each component (such as task or block), as loaded where the cell was made.
 
         The hashes are pickled with the cell, so that another process can compare them with its own :meth:`code_here`.
         """

@@ -29,11 +29,12 @@ class Slay(ProductAttention):
     State: ``P * R * D * (value_dim + 1)`` numbers per head.
 
     Source: Luna et al. (2026), eq. 10 and algorithm 1; sizes from table 9 and appendix L. Unlike in ``slay-sketch``,
-    the tensor product is not sketched. It is formed only when single tokens are processed. The paper's approximation
-    has two systematic errors. First, as P grows, the anchors approximate :math:`(1 + 2x^2) / (d (d + 2))` instead of
-    :math:`x^2`. Second, R Gauss–Laguerre nodes cut off the kernel's peak at x = 1, near which the sum over nodes does
-    not converge uniformly. In addition, the estimate of :math:`e^{2 s x}` by a single feature of node s has the
-    relative variance :math:`e^{4 s (1 + x)} - 1`.
+    the tensor product is not sketched. The product is formed only when a sequence is processed token by token;
+    otherwise, its factors are used. The paper's approximation has two systematic errors. First, as P grows, the anchors
+    approximate :math:`(1 + 2x^2) / (d (d + 2))` instead of :math:`x^2`, where d is the head width. Second, R
+    Gauss–Laguerre nodes cut off the kernel's peak at x = 1, near which the sum over nodes converges very slowly. In
+    addition, if a single random feature estimates :math:`e^{2 s x}` at a node s, its relative variance is
+    :math:`e^{4 s (1 + x)} - 1`.
     """
 
     name: ClassVar = "slay"
