@@ -247,9 +247,8 @@ class Leaderboard:
             if number
         ]
         return (
-            "Each line names every mechanism that may be the best on these tasks, since it cannot be ruled out at 95 % "
-            f"confidence over seeds. It also names those that score within {short(MARGIN)} of the first. “Next” is the "
-            "best of the mechanisms not named."
+            "Each line names every mechanism that may be the best on these tasks (95 % confidence over seeds) or "
+            f"scores within {short(MARGIN)} of the first; “next” is the best of the others."
             + f" Of the {len(self.mechanisms)} mechanisms, {', and '.join(few)}. Where a mechanism has only one seed "
             "on a task, its variance over seeds is estimated from the mechanisms and tasks that were run with several "
             "seeds." * bool(few)

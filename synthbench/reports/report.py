@@ -39,8 +39,7 @@ RESERVED = (
 
 _OF_SETTING = ("d_model", "n_layers", "steps_planned", "batch_size", "seq_len")
 _LAYERS = {
-    "stock": " Each layer is built as its authors published it (condition “stock”). In the other condition, “bare”, "
-    "layers lack convolutions and most gates.",
+    "stock": " Layers are built as published (condition “stock”); “bare” layers lack convolutions and most gates.",
     "bare": " The layers are bare, that is, without convolutions and most gates.",
 }
 """Conditions of layers in words, by their names in rows."""

@@ -51,7 +51,7 @@ def test_a_report_ends_with_the_verdict_the_ranking_and_its_page(synthbench: Com
     verdict, outlook, significant, heading, *ranking, page = lines
 
     assert verdict == "Basic: Softmax .87; next: Slay .61"
-    assert outlook.startswith("Each line names every mechanism that may be the best on these tasks, since it ")
+    assert outlook.startswith("Each line names every mechanism that may be the best on these tasks (95 % ")
     assert significant == "2 of 2 tasks show significant differences; none is saturated."
     assert heading.split() == ["rank", "mechanism", "mean"]
     assert [line.split()[1:3] for line in ranking] == [["Softmax", "0.87"], ["Slay", "0.61"]]

@@ -76,7 +76,7 @@ def test_the_verdict_orders_mechanisms_on_these_tasks_and_says_what_others_would
 
     order, reading = clear.verdict().splitlines()
     assert order == "Basic: Softmax .90; next: Linear .50"
-    assert reading.startswith("Each line names every mechanism that may be the best on these tasks, since it ")
+    assert reading.startswith("Each line names every mechanism that may be the best on these tasks (95 % ")
     assert reading.endswith("On a fresh set of similar tasks, Softmax would still rank first.")
     assert "single seed" not in reading
     assert near.verdict().startswith("Basic: Softmax .60 or Linear .60; next: SLAY .30\n")
