@@ -46,7 +46,9 @@ class Eta:
         return round(sum(num for _, num in self._left.values()))
 
     def record(self, outcome: RunOutcome) -> None:
-        """Record the outcome of a run whose job has ended."""
+        """Record the outcome of a run whose job has ended; recording it twice has no effect."""
+        if outcome.run_id not in self._left:  # a job that a cluster started again is reported twice
+            return
         cell, _ = self._left.pop(outcome.run_id)
         if outcome.status in ("ok", "diverged"):  # the time until a failure says nothing about other runs
             self._measured[cell.mechanism_name] += outcome.share_s
