@@ -40,6 +40,9 @@ from synthbench.training.stream import in_pieces
 SAID = "worker.score"
 """Name of the metric that records the score claimed by the worker, for information only."""
 
+BUCKET = 16
+"""Number of neighbouring positions whose questions are answered in one batch, with zeros after the shorter ones."""
+
 MOST_DRAWS = 64
 """Limit on the batches drawn for one test; one batch may give too few questions."""
 
@@ -153,17 +156,18 @@ def _answer(model: SequenceModel, runs: Sequence[Run], number: int, folder: Path
     is_prefix = runs[0].cell.task.readout == "position"
     tasks = [run.cell.task for run in runs]
     answers = [_no_answers(len(at), _num_probabilities(run.cell)) for at, run in zip(places, runs, strict=True)]
-    for place in np.unique(np.concatenate(places)).tolist():
-        here = [np.flatnonzero(at == place) for at in places]
-        num_visible = place + 1 if is_prefix else asked[0].shape[-1]
+    every = np.unique(np.concatenate(places))
+    for near in np.split(every, np.flatnonzero(np.diff(every // BUCKET)) + 1):
+        here = [np.flatnonzero(np.isin(at, near)) for at in places]
+        num_visible = int(near[-1]) + 1 if is_prefix else asked[0].shape[-1]
         tokens = np.zeros((len(runs), max(map(len, here)), num_visible), np.int64)
         for index, chosen in enumerate(here):
             tokens[index, : len(chosen)] = asked[index][chosen, :num_visible]
         given = torch.from_numpy(tokens).to(device)
-        column = torch.tensor([place], device=device)
-        logits = torch.cat([model(piece, column)[..., 0, :] for piece, _ in in_pieces(given, given)], 1).float().cpu()
+        columns = torch.from_numpy(near).to(device)
+        logits = torch.cat([model(piece, columns).float().cpu() for piece, _ in in_pieces(given, given)], 1)
         for index, chosen in enumerate(here):
-            own = logits[index, : len(chosen)]
+            own = logits[index, np.arange(len(chosen)), np.searchsorted(near, places[index][chosen])]
             told = own[:, : tasks[index].vocab_size].log_softmax(-1) if answers[index].ndim > 1 else own.argmax(-1)
             answers[index][chosen] = told.numpy()
     for run, own_answers in zip(runs, answers, strict=True):
