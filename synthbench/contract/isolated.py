@@ -69,7 +69,7 @@ class IsolatedProcess:
     def try_plugins(self) -> None:
         """Load the plugins one by one in a separate process, so that an error names the plugin that fails.
 
-        Plugins that this process has loaded already are not tried again.
+        Plugins that the calling process has already loaded are not tried.
 
         Raises:
             ContractError: If a plugin cannot be loaded, takes too long or ends its process.

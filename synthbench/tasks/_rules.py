@@ -61,7 +61,7 @@ NAMES: Mapping[Fraction, str] = MappingProxyType({Fraction(1, 2): "half", Fracti
 class View:
     """Scored positions of a batch, each with its whole sequence: the data from which a rule guesses.
 
-    A rule returns, for each scored position, the probability that it names the answer.
+    For each scored position, a rule returns the probability that its guess is the answer.
     """
 
     tokens: Int[np.ndarray, "scored length"]

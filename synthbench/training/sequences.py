@@ -74,8 +74,8 @@ def draw(
     """Draw the training, validation or test sequences of a run, in the order in which the run reads them.
 
     With ``suite``, the result is the first ``count`` sequences that runs of the suite read. Without ``suite``, it is
-    all sequences of a run that reads ``count`` sequences in batches of ``batch_size``. Another total number or batch
-    size gives other sequences, since they are drawn in large blocks.
+    all sequences of a run that reads ``count`` sequences in batches of ``batch_size``. A run draws its sequences in
+    large blocks, so without ``suite``, another ``count`` or ``batch_size`` may give entirely different sequences.
 
     Args:
         task: Name of the task, with options as in ``mqar:level=3`` or ``mqar:num_pairs=8``.

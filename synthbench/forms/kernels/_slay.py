@@ -607,9 +607,10 @@ def anchors_read(num_anchors: int, columns: int, precision: str) -> int:
 
 
 def num_halvings(features: int, columns: int, precision: str) -> int:
-    """Return how often to halve a group of ``LEAST_COLUMNS`` anchors until its states fit one GPU program.
+    """Return how many times to halve ``LEAST_COLUMNS`` to get the number of anchors whose states one GPU program sums.
 
-    If float32 operands are split into three bfloat16 parts, half as many anchors fit.
+    This number of anchors is the largest power of two below ``LEAST_COLUMNS`` whose states fit, but at least 1. If
+    float32 operands are split into three bfloat16 parts, half as many anchors fit.
     """
     num_columns = min(STATE_COLUMNS, STATE_SIZE // features)
     at_once = max(1, min(LEAST_COLUMNS.value // 2, num_columns // columns) >> (precision == "bf16x6"))

@@ -46,7 +46,7 @@ class RewaPath(TemperedAttention):
     shared: bool = option(True, "whether queries and keys share the map to entities")  # noqa: FBT003
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw the maps from a head's input to the factors of entities and of relations.
+        """Draw the linear maps that turn queries and keys into factors of the entity and relation operators.
 
         Raises:
             UsageError: If the rank ``r`` exceeds the size ``m`` of the operators.

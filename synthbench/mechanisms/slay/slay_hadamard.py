@@ -22,9 +22,9 @@ class SlayHadamard(QuadratureAttention):
     \omega_{r,i} \cdot \hat u`, for the i-th direction of the quadrature node :math:`s_r`, whose weight is :math:`w_r`.
     Here, :math:`\hat u` is the unit vector of a query or key.
 
-    Since the square and the exponential are not independent, the expected kernel is not a sum of terms
-    :math:`x^2 e^{2 s_r x}`. It is :math:`\sum_r (w_r / M) e^{2 s_r x} ((m^2 + 1)^2 + 4 m^2 x + 2 x^2)` with
-    :math:`m^2 = 2 s_r (1 + x)^2`.
+    Let x be the cosine between a query and a key. The expected kernel is not SLAY's :math:`\sum_r w_r x^2 e^{2 s_r x}`,
+    since the square and the exponential contain the same random number a. Without the clipping, it is
+    :math:`\sum_r (w_r / M) e^{2 s_r x} ((m^2 + 1)^2 + 4 m^2 x + 2 x^2)` with :math:`m^2 = 2 s_r (1 + x)^2`.
 
     State: ``R * M * (value_dim + 1)`` numbers per head.
 

@@ -21,8 +21,8 @@ class ParityRunning(Task):
         inputs    1 0 1 1 0
         targets   1 1 0 1 1
 
-    Like the task ``parity_final``, tests a state of one bit, which every 1 flips. Here each flip has its own target, so
-    models that can hold the state learn the task sooner.
+    Like ``parity_final``, this task needs a state of one bit, which every 1 flips. Here each flip has its own target,
+    so models that can hold the state learn the task sooner.
 
     Source: Delétang et al. (2023), regular tasks. They ask once, after the string; here, every position asks.
     """
