@@ -20,6 +20,8 @@ from synthbench.mechanisms import Mechanism, mechanism
 class Late(Mechanism):
     """Sound in small models, else whatever ``misbehave`` does; named after its class, as in ``says-nothing``."""
 
+    is_always: ClassVar = False
+    """Whether it is no better in small models, so when it is examined."""
     label: ClassVar = "a fault"
     family: ClassVar = "fault"
     source: ClassVar = "unpublished"
@@ -32,7 +34,7 @@ class Late(Mechanism):
         self.weight = nn.Parameter(torch.rand(self.model_dim, generator=generator))
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.model_dim == 64:
+        if self.model_dim == 64 or self.is_always:
             self.misbehave()
         return x.cumsum(-2) * self.weight
 
@@ -121,11 +123,7 @@ class HoldsTheLock(Late):
 
 
 class HoldsTheLockAlways(HoldsTheLock):
-    """The same at any width, so when it is examined."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.misbehave()
-        return x
+    is_always: ClassVar = True
 
 
 class TurnsToNothing(Late):
@@ -206,15 +204,12 @@ class Leaks(Late):
         return x * self.weight - x.mean(-2, keepdim=True)
 
 
-class HangsAlways(Late):
-    def forward(self, x: Tensor) -> Tensor:
-        while True:
-            pass
+class LoopsAlways(Loops):
+    is_always: ClassVar = True
 
 
-class DiesAlways(Late):
-    def forward(self, x: Tensor) -> Tensor:
-        os._exit(9)
+class DiesAlways(Dies):
+    is_always: ClassVar = True
 
 
 class CannotBeBuilt(Late):

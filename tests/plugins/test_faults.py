@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -72,6 +73,7 @@ def test_every_fault_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
     }
     assert "is not causal" in rows.error_message["leaks"]
     assert "exit code 7" in rows.error_message["dies"]
+    assert re.fullmatch(r"faults\.py:\d+: not at this width", rows.error_message["raises"])
     assert rows.causal_checked[["sound", "softmax", "raises"]].all()
     assert not rows.causal_checked["leaks"]
     assert rows.mech_origin["sound"] == "faults.py"
@@ -127,14 +129,14 @@ def test_what_hangs_is_ended_and_costs_only_its_own_job(tmp_path: Path, monkeypa
 
 def test_what_hangs_or_dies_while_it_is_examined_breaks_its_contract() -> None:
     plugins.load([str(FAULTS)])
-    components = [Component("mechanism", "hangs-always"), Component("mechanism", "dies-always")]
+    components = [Component("mechanism", "loops-always"), Component("mechanism", "dies-always")]
     for timeout_s in (8.0, 10.0):  # the second time is not told the result of the first
         with IsolatedProcess([str(FAULTS)], timeout_s=timeout_s) as isolated:
             checks = check_foreign(components, isolated)
 
     details = [results[0].detail for results in checks.values()]
-    assert details[0] == "mechanism 'hangs-always' hangs: its process was ended after 10 s"
-    assert details[1] == "mechanism 'dies-always' ends the process that it runs in, with exit code 9"
+    assert details[0] == "mechanism 'loops-always' hangs: its process was ended after 10 s"
+    assert details[1] == "mechanism 'dies-always' ends the process that it runs in, with exit code 7"
 
 
 def test_what_cannot_be_built_is_refused_before_anything_is_written(tmp_path: Path) -> None:

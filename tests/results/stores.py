@@ -31,6 +31,14 @@ def filled(root: Path, rows: Iterable[Row], curve: Sequence[Mapping[str, Any]] =
     return made
 
 
+def written(store: Store, row: Row, kind: str = "runs") -> Path:
+    """The loose file of a run that is written now."""
+    before = store.loose(kind)
+    store.write_all([(row, CURVE)])
+    (path,) = set(store.loose(kind)) - set(before)
+    return path
+
+
 def reader(root: Path) -> Store:
     return Store.open(root, create=False)
 

@@ -16,7 +16,7 @@ from synthbench.trust.beside import join
 from synthbench.trust.merge import merge
 from synthbench.trust.verify import Sampling, verify
 from tests.results.rows import Row, make_row
-from tests.results.stores import CURVE, filled, forge, hash_named, listing, reader, signed
+from tests.results.stores import CURVE, filled, forge, hash_named, listing, reader, signed, written
 
 ANY = f"job-{'0' * 16}.parquet"
 NUM_ROWS = 6
@@ -31,9 +31,7 @@ NUM_ROWS = 6
 def test_a_file_that_is_not_parquet_is_moved_and_counted(root: Path, content: bytes, kind: str) -> None:
     good, bad = make_row(seed=1), make_row(seed=2)
     made = filled(root, [good], CURVE)
-    known = made.loose(kind)
-    made.write_all([(bad, CURVE)])
-    (path,) = set(made.loose(kind)) - set(known)
+    path = written(made, bad, kind)
     path.write_bytes(content)
 
     assert set(made.curves()["run_id"]) == {good["run_id"]}
@@ -195,22 +193,21 @@ def test_a_hostile_row_is_left_out_though_its_checksum_holds(root: Path, name: s
     assert all(reason in report.reason for report in store.quarantined)
 
 
-@pytest.mark.parametrize(("in_footer", "in_row"), [(99, 1), (1, 99)])
-def test_a_version_that_only_footer_or_row_claims_is_damage(root: Path, in_footer: int, in_row: int) -> None:
+@pytest.mark.parametrize(
+    ("in_footer", "in_row", "reason"),
+    [
+        *((*versions, "disagree about the schema") for versions in ((99, 1), (1, 99))),
+        *((*versions, "schema") for versions in ((None, 0), (None, -1), (SCHEMA_VERSION, 0), (0, 5), (-1, 5))),
+    ],
+)
+def test_a_version_that_only_footer_or_row_claims_or_that_no_schema_has_is_damage(
+    root: Path, in_footer: int | None, in_row: int, reason: str
+) -> None:
     made = Store.open(root, create=True)
     forge(root / "runs" / ANY, [signed(make_row() | {"schema_version": in_row})], version=in_footer)
 
     assert len(made.runs()) == 0
-    assert "disagree about the schema" in made.quarantined[0].reason
-
-
-@pytest.mark.parametrize(("in_footer", "in_row"), [(None, 0), (None, -1), (SCHEMA_VERSION, 0), (0, 5), (-1, 5)])
-def test_a_schema_that_no_version_has_written_is_damage(root: Path, in_footer: int | None, in_row: int) -> None:
-    made = Store.open(root, create=True)
-    forge(root / "runs" / ANY, [signed(make_row() | {"schema_version": in_row})], version=in_footer)
-
-    assert len(made.runs()) == 0
-    assert "schema" in made.quarantined[0].reason
+    assert reason in made.quarantined[0].reason
 
 
 def test_a_newer_row_without_a_footer_is_refused_and_left_as_it_is(root: Path) -> None:

@@ -8,7 +8,6 @@ from datetime import timedelta
 from multiprocessing import get_context
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from synthbench.errors import StoreError
@@ -17,7 +16,7 @@ from synthbench.results.maintenance import collect, examine
 from synthbench.trust.bundle import opened
 from tests.cli.commands import Command
 from tests.results.rows import make_row
-from tests.results.stores import CURVE, exact, filled, listing, reader
+from tests.results.stores import CURVE, exact, filled, forge, listing, reader, written
 
 
 @pytest.fixture
@@ -31,14 +30,6 @@ def store(tmp_path: Path) -> Store:
 
 def reopened(store: Store) -> Store:
     return Store.open(store.root, create=True)
-
-
-def written(store: Store, row: dict[str, object], kind: str = "runs") -> Path:
-    """The loose file of a run that is written now."""
-    before = store.loose(kind)
-    store.write_all([(row, CURVE)])
-    (path,) = set(store.loose(kind)) - set(before)
-    return path
 
 
 def damage(path: Path) -> None:
@@ -72,21 +63,9 @@ def test_a_damaged_file_is_found_and_after_a_repair_made_again(store: Store, kin
     assert len(reopened(store).runs()) == 3
 
 
-@pytest.mark.parametrize("is_compact", [False, True])
-def test_a_row_that_is_damaged_among_others_is_taken_out_alone(store: Store, *, is_compact: bool) -> None:
-    rows = store.table()
-    place = rows.schema.get_field_index("eval_loss")
-    before = set((store.root / "compact").glob("runs-*"))
-    store.add(
-        pa.concat_tables([
-            filled(store.root.parent / "other", [make_row(seed=9)]).table(),
-            rows.set_column(place, rows.schema.field(place), pa.array([0.125] * len(rows), pa.float64())).slice(0, 1),
-        ])
-    )  # fmt: skip
-    (path,) = set((store.root / "compact").glob("runs-*")) - before
-    if not is_compact:
-        path = path.rename(store.root / "runs" / f"job-{'0' * 16}.parquet")
-    name = path.relative_to(store.root).as_posix()
+@pytest.mark.parametrize("name", [f"runs/job-{'0' * 16}.parquet", f"compact/runs-{'0' * 16}.parquet"])
+def test_a_row_that_is_damaged_among_others_is_taken_out_alone(store: Store, name: str) -> None:
+    forge(store.root / name, [make_row(seed=9), make_row(seed=1) | {"eval_loss": 0.125}])
 
     assert [(fault.what, fault.is_repaired) for fault in examine(reader(store.root), is_repairing=False)] == [
         (name, False)

@@ -18,7 +18,7 @@ from filelock import FileLock
 from synthbench.errors import StoreError, UsageError
 from synthbench.results import RUNS, Store, published
 from synthbench.results.maintenance import COUNTED
-from synthbench.results.schema import RUN_COLUMNS, row_sha256, table_of
+from synthbench.results.schema import row_sha256
 from synthbench.results.store import Limits, collected, parts_of
 from tests.results.rows import Row, make_row
 from tests.results.stores import AT, CURVE, exact, failing, filled, listing, reader, word
@@ -340,18 +340,6 @@ def test_a_compact_file_that_reads_back_otherwise_deletes_nothing(root: Path, mo
     assert list((root / "compact").iterdir()) == []
 
 
-def test_other_tools_read_the_files_as_they_are(root: Path) -> None:
-    rows = [make_row(seed=seed) for seed in range(2)]
-    made = filled(root, rows)
-    (root / "_tmp" / "half.partial").write_bytes(b"half")
-
-    assert sorted(pq.read_table(root / "runs")["seed"].to_pylist()) == [0, 1]
-    made.compact()
-    (path,) = (root / "compact").iterdir()
-    assert pq.read_table(path)["seed"].to_pylist() == [0, 1]
-    assert pq.read_table(path).schema.names == table_of(RUN_COLUMNS, rows).schema.names
-
-
 def test_packaged_rows_that_are_read_unchecked_would_pass_every_check() -> None:
     store = Store.open(published(), create=False)
 
@@ -376,13 +364,6 @@ def test_a_verified_row_says_who_and_keeps_its_name_and_checksum(store: Store) -
     assert after[1] == before[1]
     assert after[0] | {"verified_by": None} == before[0]
     assert store.quarantined == []
-
-
-def test_a_word_on_a_row_that_has_changed_since_is_no_word(store: Store) -> None:
-    store.verify([word(store.table().to_pylist()[0])])
-    store.write_all([(make_row(seed=42, n_params=7, finished_at=AT), CURVE)])
-
-    assert store.table()["verified_by"].to_pylist() == [None, None]
 
 
 def test_the_later_word_counts_and_compacting_keeps_it(store: Store) -> None:
