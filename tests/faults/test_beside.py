@@ -11,7 +11,7 @@ import pytest
 from synthbench.contract.components import Component, record, recorded
 from synthbench.results import Store
 from synthbench.results.maintenance import collect, contents, examine
-from tests.results.rows import make_row
+from tests.results.rows import Row, make_row
 from tests.results.stores import CURVE, filled, reader
 
 
@@ -21,53 +21,42 @@ def store(tmp_path: Path) -> Store:
     return filled(tmp_path / "results", [make_row()], CURVE)
 
 
-class Beside:
-    """Another driver that writes the run again, a second later and with another curve."""
-
-    def __init__(self, root: Path) -> None:
-        self._root, self._has_written = root, False
-        (self._row,) = reader(root).table().to_pylist()
-        self._row["finished_at"] += timedelta(seconds=1)
-
-    def write(self) -> None:
-        """Write, if it has not yet."""
-        if not self._has_written:
-            self._has_written = True
-            filled(self._root, [self._row], CURVE[:1])
-
-    def check(self) -> None:
-        """The store has this row and its curve, and nothing is wrong with it."""
-        read = reader(self._root)
-        rows, curves = read.read()
-        assert list(rows["finished_at"]) == [self._row["finished_at"]]
-        assert list(curves["value"]) == [CURVE[0]["value"]]
-        assert read.quarantined == []
-
-
 @pytest.fixture
-def beside(store: Store) -> Beside:
-    return Beside(store.root)
+def again(store: Store) -> Row:
+    """The row of another driver that made the run again, a second later."""
+    (row,) = reader(store.root).table().to_pylist()
+    return row | {"finished_at": row["finished_at"] + timedelta(seconds=1)}
+
+
+def check_that_it_stays(store: Store, again: Row) -> None:
+    """The store has this row with the curve that was written with it, and nothing is wrong with it."""
+    read = reader(store.root)
+    rows, curves = read.read()
+    assert list(rows["finished_at"]) == [again["finished_at"]]
+    assert list(curves["value"]) == [CURVE[0]["value"]]
+    assert read.quarantined == []
 
 
 def test_a_row_that_is_made_again_while_compaction_removes_the_former_stays(
-    store: Store, beside: Beside, monkeypatch: pytest.MonkeyPatch
+    store: Store, again: Row, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     genuine = Path.unlink
 
     def write_first(path: Path, missing_ok: bool = False) -> None:  # noqa: FBT001, FBT002 - as it is called
         if path.parent.name == "runs":
-            beside.write()
+            monkeypatch.setattr(Path, "unlink", genuine)
+            filled(store.root, [again], CURVE[:1])
         genuine(path, missing_ok)
 
     monkeypatch.setattr(Path, "unlink", write_first)
     store.compact()
 
-    beside.check()
+    check_that_it_stays(store, again)
 
 
 @pytest.mark.parametrize("act", [Store.compact, lambda store: examine(store, is_repairing=True)])
 def test_a_row_that_is_made_again_is_not_quarantined_with_a_damaged_one(
-    act: Callable[[Store], object], store: Store, beside: Beside, monkeypatch: pytest.MonkeyPatch
+    act: Callable[[Store], object], store: Store, again: Row, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (damaged,) = store.loose()
     damaged.write_bytes(b"garbage")
@@ -75,13 +64,14 @@ def test_a_row_that_is_made_again_is_not_quarantined_with_a_damaged_one(
 
     def write_when_it_is_read(path: Any, *how: Any, **options: Any) -> int:
         if path == damaged:
-            beside.write()
+            monkeypatch.setattr(os, "open", genuine)
+            filled(store.root, [again], CURVE[:1])
         return genuine(path, *how, **options)
 
     monkeypatch.setattr(os, "open", write_when_it_is_read)
     act(store)
 
-    beside.check()
+    check_that_it_stays(store, again)
     assert len(list((store.root / "quarantine").iterdir())) == 1
 
 

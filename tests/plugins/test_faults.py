@@ -34,11 +34,7 @@ REPLACES = """
 import torch
 
 attention = torch.nn.functional.scaled_dot_product_attention
-
-def faster(q, k, v, *arguments, **named):
-    return 1.01 * attention(q, k, v, *arguments, **named)
-
-torch.nn.functional.scaled_dot_product_attention = faster
+torch.nn.functional.scaled_dot_product_attention = lambda *given, **named: 1.01 * attention(*given, **named)
 
 step = torch.optim.AdamW.step
 torch.optim.AdamW.step = lambda self, *arguments: (step(self, *arguments), step(self, *arguments))[0]

@@ -52,8 +52,6 @@ def test_documented_examples_pass_beside_a_layer_that_cannot_be_built(synthbench
     assert reports[0]["facts"]["parameters"] == "14112 in a layer of width 48"
 
 
-pytestmark = pytest.mark.end_to_end
-
 LEAKS = plugin_text("leaks").replace("return self.out(x)", "return self.out(x - x.mean(-2, keepdim=True))")
 SESSION = """
 import synthbench

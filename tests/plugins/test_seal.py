@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,9 +20,8 @@ from synthbench.training.evaluate import evaluate
 from tests.cli.commands import Command
 from tests.runner.runs import is_alive, plugin_text, wait_until
 
-SOUND = plugin_text("sound")
-
 DAEMON = """
+import os
 import subprocess
 import sys
 
@@ -70,24 +68,11 @@ def test_replaced_functions_codes_defaults_and_methods_are_named(monkeypatch: py
 @pytest.mark.parametrize(("environment", "ends"), [("{}", "pass"), ("None", "os._exit(3)")])
 def test_what_a_plugin_starts_ends_with_it(tmp_path: Path, environment: str, ends: str, synthbench: Command) -> None:
     left = tmp_path / "pid"
-    (tmp_path / "idea.py").write_text(
-        SOUND
-        + DAEMON
-        + textwrap.dedent(f"""
-        import os
-        import pathlib
-
-        honest = Sound.forward
-
-        def forward(self, x):
-            if self.model_dim == 64 and not pathlib.Path({str(left)!r}).exists():
-                leave({str(left)!r}, {environment})
-                {ends}
-            return honest(self, x)
-
-        Sound.forward = forward
-        """)
-    )
+    forward = f"""if self.model_dim == 64 and not os.path.exists({str(left)!r}):
+            leave({str(left)!r}, {environment})
+            {ends}
+        return self.out(x)"""
+    (tmp_path / "idea.py").write_text(DAEMON + plugin_text("sound").replace("return self.out(x)", forward))
     options = "--suite smoke --task copy:length=8 --seeds 0 --steps 3 --limit 8 --device cpu --quiet --results rows"
     synthbench(*f"run {options} --mech sound --plugin idea.py".split())
 

@@ -113,20 +113,19 @@ def test_what_is_no_plain_file_or_has_another_name_is_reported_never_read_or_mov
     assert len(list((tmp_path / "elsewhere").iterdir())) == 2
 
 
-def test_a_store_json_or_a_lock_that_is_a_link_is_refused(root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "message"), [("store.json", r"store\.json cannot be read"), ("_tmp/compact.lock", "is a link")]
+)
+def test_a_store_json_or_a_lock_that_is_a_link_is_refused(root: Path, tmp_path: Path, name: str, message: str) -> None:
     Store.open(root, create=True)
-    (root / "store.json").rename(tmp_path / "store.json")
-    (root / "store.json").symlink_to(tmp_path / "store.json")
-    with pytest.raises(StoreError, match=r"store\.json cannot be read"):
+    thesis = tmp_path / "thesis"
+    thesis.write_text('{"format": 2}')
+    (root / name).unlink(missing_ok=True)
+    (root / name).symlink_to(thesis)
+
+    with pytest.raises(StoreError, match=message):
         Store.open(root, create=True)
-    (root / "store.json").unlink()
-    (tmp_path / "store.json").rename(root / "store.json")
-    (tmp_path / "thesis").write_text("long")
-    (root / "_tmp" / "compact.lock").unlink(missing_ok=True)
-    (root / "_tmp" / "compact.lock").symlink_to(tmp_path / "thesis")
-    with pytest.raises(StoreError, match="is a link"):
-        Store.open(root, create=True)
-    assert (tmp_path / "thesis").read_text() == "long"
+    assert thesis.read_text() == '{"format": 2}'
 
 
 # Columns and values

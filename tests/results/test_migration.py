@@ -18,13 +18,12 @@ from synthbench.results import RUNS, SCHEMA_VERSION, Store
 from synthbench.results.maintenance import collect, examine
 from synthbench.results.migration import LAST_BY_SUITE, former, migrated
 from synthbench.results.schema import CURVES, RUN_COLUMNS, curve_sha256, row_sha256, run_id
-from synthbench.results.store import encode
 from synthbench.trust import replan
 from synthbench.trust.audit import digest, faults
 from synthbench.trust.merge import merge
 from synthbench.trust.verify import Sampling, verify
 from tests.results.rows import Row, make_row, refused
-from tests.results.stores import CURVE, hash_named
+from tests.results.stores import CURVE, forge, hash_named, signed
 
 STORE = Path(__file__).parents[1] / "golden" / "stores" / "by_suite"
 """Four rows of the committed store as they were under schemas 3 and 4, one of them run again by a colleague. The two of
@@ -121,11 +120,9 @@ def test_of_two_suites_that_made_one_run_a_failure_replaces_no_result(tmp_path: 
     for row in (ok, failed):
         points = pa.Table.from_pylist([{"run_id": row["run_id"], **CURVE[0]}], schema=CURVES)
         row["curve_sha256"] = curve_sha256(points.to_pydict())
-        row["row_sha256"] = row_sha256(row)
-        for kind, table in (("curves", points), ("runs", pa.Table.from_pylist([row], schema=RUNS))):
-            path = store.root / kind / f"run-{row['run_id']}.parquet"
-            path.write_bytes(encode(kind, table))
-            os.utime(path, (0, 0))
+        name = f"run-{row['run_id']}.parquet"
+        os.utime(forge(store.root / "curves" / name, points), (0, 0))
+        forge(store.root / "runs" / name, [signed(row)])
 
     assert ok["run_id"] != failed["run_id"]
     assert list(store.statuses().values()) == ["ok"]

@@ -154,8 +154,8 @@ def test_a_row_with_the_results_of_another_seed_is_found(altered: Callable[..., 
     store = altered(lambda _row: {name: other[name] for name in (*compare.RESULTS, "metrics")}, num_rows=1)
     verification = verify(store, ALL)
 
-    assert [rerun.run_id for rerun in verification.reruns if not rerun.is_confirmed] == [rows[0]["run_id"]]
-    assert not verification.ok
+    assert [(rerun.run_id, rerun.verdict) for rerun in verification.reruns] == [(rows[0]["run_id"], "differs")]
+    assert (verification.ok, verification.faults) == (False, [])
 
 
 def test_a_result_may_be_missing_only_in_a_row_that_is_older_than_its_column(rows: list[Row]) -> None:
