@@ -24,7 +24,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture
 def again(store: Store) -> Row:
     """The row of another driver that made the run again, a second later."""
-    (row,) = reader(store.root).table().to_pylist()
+    row: Row = reader(store.root).table().to_pylist()[0]
     return row | {"finished_at": row["finished_at"] + timedelta(seconds=1)}
 
 

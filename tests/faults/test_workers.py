@@ -99,18 +99,13 @@ def test_a_mechanism_that_hangs_in_c_and_ignores_requests_to_end_is_killed(reque
     assert toys.with_name("holding").exists()
 
 
-@pytest.fixture
-def notes(toys: Path) -> Callable[[str], list[list[str]]]:
-    """Lines that a mechanism left, split into words."""
-
-    def read(name: str) -> list[list[str]]:
-        return [line.split() for line in toys.with_name(name).read_text().splitlines()]
-
-    return read
+def notes(toys: Path, name: str) -> list[list[str]]:
+    """Lines that a mechanism left beside its file, split into words."""
+    return [line.split() for line in toys.with_name(name).read_text().splitlines()]
 
 
 def test_memory_that_runs_out_halves_the_runs_then_is_a_row_and_renews_the_process(
-    request_of: MakeRequest, notes: Callable[[str], list[list[str]]]
+    request_of: MakeRequest, toys: Path
 ) -> None:
     """The allocation is a real one that fails, as it does on a CPU."""
     rows = sweep(request_of("asks-for-too-much", "fits-always", seeds=range(4), group_size=4), workers=1)
@@ -119,10 +114,10 @@ def test_memory_that_runs_out_halves_the_runs_then_is_a_row_and_renews_the_proce
     assert rows.error_message["asks-for-too-much"].str.contains("can't allocate memory").all()
     assert rows.score["asks-for-too-much"].isna().all()
     assert set(rows.ensemble_size["fits-always"]) == {4}
-    processes = [{process for process, _ in notes(name)} for name in ("asks-for-too-much", "fits-always")]
+    processes = [{process for process, _ in notes(toys, name)} for name in ("asks-for-too-much", "fits-always")]
     assert list(map(len, processes)) == [1, 1]
     assert processes[0] != processes[1]
-    runs = [int(number) for _, number in notes("asks-for-too-much")]
+    runs = [int(number) for _, number in notes(toys, "asks-for-too-much")]
     assert runs.index(4) < runs.index(2) < len(runs) - 1  # a check at the same shapes has one run
     assert runs[-1] == 1
 
@@ -152,7 +147,6 @@ def limited(need: Need) -> Iterator[Path]:
 @pytest.mark.parametrize("is_limited", [False, True])
 def test_a_worker_killed_for_its_memory_is_tried_once_more_alone_and_is_then_a_row(
     request_of: MakeRequest,
-    notes: Callable[[str], list[list[str]]],
     toys: Path,
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
@@ -166,7 +160,7 @@ def test_a_worker_killed_for_its_memory_is_tried_once_more_alone_and_is_then_a_r
         counts = itertools.count()
         monkeypatch.setattr(pool, "num_memory_kills", lambda: next(counts))
     asked = request_of("fills-memory", "softmax", "linear", "slay", "sound", seeds=(0,), steps=30)
-    rows, tries = sweep(asked, workers=2).droplevel("seed"), notes("tries")
+    rows, tries = sweep(asked, workers=2).droplevel("seed"), notes(toys, "tries")
 
     killed, others = rows.loc["fills-memory"], rows.drop("fills-memory")
     assert (killed.status, killed.attempt, len(tries)) == ("oom", 2, 2)

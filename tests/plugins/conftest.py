@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -19,18 +18,17 @@ def synthbench(synthbench: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
 
 
 @pytest.fixture
-def install(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+def install(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Put packages into a folder on the path as if they were installed."""
     site = tmp_path_factory.mktemp("site")
     monkeypatch.syspath_prepend(str(site))
 
-    def add(distribution: str, entry_points: str, **modules: str) -> Path:
+    def add(distribution: str, entry_points: str, **modules: str) -> None:
         information = site / f"{distribution.replace('-', '_')}-1.0.dist-info"
         information.mkdir()
         (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
         (information / "entry_points.txt").write_text(entry_points)
         for name, text in modules.items():
             (site / f"{name}.py").write_text(text)
-        return site
 
     return add

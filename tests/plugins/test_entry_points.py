@@ -16,7 +16,7 @@ from synthbench.tasks import TASKS
 from tests.cli.commands import Command
 from tests.suites.files import suite_file
 
-Install = Callable[..., Path]
+Install = Callable[..., None]
 
 GOOD = """
 from synthbench.registry import Registry
@@ -92,9 +92,7 @@ def test_a_hostile_name_is_broken_and_printed_as_ascii(name: str, install: Insta
 
 
 def test_a_name_that_is_declared_twice_names_both(install: Install, units: Registry[object]) -> None:
-    declared = "[synthbench.blocks]\ngood = one:Good\n"
-    site = install("twice", declared)
-    (site / "twice-1.0.dist-info" / "entry_points.txt").write_text(declared + "good = two:Good\n")
+    install("twice", "[synthbench.blocks]\ngood = one:Good\ngood = two:Good\n")
 
     assert "it is declared twice, as one:Good and as two:Good" in units.broken()["twice/good"]
 

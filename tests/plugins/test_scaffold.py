@@ -66,9 +66,8 @@ def test_the_suite_of_a_new_task_has_the_protocol_of_smoke(tmp_path: Path) -> No
     write("task", "my_task", tmp_path, is_package=False)
     own, smoke = load_suite(str(tmp_path / "my_task.toml")), load_suite("smoke")
 
-    assert own.model_dump(include={"model", "training", "evaluation", "seeds", "tuning"}) == smoke.model_dump(
-        include={"model", "training", "evaluation", "seeds", "tuning"}
-    )
+    protocol = {"model", "training", "evaluation", "seeds", "tuning"}
+    assert own.model_dump(include=protocol) == smoke.model_dump(include=protocol)
     assert set(own.mechanisms) <= set(MECHANISMS)
 
 

@@ -16,7 +16,7 @@ import pytest
 from filelock import FileLock
 
 from synthbench.errors import StoreError, UsageError
-from synthbench.results import RUNS, Store, published
+from synthbench.results import Store, published
 from synthbench.results.maintenance import COUNTED
 from synthbench.results.schema import row_sha256
 from synthbench.results.store import Limits, collected, parts_of
@@ -51,17 +51,6 @@ def test_nan_null_infinity_and_signed_zero_stay_apart(root: Path) -> None:
 
     assert repr(reader(root).table()["eval_loss"].to_pylist()) == repr(values)
     assert reader(root).runs()["eval_loss"].isna().tolist() == [True, True, False, False, False, False, False]
-
-
-def test_an_empty_store_has_no_rows_but_all_columns(root: Path) -> None:
-    made = Store.open(root, create=True)
-    made.write_all([])
-
-    assert made.statuses() == {}
-    assert made.runs().columns.tolist() == RUNS.names
-    assert len(made.curves()) == 0
-    assert made.compact() == 0
-    assert made.table().schema == RUNS
 
 
 def test_the_order_of_rows_does_not_depend_on_the_order_of_writing(tmp_path: Path) -> None:
@@ -106,6 +95,7 @@ def test_a_row_or_curve_that_does_not_fit_is_refused_with_its_job(
 
 def test_a_job_is_a_file_of_curves_and_one_of_rows_all_on_the_disk(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store.open(root, create=True)
+    store.write_all([])  # nothing is no file
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
     store.write_all((make_row(seed=seed), CURVE if seed else []) for seed in range(5))
@@ -364,6 +354,13 @@ def test_a_verified_row_says_who_and_keeps_its_name_and_checksum(store: Store) -
     assert after[1] == before[1]
     assert after[0] | {"verified_by": None} == before[0]
     assert store.quarantined == []
+
+
+def test_a_word_on_a_row_that_has_changed_since_is_no_word(store: Store) -> None:
+    store.verify([word(store.table().to_pylist()[0])])
+    store.write_all([(make_row(seed=42, n_params=7, finished_at=AT), CURVE)])
+
+    assert store.table()["verified_by"].to_pylist() == [None, None]
 
 
 def test_the_later_word_counts_and_compacting_keeps_it(store: Store) -> None:

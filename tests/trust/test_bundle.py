@@ -172,10 +172,12 @@ def test_what_no_bundle_holds_and_a_header_that_lies_or_never_ends_are_refused(
     assert [entry.name for entry in tmp_path.iterdir()] == ["bundle.tar.gz"]
 
 
-CUT = gzip.compress(FILE, mtime=0)[:-20]
+CUT = gzip.compress(FILE)[:-20]
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", gzip.compress(b"garbage" * 100, mtime=0), b"\x80\x04cos\n.", CUT])
+@pytest.mark.parametrize(
+    "content", [b"", b"garbage", gzip.compress(b"garbage" * 100), b"\x80\x04cos\nsystem\n.", CUT], ids=range(5)
+)
 def test_an_archive_that_is_cut_or_none_is_one_line(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "bundle.tar.gz"
     path.write_bytes(content)

@@ -16,7 +16,6 @@ from synthbench.runner.plan import shorten
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.suites import Suite, load_suite
-from synthbench.trust import submission as submission_module
 from synthbench.trust.bundle import opened, pack, sha256_of
 from synthbench.trust.submission import receive, submit
 from synthbench.trust.verify import Sampling
@@ -37,9 +36,8 @@ def small() -> Suite:
 
 
 @pytest.fixture(autouse=True)
-def suite(small: Suite, monkeypatch: pytest.MonkeyPatch) -> Suite:
+def _small_suite(small: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     take(small, monkeypatch)
-    return small
 
 
 def request_in(results: Path) -> Request:
@@ -138,15 +136,11 @@ def test_seeds_of_ones_own_choice_are_no_submission(complete: Request, tmp_path:
     assert not found.ok
 
 
-def test_a_manifest_of_another_version_of_the_suite_is_refused(
-    complete: Request, tmp_path: Path, suite: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    handed_in(complete, tmp_path / "linear.tar.gz")
-    newer = suite.model_copy(update={"version": "2027.1"})
-    monkeypatch.setattr(submission_module, "load_suite", lambda _name: newer)
+def test_a_manifest_of_another_version_of_the_suite_is_refused(complete: Request, tmp_path: Path) -> None:
+    bundle = packed_by_hand(complete, tmp_path / "newer.tar.gz", suite_version="2027.1")
 
-    with pytest.raises(UsageError, match=r"2026\.1 in the manifest and 2027\.1 here"):
-        receive(tmp_path / "linear.tar.gz", SAMPLING)
+    with pytest.raises(UsageError, match=r"2027\.1 in the manifest and 2026\.1 here"):
+        receive(bundle, SAMPLING)
 
 
 def test_complete_rows_are_taken_into_a_store_with_who_verified_them(complete: Request, tmp_path: Path) -> None:
