@@ -4,11 +4,11 @@ import os
 import re
 import signal
 import sys
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from pkgutil import walk_packages
-from typing import Any
 
 import synthbench
 from synthbench.errors import SynthbenchError
@@ -76,9 +76,5 @@ class Driver:
         return self._log.read_text(encoding="utf-8")
 
 
-def twelve_rows(results: Path, **changes: Any) -> Request:
-    """A request for 12 rows, each by itself; any field can be changed."""
-    base: dict[str, Any] = {
-        "mechanisms": ("linear", "softmax"), "seeds": range(3), "steps": 40, "executor": "inline",
-    }  # fmt: skip
-    return one_by_one(results, **(base | changes))
+twelve_rows = partial(one_by_one, mechanisms=("linear", "softmax"), seeds=range(3), steps=40, executor="inline")
+"""A request for 12 rows, each by itself; any field can be changed."""

@@ -80,13 +80,6 @@ def test_a_bare_layer_is_called_bare_and_the_board_says_what_it_sees(seen: pd.Da
         assert cells[label]["Sees absolute places"].value == ("yes" if change > 1e-3 else "no")
 
 
-def test_rows_under_an_old_name_have_no_such_columns_as_no_suite_shows_them(packaged: Joined) -> None:
-    rows = select(packaged.seen_from("climb").rows, "climb").without_variants().rows
-    board = leaderboard(grid(rows[rows["task"].isin(["parity_running", "a5_words"])]))
-    assert not board.has_conditions
-    assert not any("(bare)" in entry.label for entry in board.entries)
-
-
 @pytest.mark.end_to_end
 def test_what_is_recorded_of_layers_is_what_they_do() -> None:
     recorded = recorded_layers()
