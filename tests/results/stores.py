@@ -59,17 +59,10 @@ def signed(row: Row) -> Row:
     return row | {"row_sha256": row_sha256(row)}
 
 
-def forge(
-    path: Path,
-    rows: Sequence[Row] | pa.Table,
-    *,
-    schema: pa.Schema = RUNS,
-    version: int | None = SCHEMA_VERSION,
-    **how: Any,
-) -> Path:
+def forge(path: Path, rows: Sequence[Row] | pa.Table, *, version: int | None = SCHEMA_VERSION, **how: Any) -> Path:
     """Write a file as another synthbench, or a stranger, might have."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows), schema=schema)
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows), schema=RUNS)
     with pq.ParquetWriter(path, table.schema, **how) as writer:
         writer.write_table(table)
         if version is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from synthbench import plugins
-from synthbench.errors import ContractError, StoreError, UnknownName, UsageError
+from synthbench.errors import StoreError, UsageError
 from synthbench.results import Store
 from synthbench.runner.plan import shorten
 from synthbench.runner.request import Request
@@ -217,11 +217,3 @@ def test_a_row_that_invents_a_task_does_not_have_a_plugin_loaded(complete: Reque
 
     assert not found.ok
     assert (found.notes, plugins.loaded()) == ([], [])
-
-
-@pytest.mark.end_to_end
-def test_without_its_plugin_a_bundle_is_not_passed(complete: Request, tmp_path: Path) -> None:
-    bundle = packed_by_hand(complete, tmp_path / "other.tar.gz", mechanisms=("not-here",))
-
-    with pytest.raises((UnknownName, ContractError), match="not-here"):
-        receive(bundle, SAMPLING)
