@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from synthbench.bits import BITS
@@ -105,6 +106,14 @@ def make_frame(scores: Mapping[str, Iterable[float | None]], /, **changes: Any) 
     ]
     floats = dict.fromkeys(("score", "skill", "local_ceiling"), "float64")
     return pd.DataFrame(rows).astype(floats | {"match": "object", "steps_to_threshold": "Int64", "seed": "int64"})
+
+
+def scattered(
+    means: Mapping[str, float], num_seeds: int = 5, spread: float = 0.01, seed: int = 0
+) -> dict[str, list[float]]:
+    """Scores about some means, by mechanism."""
+    draws = np.random.default_rng(seed)
+    return {mech: list(mean + spread * draws.standard_normal(num_seeds)) for mech, mean in means.items()}
 
 
 def joined(*frames: pd.DataFrame) -> pd.DataFrame:

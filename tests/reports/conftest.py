@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Request, sync_playwright
+from playwright.sync_api import Browser, Dialog, Page, Request, sync_playwright
 
 from tests.reports._made import HOSTILE, MECHANISMS, climbed, make_frame
 
@@ -137,7 +137,6 @@ def browser(need: Callable[[str, bool, str], None]) -> Iterator[Browser]:
 @pytest.fixture
 def open_file(browser: Browser) -> Iterator[Callable[..., Page]]:
     """Opens a page; fails if it writes to the console, raises, asks for anything elsewhere or opens a dialog."""
-    contexts: list[BrowserContext] = []
     complaints: list[str] = []
 
     def dismiss(dialog: Dialog) -> None:
@@ -150,7 +149,6 @@ def open_file(browser: Browser) -> Iterator[Callable[..., Page]]:
                 complaints.append(f"request: {request.url}")
 
         context = browser.new_context(viewport={"width": size[0], "height": size[1]}, offline=True, **options)
-        contexts.append(context)
         opened = context.new_page()
         opened.on("console", lambda message: complaints.append(f"console: {message.text}"))
         opened.on("pageerror", lambda error: complaints.append(f"error: {error}"))
@@ -160,6 +158,6 @@ def open_file(browser: Browser) -> Iterator[Callable[..., Page]]:
         return opened
 
     yield open_it
-    for context in contexts:
+    for context in browser.contexts:
         context.close()
     assert complaints == []

@@ -4,13 +4,13 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from itertools import combinations
+from unittest.mock import patch
 from xml.etree import ElementTree as ET
 
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
@@ -18,7 +18,7 @@ from synthbench.reports.aggregates import Interval
 from synthbench.reports.render.figures import Drawing, drawings, render
 from synthbench.reports.render.figures.drawing import LONGEST, SINGLE, _style, shown
 from synthbench.reports.render.figures.scatter import Point, _draw, looks
-from tests.reports._made import make_frame, report_of
+from tests.reports._made import joined, make_frame, report_of, scattered
 
 Pictures = dict[str, dict[str, bytes]]
 """By figure and kind."""
@@ -33,15 +33,8 @@ HOSTILE = [
 
 def sweep(mechanisms: Sequence[str]) -> pd.DataFrame:
     """A complete sweep: better mechanisms first, costs and families that differ, tests at 2 and 4 times the length."""
-    rng = np.random.default_rng(0)
-    frames = []
-    for task, category in TASKS.items():
-        scores = {
-            mech: list(np.clip(0.95 - 0.9 * place / len(mechanisms) + 0.03 * rng.standard_normal(3), 0, 1))
-            for place, mech in enumerate(mechanisms)
-        }
-        frames.append(make_frame(scores, task=task, task_category=category))
-    rows: pd.DataFrame = pd.concat(frames, ignore_index=True)
+    means = {mech: 0.94 - 0.9 * place / len(mechanisms) for place, mech in enumerate(mechanisms)}
+    rows = joined(*(make_frame(scattered(means, 3), task=task, task_category=name) for task, name in TASKS.items()))
     place_of = rows["mech"].map({mech: place for place, mech in enumerate(mechanisms)})
     return rows.assign(
         mech_family=[f"family {place % 9}" for place in place_of],
@@ -148,29 +141,16 @@ def test_pictures_hold_letters_as_outlines_or_embedded_fonts_and_no_time(picture
         assert b"atplotlib v" not in picture["svg"]
 
 
-def _undrawn(figure: Figure) -> set[Text]:
-    """Labels of ticks beyond the ends of their axis, which matplotlib keeps and does not draw."""
-    undrawn = set()
-    for axes in figure.axes:
-        for axis in (axes.xaxis, axes.yaxis):
-            low, high = sorted(axis.get_view_interval())
-            for tick in axis.get_major_ticks():
-                if not low <= tick.get_loc() <= high:
-                    undrawn |= {tick.label1, tick.label2}
-    return undrawn
-
-
 @cache
 def texts(drawing: Drawing) -> list[tuple[str, Bbox]]:
-    """The visible texts of a figure with their boxes in pixels, a figure of one inch being 100 pixels wide."""
-    with _style():
+    """The texts that a figure draws with their boxes in pixels, a figure of one inch being 100 pixels wide."""
+    with _style(), patch.object(Text, "draw", autospec=True) as draw:
         figure = drawing.draw()
         figure.set_dpi(100)
         canvas = FigureCanvasAgg(figure)
         renderer = canvas.get_renderer()  # type: ignore[no-untyped-call]
         figure.draw(renderer)
-        labels = [label for label in figure.findobj(Text) if isinstance(label, Text) and label.get_text()]
-        labels = [label for label in labels if label.get_visible() and label not in _undrawn(figure)]
+        labels = {label for (label, _), _ in draw.call_args_list if label.get_text() and label.get_visible()}
         boxes = [(label.get_text(), Text.get_window_extent(label, renderer)) for label in labels]  # without its line
         holds = figure.bbox.padded(1).contains
         outside = [text for text, box in boxes if not (holds(box.x0, box.y0) and holds(box.x1, box.y1))]

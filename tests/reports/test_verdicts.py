@@ -1,6 +1,5 @@
 """Verdicts of a task: significant differences, between which mechanisms, and saturation."""
 
-from collections.abc import Mapping
 from itertools import combinations
 
 import numpy as np
@@ -10,11 +9,12 @@ from scipy import stats
 
 from synthbench.reports.cells import Cells, grid
 from synthbench.reports.compare import Side, compare
+from synthbench.reports.render.page import page
 from synthbench.reports.separation import separation_table
 from synthbench.reports.statistics import holm, pair_tests, permutation_test, pooled_std
 from synthbench.reports.table import score_table
 from synthbench.reports.verdicts import FAR, Verdict, judge
-from tests.reports._made import joined, make_frame
+from tests.reports._made import joined, make_frame, report_of, scattered
 
 
 def by_name(cells: Cells) -> dict[str, Verdict]:
@@ -26,18 +26,6 @@ def only(rows: pd.DataFrame) -> Verdict:
     """The verdict on the only task."""
     (verdict,) = by_name(grid(rows)).values()
     return verdict
-
-
-def name_of_best(verdict: Verdict) -> str:
-    return verdict.best.name if verdict.best else ""
-
-
-def drawn(
-    means: Mapping[str, float], num_seeds: int = 5, spread: float = 0.01, seed: int = 0
-) -> dict[str, list[float]]:
-    """Scores about some means."""
-    draws = np.random.default_rng(seed)
-    return {mech: list(mean + spread * draws.standard_normal(num_seeds)) for mech, mean in means.items()}
 
 
 def test_evaluation_noise_counts_as_the_floor_but_spread_between_seeds_does_not() -> None:
@@ -53,9 +41,9 @@ def test_evaluation_noise_counts_as_the_floor_but_spread_between_seeds_does_not(
 
 def test_p_values_of_tasks_are_adjusted_together_and_those_of_pairs_within_a_task() -> None:
     made = {
-        "a": drawn({"slay": 0.5, "linear": 0.5, "softmax": 0.5}, seed=1),
-        "b": drawn({"slay": 0.5, "linear": 0.5, "softmax": 0.7}, seed=2),
-        "c": drawn({"slay": 0.5, "linear": 0.52, "softmax": 0.53}, seed=3),
+        "a": scattered({"slay": 0.5, "linear": 0.5, "softmax": 0.5}, seed=1),
+        "b": scattered({"slay": 0.5, "linear": 0.5, "softmax": 0.7}, seed=2),
+        "c": scattered({"slay": 0.5, "linear": 0.52, "softmax": 0.53}, seed=3),
     }
     rows = pd.concat([make_frame(scores, task=task, run_id=task) for task, scores in made.items()])
     cells = grid(rows)
@@ -73,7 +61,7 @@ def test_p_values_of_tasks_are_adjusted_together_and_those_of_pairs_within_a_tas
 
 def test_a_difference_that_is_certain_but_counts_for_nothing_is_not_significant() -> None:
     near, far = (
-        only(make_frame(drawn({"slay": 0.5, "linear": 0.5 + distance, "softmax": 0.5}, spread=1e-3), ceiling=1.0))
+        only(make_frame(scattered({"slay": 0.5, "linear": 0.5 + distance, "softmax": 0.5}, spread=1e-3), ceiling=1.0))
         for distance in (0.045, 0.055)
     )
 
@@ -83,15 +71,16 @@ def test_a_difference_that_is_certain_but_counts_for_nothing_is_not_significant(
 
 
 def test_a_task_whose_bounds_are_equal_shows_no_differences() -> None:
-    verdict = only(make_frame(drawn({"slay": 0.2, "linear": 0.9}), floor=0.9, ceiling=0.9))
+    verdict = only(make_frame(scattered({"slay": 0.2, "linear": 0.9}), floor=0.9, ceiling=0.9))
 
     assert verdict.words == "no significant difference; floor = ceiling"
 
 
 def test_what_learns_with_some_seeds_only_stands_out() -> None:
     """Fisher's exact test on learned or not says 0.002; no pair of means is far apart by a t test."""
-    scores = drawn(dict.fromkeys(["linear", "slay", "yat-spherical", "performer", "slay-laplace"], 0.27))
-    cells = grid(make_frame({"softmax": [0.26, 0.86, 0.99, 0.26, 0.96], **scores}))
+    scores = scattered(dict.fromkeys(["linear", "slay", "yat-spherical", "performer", "slay-laplace"], 0.27))
+    rows = make_frame({"softmax": [0.26, 0.86, 0.99, 0.26, 0.96], **scores})
+    cells = grid(rows)
     (verdict,) = judge(cells).values()
 
     assert verdict.has_differences
@@ -100,6 +89,9 @@ def test_what_learns_with_some_seeds_only_stands_out() -> None:
     assert verdict.words == "significant differences; Softmax stands out"
     (pairs,) = (cell for cell in separation_table(cells, judge(cells)).lines[0].cells if cell.value == "0 of 15")
     assert pairs.remarks[0].startswith("Softmax, p = 0.0")
+    shown = page(report_of(rows))
+    assert "Softmax stands out · best: <bdi>Softmax</bdi></small></summary>" in shown
+    assert "<dt>Stands out from all others</dt><dd><bdi>Softmax</bdi>, p = 0.0" in shown
     # It is not shown to differ from any single one: a mechanism that learns with four seeds may be its equal.
     best, *others = sorted(cells.mechanisms, key=lambda one: one.name != "softmax")
 
@@ -109,13 +101,14 @@ def test_what_learns_with_some_seeds_only_stands_out() -> None:
 
 
 def test_near_the_best_is_what_a_test_does_not_tell_from_it_and_what_is_not_far_below() -> None:
-    scores = drawn({"slay": 0.5, "linear": 0.3, "performer": 0.1}, num_seeds=5, spread=0.02)
-    near, scattered = {"yat": [0.49]}, {"luck": [0.0, 0.0, 0.45]}
-    cells = grid(make_frame({**scores, **near, **scattered}))
+    scores = scattered({"slay": 0.5, "linear": 0.3, "performer": 0.1}, num_seeds=5, spread=0.02)
+    near, of_luck = {"yat": [0.49]}, {"luck": [0.0, 0.0, 0.45]}
+    cells = grid(make_frame({**scores, **near, **of_luck}))
     (verdict,) = judge(cells).values()
     names = {mechanism.key: mechanism.name for mechanism in cells.mechanisms}
 
-    assert name_of_best(verdict) == "slay"
+    assert verdict.best is not None
+    assert verdict.best.name == "slay"
     assert {names[key] for key in verdict.near_best} == {"yat"}
     # The runs of one scatter so much that no test tells it from the best; its mean is far below all the same.
     luck, best = (list(names.values()).index(name) for name in ("luck", "slay"))
@@ -128,7 +121,7 @@ def test_near_the_best_is_what_a_test_does_not_tell_from_it_and_what_is_not_far_
 def test_two_mechanisms_are_told_apart_as_compare_does() -> None:
     """Three seeds each can be shuffled in twenty ways, which shows nothing at 5 %."""
     parts = [
-        make_frame(drawn({"slay": 0.5, "linear": 0.5 + lead}, num_seeds=3, seed=index), task=f"t{index}")
+        make_frame(scattered({"slay": 0.5, "linear": 0.5 + lead}, num_seeds=3, seed=index), task=f"t{index}")
         for index, lead in enumerate((0.3, 0.02, 0.0))
     ]
     rows = joined(*parts)
@@ -139,7 +132,7 @@ def test_two_mechanisms_are_told_apart_as_compare_does() -> None:
 
     assert [verdicts[task.task].p for task in tasks] == pytest.approx([task.p for task in tasks])
     assert verdicts["t0"].has_differences
-    assert name_of_best(verdicts["t0"]) == "linear"
+    assert [task for task, verdict in verdicts.items() if verdict.best and verdict.best.name == "linear"] == ["t0"]
     assert not verdicts["t2"].has_differences
 
 
@@ -154,7 +147,7 @@ def test_correlated_seeds_are_compared_seed_by_seed() -> None:
 
 
 def test_where_no_two_have_all_tasks_each_task_compares_what_ran_on_it_and_has_no_best() -> None:
-    first, second = drawn({"slay": 0.5, "linear": 0.2}), drawn({"slay": 0.5, "yat": 0.9})
+    first, second = scattered({"slay": 0.5, "linear": 0.2}), scattered({"slay": 0.5, "yat": 0.9})
     cells = grid(joined(make_frame(first), make_frame(second, task="copy")))
     verdicts = by_name(cells)
     table = score_table(cells, judge(cells), "basic")
@@ -165,8 +158,8 @@ def test_where_no_two_have_all_tasks_each_task_compares_what_ran_on_it_and_has_n
 
 
 def test_what_beats_a_control_is_not_separated_by_that() -> None:
-    mechanisms = drawn({"slay": 0.5, "linear": 0.5})
-    with_mean = make_frame({**mechanisms, **drawn({"mean": 0.01}, spread=0.001)})
+    mechanisms = scattered({"slay": 0.5, "linear": 0.5})
+    with_mean = make_frame({**mechanisms, **scattered({"mean": 0.01}, spread=0.001)})
     controlled = with_mean.assign(mech_family=with_mean["mech_family"].mask(with_mean["mech"] == "mean", "control"))
 
     assert judge(grid(controlled)) == judge(grid(make_frame(mechanisms)))
@@ -182,7 +175,7 @@ def test_a_task_on_which_all_failed_has_no_score() -> None:
 
 
 def test_a_failed_run_is_left_out_of_the_tests() -> None:
-    scores = drawn({"slay": 0.5, "linear": 0.9})
+    scores = scattered({"slay": 0.5, "linear": 0.9})
     failed = make_frame({**scores, "linear": [*scores["linear"], None]})
 
     assert only(failed).named == only(make_frame(scores)).named != set()
