@@ -3,8 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,9 +16,8 @@ from synthbench.reports.exchange import every_eval_ever
 from synthbench.reports.report import Report
 from synthbench.reports.standings import standings
 from synthbench.results import Store, published
+from tests.cli.commands import Command, python
 from tests.reports._made import joined, make_frame, report_of
-
-Command = Callable[..., Any]
 
 
 @pytest.fixture
@@ -48,8 +45,7 @@ def read_by_croissant(path: Path, table: str = "", column: str = "") -> list[Any
 
     It runs in a process of its own: it brings a logging handler that may close the output that pytest captures.
     """
-    command = [sys.executable, "-c", READ, str(path), table, column]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = python("-c", READ, str(path), table, column)
     assert done.returncode == 0, done.stderr
     values: list[Any] = json.loads(done.stdout.splitlines()[-1])
     return values

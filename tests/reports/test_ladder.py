@@ -9,7 +9,6 @@ import pytest
 
 from synthbench.levels import metrics_of_levels, profile
 from synthbench.registry import CONTROL
-from synthbench.reports.aggregates import UNKNOWN
 from synthbench.reports.build import build
 from synthbench.reports.cells import Cells, grid
 from synthbench.reports.interim import ANALYSES
@@ -114,13 +113,6 @@ def test_loads_are_marked_at_powers_of_two() -> None:
         (0.3, 0.6): (0.5,),
     }
     assert {loads: Ladder("pairs", loads).ticks for loads in ticks} == ticks
-
-
-def test_heights_less_than_half_a_level_apart_are_a_tie() -> None:
-    """Half a level of 11 is 0.045 of skill."""
-    for lead, chance in ((0.4, 0.5), (0.5, 1.0)):
-        board = leaderboard(grid(climbed({"softmax": [3 + lead] * 2, "linear": [3, 3]})))
-        assert (board.improvement[0][1] or UNKNOWN).value == chance
 
 
 def test_on_the_page_mechanisms_beyond_the_colours_are_pale() -> None:

@@ -90,15 +90,6 @@ def test_a_category_names_the_first_and_counts_the_rest() -> None:
     assert wide == "m0 .90, m1 .89, m2 .89, m3 .89, m4 .88, m5 .88, m6 .87, m7 .87 or 2 more"
 
 
-def test_single_seeds_are_counted_beside_the_verdict() -> None:
-    scores = SEVERAL | {"path": [0.9]}
-    board = leaderboard(grid(frame({f"task_{index}": scores for index in range(4)})))
-
-    assert "mechanisms, 1 was run with a single seed on each task. Where a mechanism has" in board.certainty
-    some = leaderboard(grid(frame({"more": SEVERAL | {"path": [0.9, 0.92]}, "task": scores})))
-    assert "1 was run with a single seed on some tasks and several seeds on the others" in some.certainty
-
-
 def test_a_bare_layer_is_on_the_board_and_in_no_verdict() -> None:
     rows = many({"gla": 0.4, "linear": 0.3}).assign(condition="stock", sees_places=False)
     bare = many({"gla": 0.8}).assign(condition="bare", sees_places=False, mech_args='{"conv":4}')
@@ -138,9 +129,10 @@ def test_controls_are_not_what_a_verdict_is_about() -> None:
     assert only.entries[0].label == "mean (control)"
 
 
-def test_one_seed_is_ranked_with_the_spread_of_the_others() -> None:
-    tasks = {f"task_{index}": SEVERAL | {"path": [0.9]} for index in range(4)}
-    best, *others = leaderboard(grid(frame(tasks))).entries
+def test_one_seed_is_ranked_with_the_spread_of_the_others_and_counted_beside_the_verdict() -> None:
+    scores = SEVERAL | {"path": [0.9]}
+    board = leaderboard(grid(frame({f"task_{index}": scores for index in range(4)})))
+    best, *others = board.entries
 
     assert (best.label, best.num_seeds) == ("path (1 seed)", (1, 1))
     assert [entry.few_seeds for entry in others] == ["", ""]
@@ -148,6 +140,9 @@ def test_one_seed_is_ranked_with_the_spread_of_the_others() -> None:
     half, *rest = ((entry.skill.high - entry.skill.low) / 2 for entry in (best, *others))
     assert min(rest) < max(rest) < half
     assert best.skill.low < 0.9 < best.skill.high
+    assert "mechanisms, 1 was run with a single seed on each task. Where a mechanism has" in board.certainty
+    some = leaderboard(grid(frame({"more": SEVERAL | {"path": [0.9, 0.92]}, "task": scores})))
+    assert "1 was run with a single seed on some tasks and several seeds on the others" in some.certainty
 
 
 def test_a_mechanism_with_some_tasks_is_named_with_their_number_and_never_with_none() -> None:

@@ -28,9 +28,8 @@ def files(
 ) -> dict[str, Path]:
     """Pages by name: of the made-up paper suite, some of its rows under other blocks, and of hostile rows."""
     folder = tmp_path_factory.mktemp("pages")
-    drawn = paper["task"].isin(["copy", "reverse", "parity"])
     versions = {task: version_of(TASKS[task]) for task in ("copy", "reverse", "parity")}
-    known = paper.assign(task_version=paper["task"].map(versions).where(drawn, paper["task_version"]))
+    known = paper.assign(task_version=paper["task"].map(versions).fillna(paper["task_version"]))
     other = known[known["mech"] == "slay"].assign(block="transformer", mech_label="SLAY in a block")
     other["run_id"] += "-block"
     rows = {"paper": pd.concat([known, other], ignore_index=True), "hostile": hostile}
