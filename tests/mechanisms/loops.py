@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -22,16 +22,15 @@ Loop = Callable[[Any, Tensor], Tensor]
 Kernel = Callable[[Any, Tensor, Tensor], Any]
 
 
-def every(unit: type[Mechanism] | str, formula: Callable[..., Any], **values: Sequence[Any]) -> list[Any]:
+def every(name: str, formula: Callable[..., Any], **values: Sequence[Any]) -> list[Any]:
     """Cases of :func:`check_loop` or :func:`check_kernel`: every value of each argument with all of the others."""
     chosen = [dict(zip(values, combination, strict=True)) for combination in product(*values.values())]
-    name = unit if isinstance(unit, str) else unit.name
     texts = [" ".join([name, *(getattr(one, "__name__", str(one)) for one in of.values())]) for of in chosen]
-    return [pytest.param(unit, formula, of, id=text) for of, text in zip(chosen, texts, strict=True)]
+    return [pytest.param(name, formula, of, id=text) for of, text in zip(chosen, texts, strict=True)]
 
 
 def check_loop(
-    unit: type[Any],
+    name: str,
     loop: Loop,
     length: int,
     condition: str = "stock",
@@ -46,12 +45,13 @@ def check_loop(
 
     Every parameter is moved: one that begins at 0 or 1 would hide what it does.
     """
+    unit: Any = MECHANISMS[name]
     options = {**condition_options(unit, condition), **options}
     net = moved(built(unit, model_dim=width, **options), scale)
     with torch.no_grad():
         change(net)
     if is_turned:
-        turn(cast("Attention", net), length)
+        turn(net, length)
     x = normal(3, length, width).requires_grad_()
 
     agree(net, x, loop(net, x))
@@ -130,10 +130,9 @@ def moved(net: M, scale: float = 0.3, seed: int = 1) -> M:
     return net
 
 
-def heads_of(x: Tensor) -> Tensor:
+def heads_of(x: Tensor) -> Any:
     """Two heads, [batch, 2, length, channels / 2]."""
-    cut: Tensor = x.unflatten(-1, (2, -1)).transpose(1, 2)
-    return cut
+    return x.unflatten(-1, (2, -1)).transpose(1, 2)
 
 
 def mapped(maps: WitnessMap, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
@@ -141,10 +140,9 @@ def mapped(maps: WitnessMap, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     return q @ maps.query, k @ (maps.query if maps.key is None else maps.key)
 
 
-def merged(net: Any, outs: list[Tensor]) -> Tensor:
+def merged(net: Any, outs: list[Tensor]) -> Any:
     """The outputs [batch, heads, channels] or [batch, width] of every token, projected to [batch, length, width]."""
-    projected: Tensor = net.out(torch.stack(outs, dim=1).flatten(2))
-    return projected
+    return net.out(torch.stack(outs, dim=1).flatten(2))
 
 
 def divide_by_rms(heads: Tensor, epsilon: float = 1e-5) -> Tensor:
@@ -152,10 +150,9 @@ def divide_by_rms(heads: Tensor, epsilon: float = 1e-5) -> Tensor:
     return heads / (heads.square().mean(-1, keepdim=True) + epsilon).sqrt()
 
 
-def unit(x: Tensor) -> Tensor:
+def unit(x: Tensor) -> Any:
     """Vectors of length 1."""
-    normal: Tensor = x / x.norm(dim=-1, keepdim=True)
-    return normal
+    return x / x.norm(dim=-1, keepdim=True)
 
 
 def convolved_heads(net: Any, x: Tensor) -> list[Tensor]:
@@ -164,7 +161,7 @@ def convolved_heads(net: Any, x: Tensor) -> list[Tensor]:
     return [heads_of(part) for part in silu(fused).chunk(3, dim=-1)]
 
 
-def normed_and_gated(net: Any, x: Tensor, outs: list[Tensor], epsilon: float = 1e-5) -> Tensor:
+def normed_and_gated(net: Any, x: Tensor, outs: list[Tensor], epsilon: float = 1e-5) -> Any:
     """The output of a layer after its recurrence: each head over its root mean square, the gain and the gates."""
     heads = torch.stack(outs, dim=2)
     if net.norm is None:

@@ -9,27 +9,10 @@ from torch import Tensor
 from torch.nn.functional import conv1d, layer_norm, pad, silu, softplus
 
 from synthbench.forms import selective_scan
-from synthbench.mechanisms import MECHANISMS, Mechanism
-from synthbench.mechanisms.based import Based
-from synthbench.mechanisms.deltanet import Deltanet
-from synthbench.mechanisms.deltaproduct import Deltaproduct
-from synthbench.mechanisms.differential import Differential
-from synthbench.mechanisms.forgetting import Forgetting
-from synthbench.mechanisms.gated_deltanet import GatedDeltanet
+from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.gla import Gla
-from synthbench.mechanisms.hgrn2 import Hgrn2
-from synthbench.mechanisms.hyena import Hyena
-from synthbench.mechanisms.identity import Identity
-from synthbench.mechanisms.kda import Kda
-from synthbench.mechanisms.lstm import Lstm
-from synthbench.mechanisms.mamba1 import Mamba1
-from synthbench.mechanisms.mamba2 import Mamba2
-from synthbench.mechanisms.mean import Mean
 from synthbench.mechanisms.mlstm import Mlstm
-from synthbench.mechanisms.path import Path
-from synthbench.mechanisms.retention import Retention
-from synthbench.mechanisms.rwkv7 import Rwkv7
-from synthbench.mechanisms.slstm import HeadwiseLinear, Slstm
+from synthbench.mechanisms.slstm import Slstm
 from tests.mechanisms.loops import (
     Loop,
     check_loop,
@@ -50,12 +33,12 @@ BOTH = ["bare", "stock"]
 SIGNS = ["zero-one", "signed"]
 
 
-def means(net: Mean, x: Tensor) -> Tensor:
+def means(net: Any, x: Tensor) -> Any:
     values = net.value(x)
     return merged(net, [values[:, : t + 1].mean(1) for t in range(x.shape[1])])
 
 
-def lstm_cells(net: Lstm, x: Tensor) -> Tensor:
+def lstm_cells(net: Any, x: Tensor) -> Any:
     h, c, outs = torch.zeros_like(x[:, 0]), torch.zeros_like(x[:, 0]), []
     for t in range(x.shape[1]):
         g, i, f, o = (net.gates(x[:, t]) + h @ net.recurrent.weight).chunk(4, dim=-1)
@@ -65,23 +48,23 @@ def lstm_cells(net: Lstm, x: Tensor) -> Tensor:
     return merged(net, outs)
 
 
-def delta_steps(net: Deltanet, x: Tensor) -> Tensor:
+def delta_steps(net: Any, x: Tensor) -> Any:
     """Without a convolution there is no SiLU either."""
     q, k, v = map(heads_of, net.qkv(x).chunk(3, dim=-1)) if net.own_convolution is None else convolved_heads(net, x)
     beta = (2 if net.eigenvalues == "signed" else 1) * (x @ net.rate.weight).sigmoid().unsqueeze(-1)
     return normed_and_gated(net, x, delta_rule(q, [k], [v], beta, torch.ones(3, 2, x.shape[1], 1)), 1e-6)
 
 
-def gated_delta_steps(net: GatedDeltanet, x: Tensor) -> Tensor:
+def gated_delta_steps(net: Any, x: Tensor) -> Any:
     """The gates of Gated DeltaNet are of heads, and those of KDA of channels."""
     beta = (2 if net.eigenvalues == "signed" else 1) * (x @ net.rate.weight).sigmoid().unsqueeze(-1)
-    gates = x @ net.gate_in.weight @ net.gate_out.weight if isinstance(net, Kda) else x @ net.gate.weight
+    gates = x @ net.gate_in.weight @ net.gate_out.weight if net.name == "kda" else x @ net.gate.weight
     alpha = torch.exp(-net.log_rate.exp() * softplus(heads_of(gates) + net.gate_bias))
     q, k, v = convolved_heads(net, x)
     return normed_and_gated(net, x, delta_rule(q, [k], [v], beta, alpha))
 
 
-def householder_steps(net: Deltaproduct, x: Tensor) -> Tensor:
+def householder_steps(net: Any, x: Tensor) -> Any:
     """A product of Householder steps at every token, one by one."""
     q, k, v = convolved_heads(net, x)
     keys, values, steps = [k], [v], net.steps
@@ -98,9 +81,8 @@ def householder_steps(net: Deltaproduct, x: Tensor) -> Tensor:
     return normed_and_gated(net, x, delta_rule(q, keys, values, beta, alpha))
 
 
-def gla_steps(net: Gla, x: Tensor) -> Tensor:
+def gla_steps(net: Any, x: Tensor) -> Any:
     q, k, v = map(heads_of, net.qkv(x).chunk(3, dim=-1))
-    assert net.gate_out.bias is not None
     alpha = (x @ net.gate_in.weight @ net.gate_out.weight + net.gate_out.bias).sigmoid() ** (1 / net.tau)
     heads = torch.stack(decaying_sum(k, v, heads_of(alpha), q), dim=2) / 6**0.5
     if not net.output_gate:
@@ -109,7 +91,7 @@ def gla_steps(net: Gla, x: Tensor) -> Tensor:
     return merged(net, list((divide_by_rms(heads, 1e-5) * net.gain.weight * y * y.sigmoid()).unbind(2)))
 
 
-def hgrn2_steps(net: Hgrn2, x: Tensor) -> Tensor:
+def hgrn2_steps(net: Any, x: Tensor) -> Any:
     """The norm is of each head or of all."""
     o, f, i = (heads_of(part) for part in net.qkv(x).chunk(3, dim=-1))
     g = net.lower + (1 - net.lower) * f.sigmoid()
@@ -119,7 +101,7 @@ def hgrn2_steps(net: Hgrn2, x: Tensor) -> Tensor:
     return merged(net, [divide_by_rms(out.flatten(-2) / 6**0.5) * net.gain.weight for out in outs])
 
 
-def mamba1_steps(mamba: Mamba1, x: Tensor) -> Tensor:
+def mamba1_steps(mamba: Any, x: Tensor) -> Any:
     width = mamba.N
     gate, channels = mamba.project_in(x).chunk(2, dim=-1)
     channels = silu(channels if mamba.own_convolution is None else summed_taps(mamba.own_convolution, channels))
@@ -131,11 +113,10 @@ def mamba1_steps(mamba: Mamba1, x: Tensor) -> Tensor:
         decay = torch.exp(-mamba.log_rate[0, 0].exp() * step[:, t, :, None])
         state = decay * state + (step * channels)[:, t, :, None] * b[:, t, None, :]
         outs.append((state * c[:, t, None, :]).sum(-1) + mamba.skip.flatten() * channels[:, t])
-    projected: Tensor = mamba.out(torch.stack(outs, dim=1) * silu(gate))
-    return projected
+    return mamba.out(torch.stack(outs, dim=1) * silu(gate))
 
 
-def mamba2_steps(mamba: Mamba2, x: Tensor) -> Tensor:
+def mamba2_steps(mamba: Any, x: Tensor) -> Any:
     heads, inner, width = mamba.num_heads, mamba.inner_dim, mamba.N
     fused = mamba.project_in(x)
     gate, channels, step = fused[..., :inner], fused[..., inner : 2 * inner + 2 * width], fused[..., -heads:]
@@ -150,11 +131,10 @@ def mamba2_steps(mamba: Mamba2, x: Tensor) -> Tensor:
         state = decay[..., None, None] * state + torch.einsum("bh,bn,bhp->bhnp", delta, b, values)
         outs.append((torch.einsum("bhnp,bn->bhp", state, c) + mamba.skip[:, None] * values).flatten(1))
     gated = torch.stack(outs, dim=1) * silu(gate)
-    out: Tensor = mamba.out(divide_by_rms(gated) * mamba.scale)
-    return out
+    return mamba.out(divide_by_rms(gated) * mamba.scale)
 
 
-def mlstm_cells(net: Mlstm, x: Tensor) -> Tensor:
+def mlstm_cells(net: Any, x: Tensor) -> Any:
     """The cell has no stabiliser here."""
     is_bare = net.token_convolution is None
     seen = x if net.token_convolution is None else silu(summed_taps(net.token_convolution, x))
@@ -180,19 +160,19 @@ def mlstm_cells(net: Mlstm, x: Tensor) -> Tensor:
     return merged(net, outs)
 
 
-def with_small_gates(net: Mlstm) -> None:
+def with_small_gates(net: Any) -> None:
     net.gates.weight.copy_(0.3 * normal(len(net.gates.weight), 4, seed=1))
 
 
-def with_large_gates(net: Mlstm) -> None:
+def with_large_gates(net: Any) -> None:
     net.gates.weight.copy_(10 * normal(len(net.gates.weight), 4, seed=1))
 
 
-def slstm_cells(net: Slstm, x: Tensor) -> Tensor:
+def slstm_cells(net: Any, x: Tensor) -> Any:
     """The cell has c and n, and no stabiliser here."""
     seen = x if net.own_convolution is None else silu(summed_taps(net.own_convolution, x))
     # The columns of a head belong to z, i, f and o.
-    weight = torch.block_diag(*net.gates.weight) if isinstance(net.gates, HeadwiseLinear) else net.gates.weight
+    weight = torch.block_diag(*net.gates.weight) if net.gates.weight.ndim == 3 else net.gates.weight
     columns = weight.view(6, 2, 4, 3).unbind(-2)
     biases = net.gates_bias.view(2, 4, 3).unbind(-2)
     z, i, f, o = (
@@ -209,11 +189,10 @@ def slstm_cells(net: Slstm, x: Tensor) -> Tensor:
         outs.append(layer_norm(h, (3,)).flatten(-2))
     normed = torch.stack(outs, dim=1)
     normed = normed if net.gain is None else normed * net.gain.flatten()
-    projected: Tensor = normed if net.out is None else net.out(normed)
-    return projected
+    return normed if net.out is None else net.out(normed)
 
 
-def mixes_of(net: Rwkv7, x: Tensor) -> list[Tensor]:
+def mixes_of(net: Any, x: Tensor) -> list[Tensor]:
     """The token mixes from which r, w, k, v, a and g are projected."""
     if net.shift is None:
         return [x] * 6
@@ -221,7 +200,7 @@ def mixes_of(net: Rwkv7, x: Tensor) -> list[Tensor]:
     return [x + mix * (before - x) for mix in net.shift.weight]
 
 
-def time_mixing(net: Rwkv7, x: Tensor) -> Tensor:
+def time_mixing(net: Any, x: Tensor) -> Any:
     """The time mixing of x070, with the state transposed."""
     xr, xw, xk, xv, xa, xg = mixes_of(net, x)
     weights = net.qkv.weight.chunk(3, dim=1)
@@ -249,21 +228,21 @@ def time_mixing(net: Rwkv7, x: Tensor) -> Tensor:
 
 
 RECURRENT = [
-    *every(Mean, means, length=[20]),
-    *every(Lstm, lstm_cells, length=[1, 9]),
-    *every(Deltanet, delta_steps, length=[1, 2, 40], eigenvalues=SIGNS, condition=["bare"]),
-    *every(Deltanet, delta_steps, length=[1, 2, 40], eigenvalues=SIGNS, output_gate=[False, True]),
-    *every(GatedDeltanet, gated_delta_steps, length=[1, 2, 40], eigenvalues=SIGNS, condition=BOTH),
-    *every(Kda, gated_delta_steps, length=[1, 2, 40], eigenvalues=SIGNS, condition=BOTH),
-    *every(Deltaproduct, householder_steps, length=[1, 20], steps=[2], gate=["head", "none"], condition=BOTH),
-    *every(Deltaproduct, householder_steps, length=[2, 20], steps=[3], gate=["head"], condition=BOTH),
-    *every(Deltaproduct, householder_steps, length=[40], steps=[1], gate=["head"], condition=BOTH),
-    *every(Gla, gla_steps, length=[1, 40], tau=[16.0, 32.0], condition=BOTH),
-    *every(Hgrn2, hgrn2_steps, length=[1, 40], lower=[0.0, 0.3], condition=BOTH),
-    *every(Mamba2, mamba2_steps, length=[1, 3, 40], width=[8], N=[3], condition=BOTH),
-    *every(Mlstm, mlstm_cells, length=[1, 40], change=[with_small_gates, with_large_gates], condition=BOTH),
-    *every(Slstm, slstm_cells, length=[1, 9], width=[6], scale=[1.0], condition=BOTH),
-    *every(Rwkv7, time_mixing, length=[1, 40], gate_rank=[5], condition=BOTH),
+    *every("mean", means, length=[20]),
+    *every("lstm", lstm_cells, length=[1, 9]),
+    *every("deltanet", delta_steps, length=[1, 2, 40], eigenvalues=SIGNS, condition=["bare"]),
+    *every("deltanet", delta_steps, length=[1, 2, 40], eigenvalues=SIGNS, output_gate=[False, True]),
+    *every("gated-deltanet", gated_delta_steps, length=[1, 2, 40], eigenvalues=SIGNS, condition=BOTH),
+    *every("kda", gated_delta_steps, length=[1, 2, 40], eigenvalues=SIGNS, condition=BOTH),
+    *every("deltaproduct", householder_steps, length=[1, 20], steps=[2], gate=["head", "none"], condition=BOTH),
+    *every("deltaproduct", householder_steps, length=[2, 20], steps=[3], gate=["head"], condition=BOTH),
+    *every("deltaproduct", householder_steps, length=[40], steps=[1], gate=["head"], condition=BOTH),
+    *every("gla", gla_steps, length=[1, 40], tau=[16.0, 32.0], condition=BOTH),
+    *every("hgrn2", hgrn2_steps, length=[1, 40], lower=[0.0, 0.3], condition=BOTH),
+    *every("mamba2", mamba2_steps, length=[1, 3, 40], width=[8], N=[3], condition=BOTH),
+    *every("mlstm", mlstm_cells, length=[1, 40], change=[with_small_gates, with_large_gates], condition=BOTH),
+    *every("slstm", slstm_cells, length=[1, 9], width=[6], scale=[1.0], condition=BOTH),
+    *every("rwkv7", time_mixing, length=[1, 40], gate_rank=[5], condition=BOTH),
 ]
 
 
@@ -276,7 +255,7 @@ def test_blocks_of_mamba1_agree_with_single_steps_and_so_do_gradients(
 ) -> None:
     monkeypatch.setattr(selective_scan, "SEGMENT", block)
     monkeypatch.setattr(selective_scan, "_is_cached", lambda _x: is_cached)
-    check_loop(Mamba1, mamba1_steps, length, condition, width=8, N=3, rank=2)
+    check_loop("mamba1", mamba1_steps, length, condition, width=8, N=3, rank=2)
 
 
 def test_without_gates_gla_is_linear_attention_without_a_feature_map() -> None:
@@ -301,15 +280,12 @@ def test_gates_of_a_thousand_neither_overflow_nor_lose_the_last_value(generator:
     assert slstm(1e3 * torch.randn(2, 40, 6, generator=generator)).isfinite().all()
 
 
-def two_projections(net: Identity, x: Tensor) -> Tensor:
-    assert net.value.bias is not None
-    assert net.out.bias is not None
+def two_projections(net: Any, x: Tensor) -> Any:
     return (x @ net.value.weight + net.value.bias) @ net.out.weight + net.out.bias
 
 
-def taylor_and_window(net: Based, x: Tensor) -> Tensor:
+def taylor_and_window(net: Any, x: Tensor) -> Any:
     """A gated convolution, then Taylor heads and turned heads with a window, one by one."""
-    assert net.ahead.bias is not None
     seen, outs = [], []
     for t in range(x.shape[1]):
         taps = [net.ahead.weight[j] * x[:, t - j] for j in range(min(3, t + 1))]
@@ -333,7 +309,7 @@ def taylor_and_window(net: Based, x: Tensor) -> Tensor:
     return merged(net, outs)
 
 
-def difference_of_softmaxes(net: Differential, x: Tensor) -> Tensor:
+def difference_of_softmaxes(net: Any, x: Tensor) -> Any:
     """Of halves of a head, or of two heads, each turned by all frequencies."""
     q, k, v = (part.unflatten(-1, (net.num_heads, 6)).transpose(1, 2) for part in net.qkv(x).chunk(3, dim=-1))
     pairs, gain = [turned(part).chunk(2, dim=-1) for part in (q, k)], torch.ones(6, dtype=x.dtype)
@@ -352,7 +328,7 @@ def difference_of_softmaxes(net: Differential, x: Tensor) -> Tensor:
     return merged(net, outs)
 
 
-def scores_and_forgetting(net: Forgetting, x: Tensor) -> Tensor:
+def scores_and_forgetting(net: Any, x: Tensor) -> Any:
     """All scores of a query and what was forgotten since its keys; with ``pro``, shifts, norms and gates."""
     q, k, v = (heads_of(part) for part in net.qkv(x).chunk(3, dim=-1))
     if net.pro:
@@ -361,7 +337,6 @@ def scores_and_forgetting(net: Forgetting, x: Tensor) -> Tensor:
         q, v = divide_by_rms(q) * net.q_gain, shifted(v, shares[:, 1::2])
     if net.rotation is not None:
         q, k = turned(q), turned(k)
-    assert net.gate.bias is not None
     log_gate = (x @ net.gate.weight + net.gate.bias).sigmoid().log().mT
     outs = []
     for t in range(x.shape[1]):
@@ -381,7 +356,7 @@ def shifted(x: Tensor, share: Tensor) -> Tensor:
     return share * before + (1 - share) * x
 
 
-def turned_keys(net: Path, x: Tensor) -> Tensor:
+def turned_keys(net: Any, x: Tensor) -> Any:
     """Keys pass the matrix of each token, then the query attends."""
     q, k, v = (heads_of(part) for part in net.qkv(x).chunk(3, dim=-1))
     directions = x @ net.direction_in.weight @ net.direction_out.weight
@@ -390,7 +365,6 @@ def turned_keys(net: Path, x: Tensor) -> Tensor:
         directions = silu(summed_taps(net.direction_convolution, directions))
     w = heads_of(directions)
     w = w / w.norm(dim=-1, keepdim=True)
-    assert net.rate.bias is not None
     beta = 2 * (x @ net.rate.weight + net.rate.bias).sigmoid().mT
     keys, outs = k[:, :, :0], []
     for t in range(x.shape[1]):
@@ -415,7 +389,7 @@ def retained(q: Tensor, k: Tensor, v: Tensor, gammas: list[float]) -> Tensor:
     return divide_by_rms(out, 1e-6)
 
 
-def gated_retention(net: Retention, x: Tensor) -> Tensor:
+def gated_retention(net: Any, x: Tensor) -> Any:
     """The paper's form of turned queries and keys, with a gate behind the norm."""
     q, k, v = (heads_of(part) for part in net.qkv(x).chunk(3, dim=-1))
     heads = retained(turned(q), turned(k), v, [1 - 2**-5, 1 - 2**-6])
@@ -423,21 +397,20 @@ def gated_retention(net: Retention, x: Tensor) -> Tensor:
     return merged(net, list((heads * y * y.sigmoid()).unbind(2)))
 
 
-def filters_of(net: Hyena, length: int) -> Tensor:
+def filters_of(net: Any, length: int) -> Tensor:
     """The filter of each channel, value by value: [length, channels]."""
     rows = []
     for t in range(length):
         r, angle = t / (net.max_length - 1), 2 * math.pi * 1e-4 * t / net.max_length
         units = torch.tensor([r, math.cos(angle), -math.sin(angle)], dtype=torch.float64)
         for layer in (net.first, net.second, net.third):
-            assert layer.bias is not None
             units = (net.frequency.flatten() * (units @ layer.weight + layer.bias)).sin()
         steepness = torch.linspace(1 / 1.5, 1 / 0.3, net.model_dim, dtype=torch.float64)
         rows.append(units @ net.last.weight * 0.01 ** (r * steepness))
     return torch.stack(rows)
 
 
-def gated_sums(net: Hyena, x: Tensor) -> Tensor:
+def gated_sums(net: Any, x: Tensor) -> Any:
     """Each output as the sum over the tokens up to it."""
     fused = net.project_in(x)
     if net.own_convolution is not None:
@@ -453,28 +426,28 @@ def gated_sums(net: Hyena, x: Tensor) -> Tensor:
 
 WITH_WINDOW: dict[str, Any] = {"window": [5, 64], "is_turned": [True]}
 PAIRWISE = [
-    *every(Identity, two_projections, length=[20]),
-    *every(Based, taylor_and_window, length=[1, 9, 40], width=[8], num_heads=[2], **WITH_WINDOW),
-    *every(Based, taylor_and_window, length=[1, 9, 40], width=[12], num_heads=[3], **WITH_WINDOW),
+    *every("identity", two_projections, length=[20]),
+    *every("based", taylor_and_window, length=[1, 9, 40], width=[8], num_heads=[2], **WITH_WINDOW),
+    *every("based", taylor_and_window, length=[1, 9, 40], width=[12], num_heads=[3], **WITH_WINDOW),
     *every(
-        Differential, difference_of_softmaxes, length=[1, 9], layout=["split"], width=[12], num_heads=[2],
+        "differential", difference_of_softmaxes, length=[1, 9], layout=["split"], width=[12], num_heads=[2],
         initial=[0.3], is_turned=[True],
     ),
     *every(
-        Differential, difference_of_softmaxes, length=[1, 9], layout=["authors"], width=[24], num_heads=[4],
+        "differential", difference_of_softmaxes, length=[1, 9], layout=["authors"], width=[24], num_heads=[4],
         initial=[0.3], is_turned=[True],
     ),
-    *every(Forgetting, scores_and_forgetting, length=[1, 2, 9], pro=[False]),
-    *every(Forgetting, scores_and_forgetting, length=[1, 2, 9], pro=[True], is_turned=[False, True]),
-    *every(Path, turned_keys, length=[1, 2, 33, 70], condition=BOTH),
-    *every(Retention, gated_retention, length=[1, 9, 70], is_turned=[True]),  # the last in chunks
-    *every(Hyena, gated_sums, length=[1, 9], max_length=[9], filter_dim=[10], condition=BOTH),
+    *every("forgetting", scores_and_forgetting, length=[1, 2, 9], pro=[False]),
+    *every("forgetting", scores_and_forgetting, length=[1, 2, 9], pro=[True], is_turned=[False, True]),
+    *every("path", turned_keys, length=[1, 2, 33, 70], condition=BOTH),
+    *every("retention", gated_retention, length=[1, 9, 70], is_turned=[True]),  # the last in chunks
+    *every("hyena", gated_sums, length=[1, 9], max_length=[9], filter_dim=[10], condition=BOTH),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("unit", "loop", "given"), RECURRENT + PAIRWISE)
-def test_a_layer_and_its_gradients_are_the_formulas(unit: type[Mechanism], loop: Loop, given: dict[str, Any]) -> None:
-    check_loop(unit, loop, **given)
+@pytest.mark.parametrize(("name", "loop", "given"), RECURRENT + PAIRWISE)
+def test_a_layer_and_its_gradients_are_the_formulas(name: str, loop: Loop, given: dict[str, Any]) -> None:
+    check_loop(name, loop, **given)
 
 
 @pytest.mark.parametrize("name", ["differential", "softmax+differential"])
@@ -483,7 +456,7 @@ def test_lambda_of_differential_attention_begins_by_the_depth_of_the_layer(name:
     values = {"model_dim": 16, "num_heads": 4, "max_length": 8, "bias": False}
     layers = MECHANISMS[name].layers_of(values, 4)
 
-    starts = {depth: made["initial"] for depth, (unit, made) in enumerate(layers) if unit is Differential}
+    starts = {depth: made["initial"] for depth, (unit, made) in enumerate(layers) if unit.name == "differential"}
     assert starts == pytest.approx({depth: 0.8 - 0.6 * math.exp(-0.3 * depth) for depth in starts})
     assert len(starts) == (2 if option else 4)
     split = MECHANISMS[name].layers_of({**values, option or "layout": "split"}, 4)
