@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import conv1d, layer_norm, pad, silu
+from torch.nn.functional import layer_norm, silu
 
 from synthbench.blocks import BLOCKS, Block, block, conv_elements
 from synthbench.blocks.base import Mix
@@ -20,13 +20,14 @@ from synthbench.results import Store
 from synthbench.runner.estimates import cost_columns
 from synthbench.runner.match import matched_as, misses, reference_of
 from synthbench.runner.match import size_of as matched_size
-from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.training.cell import Cell
 from synthbench.training.ensemble import ModelSize
 from synthbench.training.train import init_generator
 from synthbench.trust import replan
 from synthbench.trust.verify import Sampling, verify
+from tests.mechanisms.loops import summed_taps
+from tests.runner.runs import tiny
 from tests.training.cells import cell_of
 
 X = torch.randn(3, 9, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -39,12 +40,6 @@ def block_of(mechanism: str, name: str = "attention_only", **options: Any) -> An
     return BLOCKS[name](mixer=mixer, model_dim=8, generator=generator, **options).double()
 
 
-def grouped(weight: Tensor, x: Tensor) -> Tensor:
-    """The same by PyTorch's convolution, whose taps begin with the oldest token."""
-    filters = weight.flip(0).T.unsqueeze(1)
-    return conv1d(pad(x.mT, (len(weight) - 1, 0)), filters, groups=x.shape[-1]).mT
-
-
 @pytest.mark.parametrize("name", BLOCKS)
 @pytest.mark.parametrize("mechanism", ["softmax", "deltanet", "lstm"])
 def test_on_the_input_the_mechanism_reads_a_residual_convolution(name: str, mechanism: str) -> None:
@@ -54,7 +49,7 @@ def test_on_the_input_the_mechanism_reads_a_residual_convolution(name: str, mech
     plain.mixer.register_forward_pre_hook(lambda _mixer, inputs: read.append(inputs[0]))
     convolved, _ = block(X), plain(X)
 
-    torch.testing.assert_close(read[0], read[1] + grouped(block.convolution.weight, read[1]))
+    torch.testing.assert_close(read[0], read[1] + summed_taps(block.convolution, read[1]))
     torch.testing.assert_close(block.forward_last(X), convolved[..., -1:, :])
     own = dict(block.named_parameters())
     assert all(torch.equal(own[name], value) for name, value in plain.named_parameters())  # it is drawn last
@@ -67,7 +62,7 @@ def test_on_queries_keys_and_values_it_has_an_activation(mechanism: str) -> None
     mixer = block.mixer
     assert isinstance(mixer, Attention)
     assert mixer.convolution is not None
-    q, k, v = mixer.split_heads(silu(grouped(mixer.convolution.weight, mixer.qkv(X))))
+    q, k, v = mixer.split_heads(silu(summed_taps(mixer.convolution, mixer.qkv(X))))
 
     for found, expected in zip(mixer.heads(X), (q, k, v), strict=True):
         torch.testing.assert_close(found, expected)
@@ -188,11 +183,8 @@ def test_sizes_are_matched_to_those_of_a_model_with_as_many_layers() -> None:
 
 
 def test_a_row_of_a_hybrid_says_how_many_layers_it_had_and_is_made_again_to_the_last_bit(tmp_path: Path) -> None:
-    request = Request(
-        suite="smoke", tasks=("copy:length=8",), mechanisms=("gla+softmax",), block="attention_only:layers=3",
-        seeds=(0,), steps=3, limit=8, device="cpu", results=tmp_path, executor="inline",
-    )  # fmt: skip
-    run(request)
+    around: dict[str, Any] = {"mechanisms": ("gla+softmax",), "block": "attention_only:layers=3"}
+    run(tiny(tmp_path, tasks=("copy:length=8",), seeds=(0,), executor="inline", **around))
     store = Store.open(tmp_path, create=False)
     verification = verify(store, Sampling(fraction=1.0, device="cpu", workers=0))
     (row,) = store.table().to_pylist()

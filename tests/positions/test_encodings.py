@@ -12,6 +12,7 @@ from synthbench.positions import POSITIONS, LearnedRotation
 from synthbench.positions.espr import Espr, MixedRotation
 from synthbench.positions.rope import Rope
 from synthbench.positions.string import String
+from tests.mechanisms.loops import turned
 from tests.positions.rotating import (
     GRID,
     cayley_of,
@@ -98,14 +99,9 @@ def test_layers_do_not_share_a_rotation() -> None:
 
 def test_rope_multiplies_pairs_of_channels_by_a_complex_phase() -> None:
     q = normal(2, 3, 20, 8)
-    turned = Rope(model_dim=24, num_heads=3, length=20, base=500.0).rotation(None)(q)
+    rotation = Rope(model_dim=24, num_heads=3, length=20, base=500.0).rotation(None)
 
-    for t in range(20):
-        for i in range(4):
-            phase = complex(math.cos(t * 500 ** (-2 * i / 8)), math.sin(t * 500 ** (-2 * i / 8)))
-            expected = torch.complex(q[..., t, 2 * i], q[..., t, 2 * i + 1]) * phase
-            torch.testing.assert_close(turned[..., t, 2 * i], expected.real, rtol=0, atol=1e-12)
-            torch.testing.assert_close(turned[..., t, 2 * i + 1], expected.imag, rtol=0, atol=1e-12)
+    torch.testing.assert_close(rotation(q), turned(q, base=500.0), rtol=0, atol=1e-12)
 
 
 def test_each_axis_of_rope_has_its_own_planes_and_the_frequencies_of_a_narrower_head() -> None:
@@ -189,16 +185,6 @@ def test_what_mixes_active_and_null_channels_learns_because_it_does_not_begin_at
 
     assert gradient_of_mixing(0.0) < 1e-12
     assert gradient_of_mixing(0.1) > 0.1
-
-
-def test_row_t_of_a_learned_table_is_added_to_token_t() -> None:
-    encoding = POSITIONS["learned"](model_dim=4, num_heads=1, length=6)
-    x = torch.zeros(2, 5, 4)
-
-    (table,) = encoding.parameters()
-    assert table.shape == (6, 4)
-    for embedded in encoding.embed(x):
-        assert torch.equal(embedded, table[:5])
 
 
 @pytest.mark.parametrize("first", [2, 100])

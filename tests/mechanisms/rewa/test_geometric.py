@@ -335,16 +335,6 @@ def test_algorithm_4_written_out() -> None:
     assert num_cut > 3
 
 
-@pytest.mark.parametrize("num_kept", [12, 1000])
-def test_enough_keys_make_it_geometric_rewa(num_kept: int) -> None:
-    rewa = built(RewaLsh, K=num_kept, cell=0.01)
-    geometric = build()
-    geometric.load_state_dict(rewa.state_dict(), strict=False)
-    q, k, v = normal(3, 2, 2, 12, 4)
-
-    torch.testing.assert_close(rewa.attend(q, k, v), geometric.attend(q, k, v), rtol=0, atol=0)
-
-
 def test_keys_that_tie_with_the_last_are_all_kept() -> None:
     scores = torch.tensor([[-1.0, -2.0, -2.0, -3.0, 0.0]])
     candidates = torch.tensor([[True, True, True, True, False]])
