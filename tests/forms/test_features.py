@@ -1,6 +1,7 @@
 """Features of SLAY, the quadrature behind them, and exponential features beyond the range of floating-point numbers."""
 
 import math
+from copy import deepcopy
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from synthbench.forms.quadrature import inverse_distance
 from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.base import FeatureAttention
 from synthbench.mechanisms.performer_exp import PerformerExp
+from tests.mechanisms.loops import built
 from tests.tensors import normal, with_gradients
 
 
@@ -144,19 +146,12 @@ def test_gradients_stay_finite_where_features_vanish(delta: float) -> None:
     assert all(x.isfinite().all() for x in with_gradients(out, (f, e, v)))
 
 
-def wide_performer() -> PerformerExp:
-    return PerformerExp(
-        model_dim=256, num_heads=1, M=16, max_length=64, generator=torch.Generator().manual_seed(0), delta=1e-6
-    )
-
-
 def test_wide_heads_of_performer_exp_do_not_overflow() -> None:
-    performer = wide_performer()
-    generator = torch.Generator().manual_seed(1)
-    q, k, v = (torch.randn(1, 1, 40, 256, generator=generator) for _ in range(3))
+    double = built(PerformerExp, model_dim=256, num_heads=1, M=16)
+    performer = deepcopy(double).float()
+    q, k, v = normal(3, 1, 1, 40, 256).float()
     # Along a direction the exponent reaches ‖ω‖²/2, about 128, and float32 ends at 88.
     k[..., ::5, :] = performer.directions[0].T[:8] * 256**0.25
-    double = wide_performer().double()
     factors = double.factors(q.double(), "query"), double.factors(k.double(), "key")
     expected = linear.gram(*factors, v.double(), guard="add", delta=1e-6).float()
 
@@ -170,9 +165,9 @@ def test_wide_heads_of_performer_exp_do_not_overflow() -> None:
 @pytest.mark.parametrize("name", BOUNDED)
 @pytest.mark.parametrize("size", [1e-8, 1e8])
 def test_other_features_hold_any_length_of_queries_and_keys(name: str, size: float) -> None:
-    mechanism = MECHANISMS[name](model_dim=16, num_heads=2, generator=torch.Generator().manual_seed(0))
+    mechanism = built(MECHANISMS[name], model_dim=16).float()
     assert isinstance(mechanism, FeatureAttention)
-    x = size * torch.randn(1, 2, 100, 8, generator=torch.Generator().manual_seed(1))
+    x = size * normal(1, 2, 100, 8).float()
 
     factors = mechanism.factors(x, "key")
 

@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from synthbench.forms.state import State
 from tests.tensors import normal, value_and_gradients
 
 Form = Callable[..., Tensor]
+OWN = (CHUNK, recurrences.PAIRS, recurrences.SEGMENT)
+"""Sizes of chunks, blocks and segments, unless a test changes them."""
 
 
 def token_by_token(form: Form, *tensors: Tensor) -> Tensor:
@@ -63,37 +66,29 @@ CASES: list[tuple[Form, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("form", "options"), CASES)
-@pytest.mark.parametrize("length", [1, CHUNK, 2 * CHUNK + 6])
-def test_chunks_agree_with_single_steps_and_so_do_gradients(form: Form, options: dict[str, Any], length: int) -> None:
-    check(form, inputs_of(form, length, **options))
-
-
-@pytest.mark.parametrize(("form", "options"), CASES)
-@pytest.mark.parametrize(("chunk", "pairs", "segment"), [(1, 4, 1024), (4, 4, 8), (16, 1, 16)])
-def test_sizes_of_chunks_blocks_and_segments_do_not_matter_to_values_and_gradients(
-    form: Form, options: dict[str, Any], chunk: int, pairs: int, segment: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("length", "sizes"),
+    [(1, OWN), (CHUNK, OWN), (2 * CHUNK + 6, OWN), (21, (1, 4, 1024)), (21, (4, 4, 8)), (21, (16, 1, 16))],
+)
+def test_chunks_blocks_and_segments_of_any_size_agree_with_single_steps_and_so_do_gradients(
+    form: Form, options: dict[str, Any], length: int, sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"CHUNK": chunk, "PAIRS": pairs, "SEGMENT": segment}.items():
+    for name, value in zip(("CHUNK", "PAIRS", "SEGMENT"), sizes, strict=True):
         monkeypatch.setattr(recurrences, name, value)
 
-    check(form, inputs_of(form, 21, **options), 1e-10)
+    check(form, inputs_of(form, length, **options), 1e-10)
 
 
 def test_a_long_sequence_goes_segment_by_segment(monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths: list[int] = []
-    within = recurrences._within_by_head
-
-    def record(q: Tensor, *others: Tensor) -> Tensor:
-        lengths.append(q.shape[-3] * q.shape[-2])
-        return within(q, *others)
-
-    monkeypatch.setattr(recurrences, "_within_by_head", record)
+    within = Mock(wraps=recurrences._within_by_head)
+    monkeypatch.setattr(recurrences, "_within_by_head", within)
     monkeypatch.setattr(recurrences, "SEGMENT", 2 * CHUNK)
     q, k, v = (normal(1, 5 * CHUNK, 2, seed=seed) for seed in range(3))
 
     decayed(q, k, v, torch.zeros(1, 5 * CHUNK, 1, dtype=q.dtype))
 
-    assert lengths == [2 * CHUNK, 2 * CHUNK, CHUNK]
+    chunks = [call.args[0].shape[-3:-1] for call in within.call_args_list]
+    assert [count * length for count, length in chunks] == [2 * CHUNK, 2 * CHUNK, CHUNK]
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-4)])

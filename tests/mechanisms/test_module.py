@@ -3,7 +3,6 @@
 import math
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any, ClassVar, Literal
 
 import pytest
@@ -22,6 +21,7 @@ from synthbench.runner.match import size_of as matched_size
 from synthbench.training.train import init_generator
 from tests.runner.runs import plugin_text
 from tests.tensors import normal
+from tests.test_registry import unit_from
 from tests.training.cells import cell_of
 
 
@@ -279,16 +279,12 @@ def test_the_hash_is_that_of_the_file_which_registers_and_not_of_pytorch() -> No
 
 
 def test_the_hash_covers_the_file_that_defines_the_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "unit_gate", None)  # so that it is forgotten
     hashes: list[str] = []
     for factor in (2, 2, 3):
-        gate = ModuleType("lib_gate")
-        gate.__file__ = str(tmp_path / "gate.py")
-        text = f"from torch import nn\nclass Gate(nn.Module):\n    def forward(self, x):\n        return {factor} * x\n"
-        Path(gate.__file__).write_text(text + "# a comment\n" * len(hashes), encoding="utf-8")
-        monkeypatch.setitem(sys.modules, "lib_gate", gate)
-        exec(text, vars(gate))  # noqa: S102 - another file, loaded again
-        mechanism(gate.Gate)
-        hashes.append(code_hash(MECHANISMS["gate"]))
+        text = f"from torch import nn\nclass Unit(nn.Module):\n    def forward(self, x):\n        return {factor} * x\n"
+        mechanism(unit_from(tmp_path / "unit_gate.py", text + "# a comment\n" * len(hashes)))
+        hashes.append(code_hash(MECHANISMS["unit"]))
 
     assert hashes[0] == hashes[1] != hashes[2]
 

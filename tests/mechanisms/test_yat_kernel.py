@@ -152,13 +152,6 @@ def test_claim_tangent_kernel_vanishes_at_orthogonal_inputs_is_false() -> None:
             assert mean == pytest.approx(expected, abs=4 * standard_error)
 
 
-def test_kernel_is_smooth() -> None:
-    q, k = normal(3, 4).requires_grad_(), normal(5, 4, seed=1).requires_grad_()
-
-    assert torch.autograd.gradcheck(lambda q, k: yat_kernel(q, k, 0.1), (q, k))
-    assert torch.autograd.gradgradcheck(lambda q, k: yat_kernel(q, k, 0.1), (q, k))
-
-
 def test_kernel_of_equal_vectors_is_finite_in_float32(generator: torch.Generator) -> None:
     x = 100 * torch.randn(200, 16, generator=generator)
     norms = x.square().sum(-1)

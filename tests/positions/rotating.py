@@ -30,14 +30,6 @@ def matrices(rotation: Rotation, num_heads: int, length: int, dim: int) -> Tenso
     return turned.permute(1, 2, 3, 0)
 
 
-@torch.no_grad()
-def scramble(rotation: Rotation, size: float = 0.3, seed: int = 0) -> None:
-    """Move every parameter away from where it begins."""
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in rotation.parameters():
-        parameter.add_(size * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
-
-
 def skew_of(entries: Tensor, dim: int) -> Tensor:
     """A skew-symmetric matrix, one entry below the diagonal after the other."""
     skew, rest = torch.zeros(dim, dim), iter(entries.tolist())

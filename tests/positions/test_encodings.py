@@ -12,14 +12,13 @@ from synthbench.positions import POSITIONS, LearnedRotation
 from synthbench.positions.espr import Espr, MixedRotation
 from synthbench.positions.rope import Rope
 from synthbench.positions.string import String
-from tests.mechanisms.loops import turned
+from tests.mechanisms.loops import moved, turned
 from tests.positions.rotating import (
     GRID,
     cayley_of,
     matrices,
     planes_of,
     rotation_of,
-    scramble,
     turning_of,
     written_out,
 )
@@ -58,9 +57,8 @@ def test_learned_rotations_begin_as_rope(term: str, axes: int) -> None:
 
 
 def irreducibility(term: str) -> tuple[Any, Tensor]:
-    rotation = rotation_of(term, GRID)
+    rotation = moved(rotation_of(term, GRID))
     assert isinstance(rotation, LearnedRotation)
-    scramble(rotation)
     return rotation, rotation.irreducibility([1, 7])
 
 
@@ -123,8 +121,7 @@ def test_angles_of_rope_at_far_positions_are_exact_to_the_precision_of_the_param
 
 @pytest.mark.parametrize("dim", [6, 7])
 def test_string_is_the_exponential_of_generators_in_a_learned_basis(dim: int) -> None:
-    rotation = String(model_dim=2 * dim, num_heads=2, length=12, coordinates=GRID).rotation(None)
-    scramble(rotation)
+    rotation = moved(String(model_dim=2 * dim, num_heads=2, length=12, coordinates=GRID).rotation(None))
     computed = matrices(rotation, 2, 12, dim)
 
     for head in range(2):
@@ -149,9 +146,7 @@ def espr(**options: Any) -> MixedRotation:
 @pytest.mark.parametrize("commuting", [True, False])
 def test_both_orders_of_espr_are_the_written_out_maps_with_null_kept_or_dropped(*, order: str, commuting: bool) -> None:
     options = {"order": order, "commuting": commuting}
-    kept, dropped = espr(null="keep", **options), espr(null="drop", **options)
-    scramble(kept)
-    scramble(dropped)
+    kept, dropped = (moved(espr(null=null, **options)) for null in ("keep", "drop"))
     computed, projected = matrices(kept, 2, 12, DIM).detach(), matrices(dropped, 2, 12, DIM).detach()
 
     active = torch.diag(torch.arange(DIM) < ACTIVE).double()

@@ -14,7 +14,8 @@ from synthbench.layers import Rotation
 from synthbench.mechanisms.performer_exp import PerformerExp
 from synthbench.positions._rotations import cayley, num_entries, skew_matrix
 from synthbench.positions.espr import Espr, MixedRotation
-from tests.positions.rotating import GRID, matrices, rotation_of, scramble
+from tests.mechanisms.loops import moved
+from tests.positions.rotating import GRID, matrices, rotation_of
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -79,9 +80,7 @@ class Drawn:
 @pytest.mark.parametrize("axes", [1, 2])
 @pytest.mark.parametrize("term", ROTATING + NOT_COMMUTING)
 def test_theorems_2_8_and_3_5_every_map_is_a_rotation(term: str, axes: int) -> None:
-    rotation = rotation_of(term, GRID[:, :axes])
-    scramble(rotation)
-    turned = matrices(rotation, HEADS, LENGTH, DIM)
+    turned = matrices(moved(rotation_of(term, GRID[:, :axes])), HEADS, LENGTH, DIM)
 
     torch.testing.assert_close(turned.mT @ turned, torch.eye(DIM).expand_as(turned), rtol=0, atol=1e-12)
     torch.testing.assert_close(turned.det(), torch.ones(HEADS, LENGTH), rtol=0, atol=1e-12)
@@ -102,21 +101,16 @@ def residual_of_offsets(rotation: Rotation, channels: int = DIM) -> float:
 @pytest.mark.parametrize("axes", [1, 2])
 @pytest.mark.parametrize("term", ROTATING)
 def test_theorem_2_9_commuting_generators_see_only_the_offset(term: str, axes: int) -> None:
-    rotation = rotation_of(term, GRID[:, :axes])
-    scramble(rotation)
-
-    assert residual_of_offsets(rotation) < 1e-11
+    assert residual_of_offsets(moved(rotation_of(term, GRID[:, :axes]))) < 1e-11
 
 
 @pytest.mark.parametrize("term", NOT_COMMUTING)
 def test_theorem_2_9_holds_for_any_generator_of_one_axis_and_fails_for_two_that_do_not_commute(term: str) -> None:
     one, two = rotation_of(term, GRID[:, :1]), rotation_of(term, GRID)
     assert residual_of_offsets(two) < 1e-11  # as it begins, they commute
-    scramble(one)
-    scramble(two)
 
-    assert residual_of_offsets(one) < 1e-11
-    assert residual_of_offsets(two) > 0.1
+    assert residual_of_offsets(moved(one)) < 1e-11
+    assert residual_of_offsets(moved(two)) > 0.1
 
 
 @settings(max_examples=10)
@@ -133,8 +127,7 @@ def test_theorems_3_7_and_8_23_mixing_within_the_null_part_leaves_offsets_and_cl
     order: str,
 ) -> None:
     """8.14 states a positive residual of STRING; its hypothesis, generators that do not commute, excludes it."""
-    rotation = rotation_of(f"espr:null=keep,order={order},active=0.5", GRID)
-    scramble(rotation)
+    rotation = moved(rotation_of(f"espr:null=keep,order={order},active=0.5", GRID))
     assert isinstance(rotation, MixedRotation)
     rows, _ = torch.triu_indices(rotation.dim, rotation.dim, offset=1)
     with torch.no_grad():  # of S, what turns null channels among themselves: P in the class A of T3.4

@@ -29,10 +29,11 @@ def test_states_meet_the_target_where_one_number_is_too_coarse_by_two(mechanism:
     assert abs(size_of(resized, "state") - target) <= TOLERANCE * target
 
 
+@pytest.mark.parametrize("block", ["attention_only", "attention_only:layers=4"])
 @pytest.mark.parametrize("mechanism", ["lstm", "rewa-geometric", "identity"])
-def test_parameters_meet_those_of_softmax(mechanism: str) -> None:
-    cell = make_cell("copy", mechanism)
-    target = size_of(make_cell("copy", "softmax"), "params")
+def test_parameters_meet_those_of_softmax_in_as_many_layers(mechanism: str, block: str) -> None:
+    cell = make_cell("copy", mechanism, block=block)
+    target = size_of(make_cell("copy", "softmax", block=block), "params")
     resized = matched(cell, "params", target)
 
     assert size_of(reference_of(cell), "params") == target

@@ -76,9 +76,10 @@ def test_the_temperature_is_reported_a_head(name: str) -> None:
 
 
 @torch.no_grad()
-def distances(unit: RewaGeometric, geometry: str, q: Tensor, k: Tensor) -> Any:
-    """Definition 4.1: distances of all pairs in one geometry, [..., heads, queries, keys]."""
+def distances(unit: RewaGeometric, geometry: str, q: Tensor, k: Tensor, turn: Tensor | None = None) -> Any:
+    """Definition 4.1: distances of all pairs in one geometry, [..., heads, queries, keys], of queries that may turn."""
     x, y = mapped(unit.witnesses.map(geometry), q, k)
+    x = x if turn is None else x @ turn
     if geometry == "euclidean":
         return (x.unsqueeze(-2) - y.unsqueeze(-3)).norm(dim=-1)
     x_length, y_length = x.norm(dim=-1, keepdim=True), y.norm(dim=-1, keepdim=True)
@@ -89,9 +90,9 @@ def distances(unit: RewaGeometric, geometry: str, q: Tensor, k: Tensor) -> Any:
     return (1 + 2 * (u - v).square().sum(-1) / room).acosh()
 
 
-def product_metric(unit: RewaGeometric, q: Tensor, k: Tensor) -> Tensor:
+def product_metric(unit: RewaGeometric, *inputs: Tensor) -> Tensor:
     """The weighted sum of powers of the distances, over the temperature."""
-    total = sum(weight() * distances(unit, geometry, q, k) ** unit.power for geometry, weight in unit.weights.items())
+    total = sum(weight() * distances(unit, name, *inputs) ** unit.power for name, weight in unit.weights.items())
     return torch.as_tensor(-total / unit.temperature())
 
 
@@ -117,21 +118,10 @@ def test_positions_turn_witnesses_by_the_offset_of_each_pair_and_leave_an_odd_la
         for plane in range(2):
             c, s = math.cos(offset * 0.01**plane), math.sin(offset * 0.01**plane)
             turned[2 * plane : 2 * plane + 2, 2 * plane : 2 * plane + 2] = torch.tensor([[c, s], [-s, c]])
-        expected = product_metric(with_turned_queries(plain, turned), q, k)
+        expected = product_metric(plain, q, k, turned)
         of_offset = [each.diagonal(-offset, dim1=-2, dim2=-1) for each in (scores, expected)]
         torch.testing.assert_close(*of_offset, rtol=1e-6, atol=0)
     torch.testing.assert_close(rewa.scores(q[..., 3:, :], k), scores[..., 3:, :])
-
-
-def with_turned_queries(rewa: RewaGeometric, turn: Tensor) -> RewaGeometric:
-    """The same with maps of its own for queries, whose witnesses are multiplied by a matrix."""
-    turned = build(shared=False, m=len(turn), n=len(turn), p=len(turn))
-    turned.load_state_dict(rewa.state_dict(), strict=False)
-    for geometry in rewa.weights:
-        weight = rewa.witnesses.map(geometry).query.detach()
-        turned.witnesses.map(geometry).key = nn.Parameter(weight)
-        turned.witnesses.map(geometry).query = nn.Parameter(weight @ turn)
-    return turned
 
 
 @pytest.mark.parametrize(("m", "p"), [(5, 5), (256, 16)])
