@@ -2,6 +2,7 @@
 
 import math
 from copy import deepcopy
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,6 @@ from synthbench.forms.feature_maps import positive_features, unit_vectors
 from synthbench.forms.linear import Guard
 from synthbench.forms.quadrature import inverse_distance
 from synthbench.mechanisms import MECHANISMS
-from synthbench.mechanisms.base import FeatureAttention
 from synthbench.mechanisms.performer_exp import PerformerExp
 from tests.mechanisms.loops import built
 from tests.tensors import normal, with_gradients
@@ -90,7 +90,7 @@ def test_gauss_laguerre_never_exceeds_the_kernel() -> None:
 
 
 def test_sums_are_finite_however_sharp() -> None:
-    assert inverse_distance(24, 1e-6, cosines(1e-6)).isfinite().all()
+    assert inverse_distance(64, 1e-6, cosines(1e-6).float()).isfinite().all()
 
 
 BOUNDED = ["slay", "slay-exact", "slay-laplace", "slay-hadamard", "rff", "rewa-functional", "performer", "linear"]
@@ -165,8 +165,7 @@ def test_wide_heads_of_performer_exp_do_not_overflow() -> None:
 @pytest.mark.parametrize("name", BOUNDED)
 @pytest.mark.parametrize("size", [1e-8, 1e8])
 def test_other_features_hold_any_length_of_queries_and_keys(name: str, size: float) -> None:
-    mechanism = built(MECHANISMS[name], model_dim=16).float()
-    assert isinstance(mechanism, FeatureAttention)
+    mechanism: Any = built(MECHANISMS[name], model_dim=16).float()
     x = size * normal(1, 2, 100, 8).float()
 
     factors = mechanism.factors(x, "key")

@@ -1,6 +1,7 @@
 """Attention by scores of all pairs, in one piece and in blocks, and what makes weights of scores."""
 
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -44,15 +45,11 @@ def test_blocks_equal_one_piece(normaliser: Normaliser, length: int, monkeypatch
 def test_long_sequences_are_cut_into_blocks(length: int, *, is_blocked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scores, "DENSE_MAX_LENGTH", 16)
     monkeypatch.setattr(scores, "BLOCK", 4)
-    largest = []
-
-    def dot_products(q: Tensor, k: Tensor) -> Tensor:
-        largest.append(q.shape[-2])
-        return q @ k.mT
+    dot_products = Mock(side_effect=lambda q, k: q @ k.mT)
 
     scores.attend(dot_products, "softmax", *draw(length))
 
-    assert max(largest) == (4 if is_blocked else 16)
+    assert max(call.args[0].shape[-2] for call in dot_products.mock_calls) == (4 if is_blocked else 16)
 
 
 @pytest.mark.parametrize(("normaliser", "power"), [("sum", 1.0), ("softermax", 1.0), ("softermax", 3.0)])

@@ -1,5 +1,6 @@
 """Rotations as matrices, and numbers for them."""
 
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -13,14 +14,12 @@ GRID = torch.cartesian_prod(torch.arange(3), torch.arange(4)).double()
 """Coordinates of twelve tokens on two axes."""
 
 
-def rotation_of(term: str, coordinates: Tensor, seed: int = 0) -> Rotation:
+def rotation_of(term: str, coordinates: Tensor, seed: int = 0) -> Any:
     """The rotation of two heads of eight channels."""
     encoding, options = POSITIONS.configured(term)
     shape = {"model_dim": 16, "num_heads": 2, "length": len(coordinates), "coordinates": coordinates}
     fields: dict[str, Any] = {**shape, **options}
-    rotation = encoding(**fields).rotation(torch.Generator().manual_seed(seed))
-    assert isinstance(rotation, Rotation)
-    return rotation
+    return encoding(**fields).rotation(torch.Generator().manual_seed(seed))
 
 
 def matrices(rotation: Rotation, num_heads: int, length: int, dim: int) -> Tensor:
@@ -33,18 +32,15 @@ def matrices(rotation: Rotation, num_heads: int, length: int, dim: int) -> Tenso
 def skew_of(entries: Tensor, dim: int) -> Tensor:
     """A skew-symmetric matrix, one entry below the diagonal after the other."""
     skew, rest = torch.zeros(dim, dim), iter(entries.tolist())
-    for row in range(dim):
-        for column in range(row + 1, dim):
-            skew[column, row] = next(rest)
-            skew[row, column] = -skew[column, row]
-    return skew
+    for row, column in combinations(range(dim), 2):
+        skew[column, row] = next(rest)
+    return skew - skew.T
 
 
-def cayley_of(entries: Tensor, dim: int) -> Tensor:
+def cayley_of(entries: Tensor, dim: int) -> Any:
     """(I - S)(I + S)⁻¹."""
     skew = skew_of(entries, dim)
-    mixing: Tensor = (torch.eye(dim) - skew) @ torch.linalg.inv(torch.eye(dim) + skew)
-    return mixing
+    return (torch.eye(dim) - skew) @ torch.linalg.inv(torch.eye(dim) + skew)
 
 
 def planes_of(angles: Tensor, dim: int) -> Tensor:
@@ -56,7 +52,7 @@ def planes_of(angles: Tensor, dim: int) -> Tensor:
     return generator
 
 
-def turning_of(rotation: MixedRotation, head: int, r: Tensor) -> Tensor:
+def turning_of(rotation: MixedRotation, head: int, r: Tensor) -> Any:
     """R(r) from the definitions."""
     rates = rotation.rates[head] @ r
     if rotation.is_commuting:
@@ -64,11 +60,10 @@ def turning_of(rotation: MixedRotation, head: int, r: Tensor) -> Tensor:
     else:
         num_null = rotation.dim - rotation.num_active
         generator = torch.block_diag(skew_of(rates, rotation.num_active), torch.zeros(num_null, num_null))
-    turning: Tensor = torch.linalg.matrix_exp(generator)
-    return turning
+    return torch.linalg.matrix_exp(generator)
 
 
-def written_out(rotation: MixedRotation, head: int, r: Tensor) -> Tensor:
+def written_out(rotation: MixedRotation, head: int, r: Tensor) -> Any:
     """R(r) P or P R(r) Pᵀ from the definitions."""
     turning, mixing = turning_of(rotation, head, r), cayley_of(rotation.skew[head], rotation.dim)
     return turning @ mixing if rotation.order == "post" else mixing @ turning @ mixing.T

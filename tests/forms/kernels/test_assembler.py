@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -40,10 +42,7 @@ def write_assembler(folder: Path, version: str) -> str:
 def use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Use:
     """Give Triton an assembler of a version, and the machine no other one but, if wanted, one on its path."""
 
-    def not_installed(name: str) -> None:
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr(_assembler, "files", not_installed)
+    monkeypatch.setattr(_assembler, "files", Mock(side_effect=PackageNotFoundError))
     monkeypatch.setenv("PATH", str(tmp_path / "on path"), prepend=":")
 
     def use(version: str, *, on_path: str = "12.0.1") -> str:
@@ -98,9 +97,8 @@ def test_an_old_assembler_on_compute_capability_9_means_no_kernel_and_one_line_t
 def test_the_line_names_a_good_one_and_its_variable(tmp_path: Path, use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
     use("12.8.93", on_path="13.10.2")
 
-    said = _assembler.objection(HOPPER)
+    said: Any = _assembler.objection(HOPPER)
 
-    assert said is not None
     variable, _, path = said.rpartition("set ")[2].partition("=")
     assert path == str(tmp_path / "on path" / "ptxas")
     assert _assembler.substitute(HOPPER) == {variable: path}
@@ -144,15 +142,10 @@ def test_nobody_who_wants_no_kernels_is_warned(use: Use, simulate: Simulate, mon
 
 def test_an_assembler_that_is_not_found_is_not_trusted(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
     use("12.8.93", on_path="13.4.59")
+    monkeypatch.setattr(compiler, "get_ptxas", Mock(side_effect=RuntimeError("Cannot find ptxas")))
 
-    def missing(_arch: int) -> None:
-        raise RuntimeError("Cannot find ptxas")
+    said: Any = _assembler.objection(HOPPER)
 
-    monkeypatch.setattr(compiler, "get_ptxas", missing)
-
-    said = _assembler.objection(HOPPER)
-
-    assert said is not None
     assert "Triton's assembler was not found (Cannot find ptxas)" in said
     assert _assembler.substitute(HOPPER) == {}
 

@@ -11,29 +11,23 @@ import torch
 from synthbench.forms import kernels
 from synthbench.forms.kernels import DTYPES, self_test
 from synthbench.mechanisms import MECHANISMS
-from synthbench.mechanisms.base import FeatureAttention, ScoreAttention
+from tests.mechanisms.loops import built
 
 Need = Callable[[str, bool, str], None]
-
-
-def make(name: str, head_dim: int = 32, **options: Any) -> FeatureAttention | ScoreAttention:
-    unit = MECHANISMS[name](model_dim=2 * head_dim, num_heads=2, generator=torch.Generator().manual_seed(0), **options)
-    assert isinstance(unit, FeatureAttention | ScoreAttention)
-    return unit
 
 
 CASES = [
     *product([("slay", {}), ("slay", {"P": 16}), ("yat-spherical", {})], DTYPES),
     *product(
-        [("slay", {"head_dim": 16, "P": 16}), ("slay", {"head_dim": 64, "P": 16})], [torch.float32, torch.float16]
+        [("slay", {"model_dim": 32, "P": 16}), ("slay", {"model_dim": 128, "P": 16})], [torch.float32, torch.float16]
     ),
-    (("slay", {"head_dim": 16}), torch.float16),
-    *product([("slay", {"head_dim": 64})], DTYPES),
+    (("slay", {"model_dim": 32}), torch.float16),
+    *product([("slay", {"model_dim": 128})], DTYPES),
     *product(
-        [("yat-spherical", {"head_dim": 16}), ("yat-spherical", {"head_dim": 64})], [torch.float32, torch.bfloat16]
+        [("yat-spherical", {"model_dim": 32}), ("yat-spherical", {"model_dim": 128})], [torch.float32, torch.bfloat16]
     ),
 ]
-"""In heads of 32, or of the width that a case names."""
+"""In two heads of 32, or of half of the width that a case names."""
 
 
 @pytest.mark.gpu
@@ -47,7 +41,7 @@ def test_a_kernel_computes_what_float64_does(
     monkeypatch.setattr(kernels, "runs_on", lambda _device: True)  # by any assembler, good or not
     monkeypatch.setattr(self_test, "passes", lambda *_: True)  # which would refuse what is tested here
     generator = torch.Generator().manual_seed(length)
-    unit = make(name, **options).to("cuda", dtype)
+    unit: Any = built(MECHANISMS[name], **{"model_dim": 64, **options}).to("cuda", dtype)
     q, k, v = (torch.randn(1, 2, length, unit.head_dim, generator=generator).to("cuda", dtype) for _ in "qkv")
     kernel = unit.gpu_kernel(q, k, v)
     assert kernel is not None

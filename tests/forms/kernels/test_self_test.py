@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -101,22 +102,16 @@ def test_an_error_of_slay_that_only_states_make_is_seen(monkeypatch: pytest.Monk
         assert make("slay").gpu_kernel(*draw(5)) is None
 
 
-def raising(problem: Exception) -> Callable[..., Tensor]:
-    def fail(*_: Tensor) -> Tensor:
-        raise problem
-
-    return fail
-
-
 def test_a_kernel_that_cannot_be_compiled_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, raising(RuntimeError("PTXAS error: Internal Triton PTX codegen error\n`ptxas` stderr: ...")))
+    problem = RuntimeError("PTXAS error: Internal Triton PTX codegen error\n`ptxas` stderr: ...")
+    use(monkeypatch, Mock(side_effect=problem))
 
     with pytest.warns(RuntimeWarning, match="RuntimeError: PTXAS error: Internal Triton PTX codegen error$"):
         assert make("yat-spherical").gpu_kernel(*draw(20)) is None
 
 
 def test_full_memory_says_nothing_about_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, raising(torch.OutOfMemoryError()))
+    use(monkeypatch, Mock(side_effect=torch.OutOfMemoryError))
     with pytest.raises(torch.OutOfMemoryError):
         make("yat-spherical").gpu_kernel(*draw(20))
 
@@ -157,19 +152,12 @@ def test_a_test_is_the_same_in_every_mode(mode: Callable[[], Any], monkeypatch: 
 
 
 def test_a_test_has_tensors_of_one_run_where_those_of_several_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    tested: list[torch.Size] = []
-
-    def kernel(constants: _slay.Constants, q: Tensor, k: Tensor, v: Tensor, **_options: Any) -> Tensor:
-        tested.append(constants.anchors.shape)
-        attended: Tensor = make("slay").attend_by_torch(q, k, v)
-        return attended
-
+    kernel = Mock(side_effect=lambda _constants, *qkv, **_options: make("slay").attend_by_torch(*qkv))
     monkeypatch.setattr(_slay, "attend", kernel)
-    unit = stack_modules([make("slay"), make("slay")], activation_axes=5)
-    assert isinstance(unit, Slay)
+    unit: Any = stack_modules([make("slay"), make("slay")], activation_axes=5)
 
     assert unit.gpu_kernel(*draw(20, batch=(2, 1))) is not None
-    assert tested == [(16, 3)]
+    assert [call.args[0].anchors.shape for call in kernel.mock_calls] == [(16, 3)]
     assert unit.anchors.shape == (2, 1, 1, 16, 3)
 
 
