@@ -11,7 +11,6 @@ from synthbench.mechanisms.base import mechanism_made_of
 from synthbench.suites import load_suite
 from synthbench.training.cell import Run
 from synthbench.training.ensemble import (
-    UNKNOWN_LOGIT,
     BottleneckHead,
     SequenceModel,
     Strategy,
@@ -20,7 +19,7 @@ from synthbench.training.ensemble import (
     stack_models,
     strategy_of,
 )
-from synthbench.training.train import Trainer, build_models
+from synthbench.training.train import build_models
 from tests.training.cells import FIELDS, make_cell, model_of
 
 STRATEGIES = {"softmax": "fold", "linear": "fold", "yat": "fold", "performer": "stack", "rff": "stack", "slay": "stack"}
@@ -44,44 +43,6 @@ def test_a_run_that_is_not_a_number_harms_no_other() -> None:
     assert model.embedding.weight.grad is not None
     assert model.embedding.weight.grad[0].isnan().any()
     assert model.embedding.weight.grad[1].isfinite().all()
-
-
-def test_tokens_of_other_tasks_are_never_predicted_and_never_trained() -> None:
-    small, large = make_cell("parity", length=6), make_cell("reverse", length=6)
-    trainer = Trainer([*small.runs([0]), *large.runs([0])], torch.device("cpu"))
-    num_own = small.task.vocab_size
-    tokens = torch.zeros(2, 4, 6, dtype=torch.long)
-    head = cast("Linear", trainer.model.head)
-    assert head.bias is not None
-    for _ in range(3):
-        trainer.step(tokens, tokens, torch.arange(6))
-
-    logits = trainer.model(tokens)
-    assert num_own < large.task.vocab_size == logits.shape[-1]
-    assert logits[0, ..., :num_own].isfinite().all()
-    assert (logits[0, ..., num_own:] < UNKNOWN_LOGIT / 2).all()
-    assert (logits[0].softmax(-1)[..., num_own:] == 0).all()
-    assert logits[1].isfinite().all()
-    assert all(parameter.isfinite().all() for parameter in trainer.model.parameters())
-    for values, untrained in (
-        (trainer.model.embedding.weight[0, num_own:], 0.0),
-        (head.weight[0, :, num_own:], 0.0),
-        (head.bias[0, num_own:], UNKNOWN_LOGIT),  # but for what weight decay takes of it
-    ):
-        assert values.numel()
-        torch.testing.assert_close(values, torch.full_like(values, untrained), rtol=1e-3, atol=0)
-
-
-def test_a_wrong_broadcast_is_found_out() -> None:
-    class Crossed(Attention):
-        def initialise(self, generator: torch.Generator | None) -> None:
-            self.shift = nn.Buffer(torch.rand(1, generator=generator))
-
-        def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            del q, k
-            return v + self.shift.sum()  # over the runs too, once they are stacked
-
-    assert strategy_of(Crossed, FIELDS) == "loop"
 
 
 @pytest.mark.parametrize("strategy", ["stack", "loop"])

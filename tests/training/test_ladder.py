@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -195,16 +196,6 @@ def test_rates_are_chosen_on_sequences_of_their_own(made: Store) -> None:
     assert validated.loss != tested.loss
 
 
-def test_a_height_that_its_levels_do_not_make_is_a_fault(made: Store) -> None:
-    row = made.table().to_pylist()[0]
-    metrics = json.loads(row["metrics"])
-    metrics["rung1.score"] = 1.0 if metrics["rung1.score"] < 1 else 0.5
-    altered = {**row, "metrics": canonical_json(metrics)}
-    assert any("its 12 levels make it" in fault for fault in faults(altered, datetime.now(UTC)))
-    altered["metrics"] = "{}"
-    assert any("metrics has no levels" in fault for fault in faults(altered, datetime.now(UTC)))
-
-
 def test_a_level_is_a_size_of_its_task_in_other_suites() -> None:
     cell = make_cell("string_copy", level=3)
     assert (cell.task, cell.length) == TASKS["string_copy"].ladder(256)[2][:2]
@@ -280,11 +271,8 @@ def test_a_learned_table_of_positions_has_no_rows_beyond_and_the_run_is_kept() -
 def test_what_somebody_elses_mechanism_raises_beyond_costs_no_run_unless_memory_runs_out(
     problem: Exception, monkeypatch: pytest.MonkeyPatch, *, is_built_in: bool
 ) -> None:
-    def fail(*_arguments: Any, **_named: Any) -> None:
-        raise problem
-
     trainer = Trainer([Run(on_ladder(longest=16), 1, 3e-3)], CPU)
-    monkeypatch.setattr(train, "evaluate", fail)
+    monkeypatch.setattr(train, "evaluate", Mock(side_effect=problem))
     monkeypatch.setattr(train, "is_built_in", lambda _unit: is_built_in)
     is_kept = isinstance(problem, IndexError) and not is_built_in
     with nullcontext() if is_kept else pytest.raises(type(problem)):
@@ -320,10 +308,7 @@ def test_a_baseline_found_later_lowers_the_skill_beyond_too(made: Store, monkeyp
     assert after["x2.score"] == before["x2.score"]
 
 
-@pytest.mark.end_to_end
-def test_rows_with_them_are_confirmed_and_rows_from_before_them_as_well(made: Store) -> None:
-    verification = verify(made, Sampling(fraction=1.0, device="cpu", workers=0))
-    assert {rerun.verdict for rerun in verification.reruns} == {"bitwise"}
+def test_rows_from_before_them_are_confirmed(made: Store) -> None:
     row = made.table().to_pylist()[0]
     kept = {name: value for name, value in json.loads(row["metrics"]).items() if name[:3] not in ("x2.", "x4.")}
     from_before = {**row, "metrics": json.dumps(kept)}

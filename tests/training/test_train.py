@@ -13,7 +13,6 @@ from torch import Tensor
 
 from synthbench.errors import UsageError
 from synthbench.positions import LearnedRotation
-from synthbench.suites import load_suite, suite_names
 from synthbench.tasks import IGNORE, TASKS, Task
 from synthbench.training import evaluate as evaluation
 from synthbench.training import stream
@@ -21,13 +20,8 @@ from synthbench.training.cell import Cell, Run
 from synthbench.training.ensemble import SequenceModel, stack_models
 from synthbench.training.evaluate import NUM_BINS, Score, evaluate
 from synthbench.training.stream import device_blocks
-from synthbench.training.train import GroupResult, RunResult, Trainer, build_models, init_generator, train_group
+from synthbench.training.train import RunResult, Trainer, build_models, init_generator, train_group
 from tests.training.cells import CPU, make_cell, on_ladder
-
-
-def curve(result: GroupResult, index: int, split: str, metric: str) -> list[tuple[int, float]]:
-    points = result.runs[index].curve
-    return [(point.step, point.value) for point in points if (point.split, point.metric) == (split, metric)]
 
 
 def score_of(result: RunResult) -> Score:
@@ -36,10 +30,10 @@ def score_of(result: RunResult) -> Score:
 
 
 def test_the_curve_has_a_point_every_interval_and_at_the_end() -> None:
-    result = train_group(make_cell(steps=50, length=4).runs([0]), CPU)
+    (run,) = train_group(make_cell(steps=50, length=4).runs([0]), CPU).runs
 
-    for split, metric in (("train", "loss"), ("validation", "loss"), ("validation", "accuracy")):
-        assert [step for step, _ in curve(result, 0, split, metric)] == [20, 40, 50]
+    for of in (("train", "loss"), ("validation", "loss"), ("validation", "accuracy")):
+        assert [point.step for point in run.curve if (point.split, point.metric) == of] == [20, 40, 50]
 
 
 def measured(result: RunResult) -> dict[str, float]:
@@ -274,11 +268,11 @@ def test_calibration_compares_confidence_with_accuracy_in_bins(tokens_at_once: i
 
 
 SHIFTS = (1, 7, 100)
+"""Those of suite ``positions``."""
 
 
 def cell_of(positions: str, **changes: Any) -> Cell:
-    changes |= {"positions": positions, "steps": 2, "limit": 8, "batch_size": 8}
-    return make_cell("grid_neighbours", suite="positions", **changes)
+    return make_cell("grid_neighbours", positions=positions, **SHIFTED, **changes)
 
 
 def trained(positions: str) -> RunResult:
@@ -286,11 +280,7 @@ def trained(positions: str) -> RunResult:
     return result
 
 
-def test_one_suite_asks_for_shifts_and_no_id_has_them() -> None:
-    asking = [name for name in suite_names() if load_suite(name).evaluation.shifts is not None]
-
-    assert asking == ["positions"]
-    assert load_suite("positions").evaluation.shifts == SHIFTS
+def test_no_id_has_the_shifts_that_a_suite_asks_for() -> None:
     assert cell_of("string").identity == cell_of("string", shifts=None).identity
 
 
