@@ -119,13 +119,6 @@ def test_probabilities_are_divided_by_their_sum_if_they_have_one(
     assert (results and results[1].loss) == loss
 
 
-def test_what_a_worker_says_is_a_remark() -> None:
-    row = measured(make_row(score=0.99, n_eval_examples=1000, n_correct=990), {1: Result(30, 64, None, 0.06)})
-
-    assert (row["score"], row["n_correct"], row["n_eval_examples"]) == (30 / 64, 30, 64)
-    assert json.loads(row["metrics"])[SAID] == 0.99
-
-
 def test_a_model_that_answers_nothing_has_no_score() -> None:
     row = measured(make_row(), None)
 
@@ -186,8 +179,11 @@ def test_what_a_killed_driver_leaves_of_its_tests_is_found(tmp_path: Path, job: 
     assert not folder.exists()
 
 
-def test_a_score_above_the_ceiling_of_its_task_is_remarked_on() -> None:
-    row = measured(make_row(ceiling=0.6, n_eval=64), {1: Result(1000, 1000, None, 0.001)})
+def test_what_a_worker_says_is_a_remark_and_so_is_a_score_above_the_ceiling_of_its_task() -> None:
+    said = make_row(score=0.99, n_correct=990, n_eval_examples=1000, ceiling=0.6, n_eval=64)
+    row = measured(said, {1: Result(512, 512, None, 0.001)})
 
+    assert (row["score"], row["n_correct"], row["n_eval_examples"]) == (1.0, 512, 512)
+    assert json.loads(row["metrics"])[SAID] == 0.99
     assert row["note"] == "the score 1.0000 is above the ceiling of the task, 0.6000"
-    assert measured(make_row(ceiling=0.6, n_eval=64), {1: Result(620, 1000, None, 0.01)})["note"] is None
+    assert measured(said, {1: Result(620, 1000, None, 0.01)})["note"] is None

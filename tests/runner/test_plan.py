@@ -1,5 +1,6 @@
 import pickle
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from synthbench import registry, suites
+from synthbench import registry
 from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import code_hash
 from synthbench.results.schema import run_id
@@ -30,6 +31,7 @@ from synthbench.suites.config import TuningSettings
 from synthbench.training.cell import Cell, Run
 from tests.results.rows import make_row
 from tests.runner.runs import tiny
+from tests.suites.files import suite_file
 from tests.training.cells import make_cell
 
 PAPER, CPU = load_suite("paper"), torch.device("cpu")
@@ -143,25 +145,12 @@ def test_shortening_says_so_only_if_it_shortens() -> None:
 
 def test_rows_that_another_suite_of_the_same_protocol_has_are_named(tmp_path: Path) -> None:
     run_request(tiny(tmp_path, executor="inline"))
-    mine = tmp_path / "mine.toml"
-    text = (Path(suites.__file__).parent / "smoke.toml").read_text(encoding="utf-8")
-    mine.write_text(text.replace('name = "smoke"', 'name = "mine"', 1), encoding="utf-8")
-    request = tiny(tmp_path, suite=str(mine))
+    request = tiny(tmp_path, suite=str(suite_file(tmp_path / "mine.toml", "smoke")))
     plan = plan_request(request, CPU)
 
     assert plan.num_done == plan.num_planned > 0
     assert set(run_request(request).rows["suite"]) == {"mine"}
     assert f"{plan.num_done} of the rows already done are of suite 'smoke'" in " ".join(plan.notices)
-
-
-def test_the_curriculum_differs_from_suite_paper_in_its_schedule_alone(tmp_path: Path) -> None:
-    curriculum = load_suite("curriculum")
-    plan = plan_request(tiny(tmp_path, suite="curriculum", tasks=("all",), mechanisms=()), CPU)
-    constant = curriculum.training.model_copy(update={"schedule": "constant"})
-
-    assert {run.cell.mechanism_name for run in plan.runs.values()} == set(curriculum.mechanisms)
-    assert (curriculum.model, constant, curriculum.evaluation) == (PAPER.model, PAPER.training, PAPER.evaluation)
-    assert curriculum.tasks.items() <= PAPER.tasks.items()
 
 
 def test_some_of_the_rates_make_some_of_the_rows() -> None:
@@ -229,9 +218,8 @@ def test_a_rotation_that_means_nothing_is_allowed_and_said_in_the_plan_and_in_th
     assert plan_request(asked("none"), CPU).notices == ()
 
 
-def broad(results: Path, **changes: Any) -> Request:
-    """12 cells with two seeds."""
-    return tiny(results, **{"tasks": ("all",), "mechanisms": ("linear,softmax,mean",), **changes})
+broad = partial(tiny, tasks=("all",), mechanisms=("linear,softmax,mean",))
+"""12 cells with two seeds."""
 
 
 def test_the_shards_are_the_plan_each_row_once_and_seeds_and_groups_move_no_cell(tmp_path: Path) -> None:

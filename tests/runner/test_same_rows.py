@@ -2,9 +2,9 @@
 
 import os
 import subprocess
+from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 import pytest
 import torch
@@ -21,13 +21,11 @@ def test_no_result_may_differ() -> None:
     assert {"score", "skill", "metrics", "train_loss", "eval_loss"}.isdisjoint(MAY_DIFFER)
 
 
-def request(results: Path, **changes: Any) -> Request:
-    """Four jobs of one row each."""
-    base: dict[str, Any] = {
-        "tasks": ("copy:length=8", "majority:length=9"), "mechanisms": ("slay", "softmax"), "seeds": (0,), "steps": 3,
-        "limit": 16, "executor": "inline", "group_size": 1,
-    }  # fmt: skip
-    return tiny(results, **(base | changes))
+request = partial(
+    tiny, tasks=("copy:length=8", "majority:length=9"), mechanisms=("slay", "softmax"), seeds=(0,), steps=3, limit=16,
+    executor="inline", group_size=1,
+)  # fmt: skip
+"""Four jobs of one row each."""
 
 
 def run_command(asked: Request, *options: str, hash_seed: str = "0") -> None:

@@ -2,10 +2,11 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -32,18 +33,11 @@ def job() -> Job:
     return replace(job_of(make_cell()), group_size=1)
 
 
-def raises(problem: Exception) -> Callable[[], list[RunOutcome]]:
-    def result() -> list[RunOutcome]:
-        raise problem
-
-    return result
-
-
 @pytest.mark.end_to_end
 def test_what_was_finished_before_the_time_was_up_stays(job: Job, context: RunContext) -> None:
     first, second = job.runs
     (done,) = execute(replace(job, runs=(first,), missing=(first,)), context, number=1)
-    end = end_of(Try(job, 1), raises(TimeoutError("killed after 3 s")), context)
+    end = end_of(Try(job, 1), Mock(side_effect=TimeoutError("killed after 3 s")), context)
 
     assert isinstance(end, JobDone)
     assert [(outcome.run_id, outcome.status) for outcome in end.outcomes] == [
@@ -55,7 +49,7 @@ def test_what_was_finished_before_the_time_was_up_stays(job: Job, context: RunCo
         outcome.run_id: outcome.status for outcome in end.outcomes
     }
     later = replace(context, planned_at=time.time())  # asked for again, as by --rerun all
-    end_of(Try(job, 1), raises(TimeoutError("killed after 3 s")), later)
+    end_of(Try(job, 1), Mock(side_effect=TimeoutError("killed after 3 s")), later)
     assert set(Store.open(context.results, create=False).statuses().values()) == {"timeout"}
 
 
@@ -72,7 +66,7 @@ def test_what_was_finished_before_the_time_was_up_stays(job: Job, context: RunCo
 def test_a_failure_is_a_row_with_its_status_at_once_or_after_the_last_try(
     problem: Exception, number: int, status: str, error_type: str, job: Job, context: RunContext
 ) -> None:
-    end = end_of(Try(job, number), raises(problem), context)
+    end = end_of(Try(job, number), Mock(side_effect=problem), context)
 
     assert isinstance(end, JobDone)
     assert [outcome.status for outcome in end.outcomes] == [status, status]
@@ -85,7 +79,7 @@ def test_a_failure_is_a_row_with_its_status_at_once_or_after_the_last_try(
 
 def test_rows_that_cannot_be_written_end_the_command(job: Job, context: RunContext) -> None:
     with pytest.raises(StoreError, match="the disk is full"):
-        end_of(Try(job, 1), raises(StoreError("the disk is full")), context)
+        end_of(Try(job, 1), Mock(side_effect=StoreError("the disk is full")), context)
 
 
 def test_a_machine_without_the_results_a_plugin_or_the_code_of_the_driver_refuses_a_job(
