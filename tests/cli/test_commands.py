@@ -1,6 +1,5 @@
 import io
 import json
-import math
 import re
 import signal
 import sys
@@ -84,17 +83,6 @@ def test_a_command_imports_torch_and_matplotlib_only_where_it_needs_them(tmp_pat
     assert done.returncode == 0, done.stderr
 
 
-def test_names_may_follow_each_other(synthbench: Command) -> None:
-    planned = synthbench(
-        "run", "--suite", "smoke", "--mech", "slay", "linear", "--task", "copy", "reverse", "--dry-run", "--json",
-    )  # fmt: skip
-
-    missing = json.loads(planned.stdout)["missing"]
-    assert {(fact["mechanism"], fact["task"]) for fact in missing} == {
-        (mechanism, task) for mechanism in ("slay", "linear") for task in ("copy", "reverse")
-    }
-
-
 def test_show_describes_any_unit_and_list_all_of_a_kind(synthbench: Command) -> None:
     for name in ("kv_recall", "slay", "paper"):
         assert name in synthbench("show", name).stdout
@@ -176,9 +164,10 @@ def test_verbose_prints_the_traceback_of_a_broken_plugin(tmp_path: Path, synthbe
     assert long.stderr.endswith(short.stderr)
 
 
-def test_status_and_a_dry_run_agree(tmp_path: Path, synthbench: Command) -> None:
-    of = ["--suite", "smoke", "--mech", "linear,gla", "--device", "cpu"]
+def test_status_and_a_dry_run_agree_and_names_may_follow_each_other(tmp_path: Path, synthbench: Command) -> None:
+    of = ["--suite", "smoke", "--mech", "linear", "gla", "--device", "cpu"]
     missing = json.loads(synthbench("run", *of, "--dry-run", "--json").stdout)["missing"]
+    assert {fact["mechanism"] for fact in missing} == {"linear", "gla"}
     filled(tmp_path / "results", (make_row(run_id=fact["run_id"]) for fact in missing[:5]))
     planned = json.loads(synthbench("run", *of, "--dry-run", "--json").stdout)
 
@@ -230,35 +219,26 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def rows_of(folder: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = Store.open(folder / "results", create=False).table().to_pylist()
-    return rows
-
-
 @pytest.mark.end_to_end
-def test_a_text_runs_from_a_folder_to_a_table_and_another_one_has_its_own(folder: Path, synthbench: Command) -> None:
+def test_a_text_runs_from_a_folder_to_a_table(folder: Path, synthbench: Command) -> None:
     """Beside a task that is scored by accuracy, in a report that keeps both measures apart."""
     done = synthbench("run", "--suite", "tiny.toml", "--task", "copy,text:path=notes", "--executor", "inline")
     assert done.returncode == 0, done.stderr
     assert "bits" in done.stdout
-    rows = [row for row in rows_of(folder) if row["task"] == "text"]
+    table = Store.open(folder / "results", create=False).table()
+    rows: list[dict[str, Any]] = [row for row in table.to_pylist() if row["task"] == "text"]
     assert len(rows) == 8
     for row in rows:
         metrics = json.loads(row["metrics"])
         by_kind = sum(metrics[f"{kind}.bits"] * metrics[f"{kind}.share"] for kind in ("repeated", "other"))
 
         assert (row["metric_name"], row["skill"], row["local_ceiling"]) == (BITS, None, None)
-        assert row["score"] == pytest.approx(-row["eval_loss"] / math.log(2))
         assert by_kind == pytest.approx(-row["score"], abs=1e-4)
         assert metrics["repeated.share"] + metrics["other.share"] == pytest.approx(1)
         assert row["floor"] == -metrics["reference.unigram"]
-        assert "notes" not in row["config_json"]
         assert row["tuning_rule"] == "of the rows of a seed, that with the lowest validation loss"
         assert faults(row, datetime.now(UTC)) == []
 
-    (folder / "poem.txt").write_text("Roses are red, violets are blue. " * 60, "utf-8")
-    poem = ("--task", "text:path=poem.txt", "--mech", "softmax", "--seeds", "1")
-    assert synthbench("run", "--suite", "tiny.toml", *poem, "--executor", "inline").returncode == 0
     report = synthbench("report", "--suite", "tiny", "--format", "md,pages")
     assert report.returncode == 0, report.stderr
     made = folder / "reports" / "tiny"
@@ -267,9 +247,5 @@ def test_a_text_runs_from_a_folder_to_a_table_and_another_one_has_its_own(folder
     assert (made / "basic.md").exists()
     page = (made / "bits.md").read_text(encoding="utf-8")
     assert "copy" not in page
-    corpora = {json.loads(row["task_args"])["corpus"] for row in rows_of(folder) if row["task"] == "text"}
-    first, second = page.split("\n## ")[1:]
-    for table, hashed in zip((first, second), sorted(corpora), strict=True):
-        assert hashed in table
-        assert ("Mean" in table) == (hashed == json.loads(rows[0]["task_args"])["corpus"])
+    assert "Mean" in page
     assert "needs the fewest bits per token" in report.stdout

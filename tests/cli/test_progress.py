@@ -1,8 +1,9 @@
 """Progress of a command as it prints it: before it trains, while it trains, and at the end."""
 
 import json
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,29 +15,33 @@ from synthbench.runner import plan as plan_module
 from synthbench.runner.estimates import cost_columns
 from synthbench.runner.executors import Pool
 from synthbench.runner.plan import Job, Plan, make_cells, make_plan
-from synthbench.runner.request import Request
 from synthbench.runner.run import prepare
 from synthbench.runner.worker import RunOutcome
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell, Run
 from tests.results.rows import make_row
 from tests.results.stores import filled
-from tests.runner.runs import Known, job_of
+from tests.runner.runs import Known, job_of, tiny
+from tests.training.cells import make_cell
+
+
+def cells_of(
+    *mechanisms: str, suite: str = "smoke", tasks: Sequence[str] = ("copy", "reverse"), is_full: bool = True
+) -> list[Cell]:
+    chosen, named = ({name: dict[str, str]() for name in names} for names in (tasks, mechanisms))
+    return make_cells(load_suite(suite), chosen, named, device_type="cpu", is_full=is_full)
 
 
 @pytest.fixture
 def cells() -> list[Cell]:
     """Of three mechanisms, two of them of one family, on two tasks."""
-    mechanisms: dict[str, dict[str, str]] = {"softmax": {}, "yat": {}, "yat-sum": {}}
-    tasks: dict[str, dict[str, str]] = {"copy": {}, "reverse": {}}
-    return make_cells(load_suite("smoke"), tasks, mechanisms, device_type="cpu", is_full=True)
+    return cells_of("softmax", "yat", "yat-sum")
 
 
 @pytest.fixture
 def tuned_job() -> Job:
     """Three runs whose learning rate two others choose."""
-    (cell,) = make_cells(load_suite("peers"), {"mqar": {}}, {"linear": {}}, device_type="cpu", is_full=True)
-    return job_of(cell, seeds=(0, 1, 2))
+    return job_of(*cells_of("linear", suite="peers", tasks=["mqar"]), seeds=(0, 1, 2))
 
 
 def outcome(run: Run, share_s: float, status: str = "ok") -> RunOutcome:
@@ -133,20 +138,17 @@ def test_trainings_that_tune_are_counted_beside_the_rows_below_the_notices_of_th
     assert last.startswith("[trainings 3/5 · rows 2/3 · about 17 min left] mqar linear seed 1 ")
 
 
-def request(results: Path, **changes: Any) -> Request:
-    return Request(
-        suite="smoke", tasks=["copy,reverse"], mechanisms=["linear"], device="cpu", results=results, **changes
-    )
+request = partial(tiny, tasks=("copy,reverse",), steps=None, limit=None)
 
 
-def test_workers_share_the_jobs_and_no_time_is_invented(cells: list[Cell]) -> None:
-    of_softmax = [cell for cell in cells if cell.mechanism_name == "softmax"]
-    seconds = {"copy": 5.0, "reverse": 2.0}
-    known = make_plan(of_softmax, [0, 1], {}, 1, estimates=Known(lambda cell: seconds[cell.task_name]))
-    unknown = make_plan(of_softmax, [0, 1], {}, 1, estimates=Known(lambda cell: {"copy": 5.0}.get(cell.task_name)))
+def test_workers_share_the_jobs_and_no_time_is_invented() -> None:
+    def planned(**seconds: float) -> Plan:
+        estimates = Known(lambda cell: seconds.get(cell.task_name))
+        return make_plan(cells_of("softmax"), [0, 1], {}, 1, estimates=estimates)
 
+    known = planned(copy=5.0, reverse=2.0)
     assert [expected_s(known, num_workers) for num_workers in (1, 2, 9, None)] == [14.0, 7.0, 5.0, 14.0]
-    assert expected_s(unknown, 1) is None
+    assert expected_s(planned(copy=5.0), 1) is None
 
 
 def test_the_forecast_counts_trainings_and_names_the_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,11 +185,7 @@ OK = Scored("ok", 0.5)
 
 def runs_of(*mechanisms: str, is_full: bool = True) -> dict[str, Run]:
     """Two seeds of two tasks of suite smoke."""
-    tasks: dict[str, dict[str, str]] = {"copy": {}, "reverse": {}}
-    cells = make_cells(
-        load_suite("smoke"), tasks, {name: {} for name in mechanisms}, device_type="cpu", is_full=is_full
-    )
-    return {run.run_id: run for cell in cells for run in cell.runs([42, 43])}
+    return {run.run_id: run for cell in cells_of(*mechanisms, is_full=is_full) for run in cell.runs([42, 43])}
 
 
 def fill(results: Path, runs: dict[str, Run], **statuses: str) -> None:
@@ -240,9 +238,7 @@ def test_a_table_that_is_too_wide_loses_its_spread_then_its_last_columns(tmp_pat
 
 
 def test_a_row_for_each_learning_rate_where_a_suite_reports_several(tmp_path: Path) -> None:
-    suite = load_suite("smoke")
-    rates = suite.model_copy(update={"training": suite.training.model_copy(update={"learning_rates": (1e-3, 1e-2)})})
-    (cell,) = make_cells(rates, {"copy": {}}, {"linear": {}}, device_type="cpu", is_full=True)
+    cell = make_cell("copy", "linear", suite="smoke", learning_rates=(1e-3, 1e-2))
     runs = {run.run_id: run for run in cell.runs([42, 43])}
     fill(tmp_path, runs)
 
@@ -251,7 +247,7 @@ def test_a_row_for_each_learning_rate_where_a_suite_reports_several(tmp_path: Pa
 
 
 def test_a_seed_of_a_ladder_has_the_rate_that_its_validation_chooses(tmp_path: Path) -> None:
-    (cell,) = make_cells(load_suite("core"), {"mqar": {}}, {"linear": {}}, device_type="cpu", is_full=True)
+    (cell,) = cells_of("linear", suite="core", tasks=["mqar"])
     reached = {(1, 3e-3): (0.5, 0.2), (1, 1e-2): (0.4, 0.3), (2, 3e-3): (0.7, 0.2), (2, 1e-2): (0.9, 0.1)}
     runs = {run.run_id: run for run in cell.runs([1, 2])}
     for run_id, run in runs.items():

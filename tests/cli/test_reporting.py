@@ -15,7 +15,7 @@ from synthbench.suites import load_suite
 from synthbench.trust.beside import join
 from tests.cli.commands import Command
 from tests.results.rows import make_row
-from tests.results.stores import filled
+from tests.results.stores import filled, listing
 
 
 @pytest.fixture
@@ -109,11 +109,6 @@ def others(folder: Path) -> Store:
     return store
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """All files of a folder."""
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def scores(folder: Path) -> dict[tuple[str, str], float]:
     """The scores of a report by mechanism and seed."""
     lines = csv.DictReader(io.StringIO((folder / "reports" / "smoke" / "runs.csv").read_text()))
@@ -127,7 +122,7 @@ def test_ones_own_rows_stand_beside_others_and_win_over_the_same_run(
     (rows,) = (others(own / "theirs").root / "compact").glob("runs-*.parquet")
     shutil.copy(rows, own / "theirs.parquet")
     (own / "theirs" / "compact" / "runs-0123456789abcdef.parquet").write_bytes(b"no Parquet")
-    before = contents(own)
+    before = listing(own)
     formats = "runs,md,html" if named == "theirs" else "runs,md"
     done = synthbench("report", "--suite", "smoke", "--beside", named, "--no-packaged", "--format", formats)
 
@@ -144,7 +139,7 @@ def test_ones_own_rows_stand_beside_others_and_win_over_the_same_run(
         assert "left out: compact/runs-0123456789abcdef.parquet: not a readable Parquet file" in done.stderr
         curves = csv.DictReader(io.StringIO((report / "curves.csv").read_text()))
         assert {line["mechanism"] for line in curves} == {"Linear"}  # of the store that has them
-    assert {name: content for name, content in contents(own).items() if "/reports/" not in name} == before
+    assert {name: file for name, file in listing(own).items() if not name.startswith("reports/")} == before
 
 
 def test_a_run_that_two_suites_have_stays_in_both(own: Path) -> None:
