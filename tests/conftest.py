@@ -20,10 +20,7 @@ from synthbench import plugins
 from synthbench.bench.instruments import keep_freed_memory
 from synthbench.cli import main
 from synthbench.registry import is_built_in
-from synthbench.training.cell import Cell
-from tests.results.rows import Row, make_row
 from tests.suites.files import suite_file
-from tests.training.cells import make_cell
 
 hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
@@ -91,12 +88,6 @@ def need() -> Callable[[str, bool, str], None]:
     return check
 
 
-@pytest.fixture(scope="session", name="make_row")
-def _make_row() -> Callable[..., Row]:
-    """Make a complete row."""
-    return make_row
-
-
 class Done(NamedTuple):
     """Remains of a command."""
 
@@ -132,9 +123,3 @@ def tiny_suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def generator() -> torch.Generator:
     """A fresh generator, the same for every test."""
     return torch.Generator().manual_seed(0)
-
-
-@pytest.fixture(scope="session", name="make_cell")
-def _make_cell() -> Callable[..., Cell]:
-    """Make a cell of a few steps."""
-    return make_cell

@@ -31,7 +31,8 @@ from synthbench.runner.request import Request
 from synthbench.runner.run import RunReport
 from synthbench.suites import load_suite
 from synthbench.training.cell import Run
-from tests.cli.commands import Command, MakeRow
+from tests.cli.commands import Command
+from tests.results.rows import make_row
 from tests.suites.files import suite_file
 
 TASKS = ("in_context_recall", "s3_words", "mqar", "string_copy", "parity_running", "reverse_string")
@@ -43,10 +44,9 @@ CPU = torch.device("cpu")
 class Scene:
     """A store with rows of other mechanisms, and a trainer of ``linear``, the new one."""
 
-    def __init__(self, folder: Path, make_row: MakeRow) -> None:
+    def __init__(self, folder: Path) -> None:
         # Like core; nothing packaged has its number of steps.
         self.suite = str(suite_file(folder / "mine.toml", "core", TASKS, tuple(OTHERS), steps=1000))
-        self.make_row = make_row
         self.folder, self.results = folder, folder / "results"
         self.store = Store.open(self.results, create=True)
         self.levels: dict[str, float] = {}
@@ -65,7 +65,7 @@ class Scene:
             self.store.write_all((self._row(run, level, number), []) for number, run in enumerate(runs))
 
     def _row(self, run: Run, level: float, number: int) -> dict[str, Any]:
-        return self.make_row(
+        return make_row(
             run_id=run.run_id,
             task=run.cell.task_name,
             task_category=run.cell.task.category(),
@@ -99,16 +99,16 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> Path:
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the rows of the other mechanisms, which each test copies."""
-    made = Scene(tmp_path_factory.mktemp("stored"), make_row)
+    made = Scene(tmp_path_factory.mktemp("stored"))
     made.add(OTHERS)
     return made.folder
 
 
 @pytest.fixture
-def scene(tmp_path: Path, make_row: MakeRow, stored: Path) -> Scene:
-    made = Scene(Path(copytree(stored, tmp_path / "scene")), make_row)
+def scene(tmp_path: Path, stored: Path) -> Scene:
+    made = Scene(Path(copytree(stored, tmp_path / "scene")))
     made.levels = {"linear": 0.25, "softmax": 0.5, "gla": 0.3}
     return made
 
@@ -345,8 +345,8 @@ def test_a_run_that_failed_is_compared_with_nothing(scene: Scene) -> None:
     assert Ledger(scene.results / "quick.jsonl").entries() == []
 
 
-def test_without_others_the_profile_stands_alone(tmp_path: Path, make_row: MakeRow) -> None:
-    scene = Scene(tmp_path, make_row)
+def test_without_others_the_profile_stands_alone(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
     scene.levels["linear"] = 0.25
     verdict = scene.verdict()
 

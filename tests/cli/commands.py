@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-MakeRow = Callable[..., dict[str, Any]]
-"""A complete row from some columns."""
 Command = Callable[..., Any]
 """The remains of a command from its words."""
 Need = Callable[[str, bool, str], None]

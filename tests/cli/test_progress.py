@@ -261,7 +261,6 @@ def test_a_seed_of_a_ladder_has_the_rate_that_its_validation_chooses(tmp_path: P
 @pytest.mark.parametrize(
     ("mechanisms", "results", "command"),
     [
-        (["linear"], "results", "synthbench report --suite smoke"),
         (["linear"], "my rows", "synthbench report --suite smoke --results 'my rows'"),
         (["linear", "gla"], "results", "synthbench report --suite smoke --mech linear,gla"),
     ],

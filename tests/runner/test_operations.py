@@ -20,9 +20,9 @@ from synthbench.suites import load_suite
 from synthbench.training.cell import Cell, Run
 from synthbench.training.train import Trainer
 from tests.cli.commands import Need
+from tests.contract._golden import SWITCH
 
 PATH = Path(__file__).parents[1] / "golden" / "operations.json"
-SWITCH = "SYNTHBENCH_REWRITE_GOLDEN"
 REWRITE = f"{SWITCH}=1 pytest tests/runner/test_operations.py rewrites {PATH.name}"
 VERSION = ".".join(torch.__version__.split(".")[:2])
 

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from studies.papers.fidelity import compare as fidelity
 from studies.papers.positions import page as positions
 from synthbench.runner.estimates import TIMED, cost_columns
 from synthbench.runner.plan import make_plan
-from synthbench.training.cell import Cell
 from tests.studies._made import cells_in
+from tests.training.cells import make_cell
 
 STUDIES = Path(__file__).parents[2] / "studies"
 
@@ -88,7 +87,7 @@ def test_times_are_of_this_class_or_of_the_newest_with_enough_rows() -> None:
         launch.chosen_host(rows, old, "none")
 
 
-def test_a_run_costs_its_share_of_its_batch(make_cell: Callable[..., Cell]) -> None:
+def test_a_run_costs_its_share_of_its_batch() -> None:
     cell, kin = make_cell("reverse", "slay"), make_cell("copy", "slay")
     timed: dict[str, Any] = {**cost_columns(cell), "status": "ok", "ensemble_size": 3, "wall_s": 36.0}
     seeds = (1, 2)

@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from unittest.mock import create_autospec
 
 import numpy as np
 import pytest
@@ -114,21 +115,16 @@ def test_a_task_of_a_plugin_shares_no_program(monkeypatch: pytest.MonkeyPatch) -
 def test_a_step_in_pieces_is_the_step_of_the_whole_batch(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = make_cell(task, "slay", steps=3, length=8).runs([0, 1])
     whole, cut = Trainer(runs, CPU), Trainer(runs, CPU)
-    forward = SequenceModel.forward
-    sizes: list[int] = []
-
-    def recorded(self: SequenceModel, tokens: Tensor, columns: Tensor | None = None) -> Tensor:
-        sizes.append(tokens.shape[1])
-        return forward(self, tokens, columns)
-
-    monkeypatch.setattr(SequenceModel, "forward", recorded)
+    forward = create_autospec(SequenceModel.forward, side_effect=SequenceModel.forward)
+    monkeypatch.setattr(SequenceModel, "forward", forward)
     for block in whole.training_batches():
         batch = block.inputs[0], block.targets[0], block.columns
-        sizes.clear()
+        forward.reset_mock()
         losses = whole.step(*batch)
         with monkeypatch.context() as patch:
             patch.setitem(stream.TOKENS_AT_ONCE, "cpu", 2 * 8 * 7)
             losses_cut = cut.step(*batch)
+        sizes = [call.args[1].shape[1] for call in forward.call_args_list]
         assert sizes[0] == sum(sizes[1:]) == batch[0].shape[1]
         assert max(sizes[1:]) <= 7
         torch.testing.assert_close(losses_cut, losses, rtol=1e-5, atol=0)
