@@ -204,9 +204,9 @@ def test_ctrl_c_amid_a_print_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stop.is_set()
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A suite, and a text of many short files."""
+@pytest.mark.end_to_end
+def test_a_text_runs_from_a_folder_to_a_table(tmp_path: Path, synthbench: Command) -> None:
+    """Of many short files, beside a task that is scored by accuracy, in a report that keeps both measures apart."""
     suite_file(
         tmp_path / "tiny.toml", "text", ["copy = { length = 8 }", "text = { length = 64 }"], ["softmax", "mean"],
         seeds=[1, 2], block='"attention_only"', positions='"learned"', model_dim=8, num_heads=2, num_layers=1,
@@ -216,16 +216,10 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "notes").mkdir()
     for number in range(80):
         (tmp_path / "notes" / f"{number}.txt").write_text(f"note {number}: the cat sat on the mat. " * 3, "utf-8")
-    return tmp_path
-
-
-@pytest.mark.end_to_end
-def test_a_text_runs_from_a_folder_to_a_table(folder: Path, synthbench: Command) -> None:
-    """Beside a task that is scored by accuracy, in a report that keeps both measures apart."""
     done = synthbench("run", "--suite", "tiny.toml", "--task", "copy,text:path=notes", "--executor", "inline")
     assert done.returncode == 0, done.stderr
     assert "bits" in done.stdout
-    table = Store.open(folder / "results", create=False).table()
+    table = Store.open(tmp_path / "results", create=False).table()
     rows: list[dict[str, Any]] = [row for row in table.to_pylist() if row["task"] == "text"]
     assert len(rows) == 8
     for row in rows:
@@ -241,7 +235,7 @@ def test_a_text_runs_from_a_folder_to_a_table(folder: Path, synthbench: Command)
 
     report = synthbench("report", "--suite", "tiny", "--format", "md,pages")
     assert report.returncode == 0, report.stderr
-    made = folder / "reports" / "tiny"
+    made = tmp_path / "reports" / "tiny"
     assert "copy" in (made / "full.md").read_text(encoding="utf-8")
     assert "| real" not in (made / "full.md").read_text(encoding="utf-8")
     assert (made / "basic.md").exists()

@@ -19,10 +19,6 @@ class Gate:
 
     folder: Path
 
-    @property
-    def plugin(self) -> str:
-        return str(self.folder / FAULTS.name)
-
     def open(self) -> None:
         (self.folder / "open").touch()
 
@@ -34,7 +30,7 @@ class Gate:
 
     def request(self, results: Path, **changes: Any) -> Request:
         base: dict[str, Any] = {"tasks": ("copy:length=8",), "mechanisms": ("gated",), "steps": 2, "limit": 8}
-        return one_by_one(results, **(base | {"plugins": (self.plugin,)} | changes))
+        return one_by_one(results, **(base | {"plugins": (str(self.folder / FAULTS.name),)} | changes))
 
     def stores(self, results: Path) -> list[Path]:
         """Find the stores that the jobs write to: of a plugin's jobs, a driver takes the rows from there."""
