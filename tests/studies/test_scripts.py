@@ -1,8 +1,6 @@
 """The scripts of studies: pairs are counted as the plan says, the page is current, and costs are of one machine."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,8 @@ from studies.papers.fidelity import compare as fidelity
 from studies.papers.positions import page as positions
 from synthbench.runner.estimates import TIMED, cost_columns
 from synthbench.runner.plan import make_plan
-from tests.studies._made import cells_in
+from tests.cli.commands import python
+from tests.reports._made import make_frame
 from tests.training.cells import make_cell
 
 STUDIES = Path(__file__).parents[2] / "studies"
@@ -43,8 +42,7 @@ def test_published_errors_are_given_once_and_both_versions_of_the_paper_have_the
 
 
 def recounted(*options: str) -> Any:
-    command = [sys.executable, str(STUDIES / "language_models/recount.py"), "--json", *options]
-    return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return json.loads(python(str(STUDIES / "language_models/recount.py"), "--json", *options).stdout)
 
 
 @pytest.mark.end_to_end
@@ -101,48 +99,25 @@ def test_a_run_costs_its_share_of_its_batch() -> None:
     assert 0 < line["own"] < line["trained"]
 
 
-def rows_of_positions(metrics: dict[str, dict[str, float | None]], seeds: int = 4) -> pd.DataFrame:
-    """Rows with an unmoved loss of 1 and the given metrics by encoding; each seed adds a hundredth to the losses."""
-    common = {"suite": "positions", "suite_version": positions.SUITE.version, "is_full": True, "status": "ok"}
-    rows = [
-        {**common, "mech": "softmax", "positions": name, "seed": seed, "score": 0.5, "eval_loss": 1 + seed / 100}
-        | {"metrics": json.dumps({key: value and value + seed / 100 * ("loss" in key) for key, value in of.items()})}
-        for name, of in metrics.items()
-        for seed in range(seeds)
-    ]
-    return pd.DataFrame(rows, columns=list(positions.COLUMNS))
-
-
-def metrics_of_shifts(loss: float | None, ir_spec: float | None) -> dict[str, float | None]:
-    return {"ir_spec": ir_spec} | {f"shift{shift}.{part}": loss for shift in (1, 7, 100) for part in ("score", "loss")}
-
-
 @pytest.mark.parametrize(
-    ("free", "espr", "verdicts"),
+    ("sign", "by_seed", "verdict"),
     [
-        (1.5, 1.0, ["does not hold"] * 3),
-        (0.5, 1.0, ["holds", "does not hold", "holds"]),
-        (1.0, 0.5, ["does not hold", "holds", "does not hold"]),
+        ("negative", [-0.5, -0.4, -0.6], "holds"),
+        ("negative", [0.0, 0.0, 0.0], "does not hold"),
+        ("negative", [-0.1, 0.1, 0.3], "not decided"),
+        ("negative", [-0.5, -0.5], "no verdict with 2 runs"),
+        ("zero", [0.5, 0.4, 0.6], "does not hold"),
+        ("positive", [0.5, 0.4, 0.6], "holds"),
     ],
 )
-def test_claims_of_positions_are_decided_by_the_sign_of_the_difference(
-    free: float, espr: float, verdicts: list[str]
-) -> None:
-    shifts = {"string": (1.0, 1e-15), "espr": (espr, 0.3), positions.FREE: (free, 1.0), "learned": (None, None)}
-    rows = positions.frame_of(rows_of_positions({name: metrics_of_shifts(*each) for name, each in shifts.items()}))
-
-    found = [positions.verdict(claim) for claim in positions.claims_of(rows)]
-    assert found == [*verdicts, "holds", "holds", "does not hold"]
-    (learned,) = cells_in("\n".join(positions.tables(rows)), "`learned`")
-    assert learned[1:5] == ["4", "0.500 [0.500, 0.500]", "--", "--"]
+def test_a_claim_of_positions_needs_three_seeds_and_one_sign(sign: Any, by_seed: list[float], verdict: str) -> None:
+    """The committed page shows what is compared, and the outcomes that its rows have."""
+    assert positions.verdict(positions.Claim("", "", "", pd.Series(by_seed), sign)) == verdict
 
 
-def test_a_claim_of_positions_needs_three_seeds_and_one_sign() -> None:
-    shifts = {"string": metrics_of_shifts(1.0, 1e-15), positions.FREE: metrics_of_shifts(2.0, None)}
-    few = rows_of_positions(shifts, seeds=2)
-    first = positions.claims_of(positions.frame_of(few))[0]
+def test_claims_of_positions_are_of_full_runs_of_softmax_attention_in_their_suite() -> None:
+    suite = positions.SUITE
+    rows = make_frame({"softmax": [0.5]}, suite=suite.name, suite_version=suite.version, metrics="{}", eval_loss=1.0)
+    others = rows.assign(mech="slay"), rows.assign(suite="paper"), rows.assign(is_full=False), rows.assign(status="oom")
 
-    assert positions.verdict(first) == "no verdict with 2 runs"
-    assert positions.verdict(first._replace(by_seed=pd.Series([-0.1, 0.1, 0.3]))) == "not decided"
-    others = few.assign(mech="slay"), few.assign(suite="paper"), few.assign(is_full=False), few.assign(status="oom")
-    assert len(positions.frame_of(pd.concat(others))) == 0
+    assert len(positions.frame_of(pd.concat([rows, *others]))) == 1
