@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from subprocess import CompletedProcess
 
 import hypothesis
 import pytest
@@ -88,26 +88,18 @@ def need() -> Callable[[str, bool, str], None]:
     return check
 
 
-class Done(NamedTuple):
-    """Remains of a command."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
 @pytest.fixture
 def synthbench(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Done]:
+) -> Callable[..., CompletedProcess[str]]:
     """Run a command line in the test's folder as the installed program does; in this process, which has its imports."""
 
-    def run(*arguments: str) -> Done:
+    def run(*arguments: str) -> CompletedProcess[str]:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", ["synthbench", *arguments])
         with pytest.raises(SystemExit) as end:
             main()
-        return Done(int(end.value.code or 0), *capsys.readouterr())
+        return CompletedProcess(arguments, int(end.value.code or 0), *capsys.readouterr())
 
     return run
 

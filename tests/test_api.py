@@ -10,7 +10,6 @@ import pytest
 from torch import Tensor, nn
 
 import synthbench
-from synthbench import blocks, mechanisms, positions, tasks
 from synthbench.errors import ContractError, StoreError, UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import version_of
@@ -65,14 +64,6 @@ def test_seeds_are_what_a_command_line_takes_or_numbers(seeds: object, planned: 
     plan = synthbench.plan(suite="smoke", tasks="copy:length=8", mechanisms="linear", seeds=seeds, results=tmp_path)
 
     assert plan.num_planned == planned
-
-
-def test_rankings_and_tables_need_all_columns(report: synthbench.RunReport) -> None:
-    rows = synthbench.load(report.results, ["task", "mech", "suite"])
-
-    for made in (synthbench.leaderboard, synthbench.tables):
-        with pytest.raises(UsageError, match="lack the column 'run_id'; load them with all columns"):
-            made(rows)
 
 
 def test_rows_become_a_ranking_and_tables(report: synthbench.RunReport) -> None:
@@ -133,14 +124,9 @@ def test_a_layer_of_ones_own_is_checked_and_run_by_one_call(tmp_path: Path, tiny
 
 
 def layer_of(gain: float) -> type[nn.Module]:
-    class Scaled(nn.Module):
+    class Scaled(SumSoFar):
         def __init__(self, width: int) -> None:
-            super().__init__()
-            self.inner = SumSoFar(width, 2, gain=gain)
-
-        def forward(self, x: Tensor) -> Tensor:
-            out: Tensor = self.inner(x)
-            return out
+            super().__init__(width, gain=gain)
 
     return Scaled
 
@@ -189,6 +175,9 @@ OF_TWO_SUITES = pd.DataFrame({**dict.fromkeys(RUNS.names), "suite": ["paper", "c
         (lambda: synthbench.load("published", ["scor"]), UnknownName, "no column called 'scor'; did you mean 'score'"),
         (lambda: synthbench.load("nowhere"), StoreError, "nowhere"),
         (lambda: synthbench.tables(OF_TWO_SUITES), UsageError, "core, paper"),
+        (lambda: synthbench.tables(OF_TWO_SUITES[["suite"]]), UsageError, "lack the column 'run_id'; load them with"),
+        (lambda: synthbench.leaderboard(OF_TWO_SUITES[["suite"]]), UsageError, "lack the column 'run_id'"),
+        (lambda: synthbench.slay, AttributeError, "no attribute 'slay'"),
     ],
 )
 def test_what_is_not_allowed_is_refused(call: Callable[[], object], error: type[Exception], message: str) -> None:
@@ -221,11 +210,6 @@ def test_every_public_name_is_there() -> None:
         assert getattr(synthbench, name) is not None
 
 
-def test_the_decorators_of_components_are_public_names() -> None:
-    assert (synthbench.block, synthbench.position) == (blocks.block, positions.position)
-    assert (synthbench.mechanism, synthbench.task) == (mechanisms.mechanism, tasks.task)
-
-
 def test_completion_offers_the_public_names_before_anything_heavy_is_imported() -> None:
     """A process of checks can start then too."""
     script = (
@@ -237,8 +221,3 @@ def test_completion_offers_the_public_names_before_anything_heavy_is_imported() 
     assert set(synthbench.__all__) <= names
     assert at_first.isdisjoint({"torch", "numpy", "pandas", "typer"})
     assert "torch" not in for_checks
-
-
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'slay'"):
-        synthbench.slay  # noqa: B018 - looking it up is the test

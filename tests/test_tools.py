@@ -12,6 +12,7 @@ import torch
 from jaxtyping import TypeCheckError
 
 from synthbench.reports.statistics import permutation_test
+from tests import conftest
 from tests.cli.commands import Need, python
 from tests.moved import MOST, moved
 
@@ -42,12 +43,8 @@ ABSENT = [("fla", "names ['fla'], which cannot be imported")] if find_spec("fla"
     ("names", "reason"), [("pdflatex,chrome", "names ['chrome']; allowed: cgroup, chromium"), *ABSENT]
 )
 def test_what_is_required_is_known_and_there_before_any_test_begins(
-    names: str, reason: str, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+    names: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = str(ROOT / "tests" / "conftest.py")
-    (conftest,) = (
-        plugin for plugin in pytestconfig.pluginmanager.get_plugins() if getattr(plugin, "__file__", "") == file
-    )
     monkeypatch.setenv("SYNTHBENCH_REQUIRE", names)
 
     with pytest.raises(pytest.UsageError, match=re.escape(reason)):

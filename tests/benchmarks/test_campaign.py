@@ -2,11 +2,11 @@
 
 import json
 import re
+import runpy
 import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -187,11 +187,8 @@ def test_a_step_runs_each_file_of_tests_that_need_a_gpu(has_xdist: bool, monkeyp
 
 
 def test_without_parallel_tests_every_kernel_is_tested_by_one_step() -> None:
-    spec = spec_from_file_location("test_on_gpu", steps.TESTS / steps.KERNEL_TESTS)
-    assert spec is not None
-    assert spec.loader is not None
-    spec.loader.exec_module(module := module_from_spec(spec))
-    marks = module.test_a_kernel_computes_what_float64_does.pytestmark
+    tests = runpy.run_path(str(steps.TESTS / steps.KERNEL_TESTS))
+    marks = tests["test_a_kernel_computes_what_float64_does"].pytestmark
     (cases,) = [mark.args[1] for mark in marks if mark.name == "parametrize" and isinstance(mark.args[0], tuple)]
 
     assert {name for name, *_ in cases} == set(steps.TESTED_KERNELS)

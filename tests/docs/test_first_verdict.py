@@ -42,10 +42,3 @@ def test_known_mechanisms_are_judged_as_the_full_suite_does_and_their_rank_is_pr
     assert np.mean(known) >= 0.8
     families = runs.drop_duplicates("mech").set_index("mech")["mech_family"]
     assert [set(families) - others for others in seen] == [{families[one.mechanism]} for one in every]
-
-
-@pytest.mark.end_to_end
-def test_the_tables_of_the_page_are_those_of_the_packaged_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["first_verdict", "--check"])
-
-    assert simulation.main() == 0

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from studies.papers.figures import kernels, nmn, page, slay_errors, slay_weights
+from studies.papers.figures import kernels, nmn, page, slay_errors
 from studies.papers.figures.figure import FIGURES
 from studies.papers.figures.kernels import attention_map, head, kernel, normal
 from synthbench.forms.quadrature import inverse_distance
@@ -50,12 +50,6 @@ def test_the_nodes_shares_add_up_to_what_the_rule_finds(num_nodes: int) -> None:
     np.testing.assert_allclose(found, inverse_distance(num_nodes, 1e-3, AT).numpy() * (2.001 - 2 * X))
     if num_nodes == 3:  # at x = 0.5 and 1, computed by others
         np.testing.assert_allclose(found[-2:], [0.997, 0.0047], rtol=2e-3)
-
-
-def test_denominators_are_negative_for_signed_features_only() -> None:
-    for name in slay_weights.VARIANTS:
-        is_signed = name in {"slay-nystrom", "slay-tensorsketch", "slay-maclaurin"}
-        assert (slay_weights.mean_kernels(name).min() < 0) == is_signed, name
 
 
 def test_the_page_its_pictures_and_their_numbers_are_those_of_the_code(capsys: pytest.CaptureFixture[str]) -> None:
