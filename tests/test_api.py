@@ -59,11 +59,13 @@ def test_a_request_may_be_changed(report: synthbench.RunReport) -> None:
     assert synthbench.plan(request, mechanisms="linear", seeds=[5]).num_missing == 1
 
 
-@pytest.mark.parametrize(("seeds", "planned"), [("42-43", 2), (7, 1), ([1, 2, 3], 3), (None, 2)])
-def test_seeds_are_what_a_command_line_takes_or_numbers(seeds: object, planned: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("seeds", "planned"), [("42-44,7", [42, 43, 44, 7]), (7, [7]), ([1, 2, 3], [1, 2, 3]), (None, [42, 43])]
+)
+def test_seeds_are_what_a_command_line_takes_or_numbers(seeds: object, planned: list[int], tmp_path: Path) -> None:
     plan = synthbench.plan(suite="smoke", tasks="copy:length=8", mechanisms="linear", seeds=seeds, results=tmp_path)
 
-    assert plan.num_planned == planned
+    assert [run.seed for run in plan.runs.values()] == planned
 
 
 def test_rows_become_a_ranking_and_tables(report: synthbench.RunReport) -> None:

@@ -1,21 +1,19 @@
 import math
+from copy import deepcopy
 
 import pytest
 import torch
 
 from synthbench.errors import UsageError
 from synthbench.layers import YatProduct
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+from tests.tensors import normal
 
 
 @pytest.mark.parametrize(("bias", "alpha"), [(True, 2.68), (False, 0.0)])
-def test_yat_units_score_alignment_over_distance(*, bias: bool, alpha: float) -> None:
-    layer = YatProduct(5, 7, bias=bias, epsilon=0.01, generator=generator()).double()
+def test_yat_units_score_alignment_over_distance(generator: torch.Generator, *, bias: bool, alpha: float) -> None:
+    layer = YatProduct(5, 7, bias=bias, epsilon=0.01, generator=generator).double()
     layer.alpha.data.fill_(alpha)
-    x = torch.randn(2, 4, 5, generator=generator(1), dtype=torch.float64)
+    x = normal(2, 4, 5, seed=1)
     scale = (7 / math.log(8)) ** alpha
 
     inner = x @ layer.weight + (0 if layer.bias is None else layer.bias)
@@ -24,8 +22,8 @@ def test_yat_units_score_alignment_over_distance(*, bias: bool, alpha: float) ->
     torch.testing.assert_close(layer(x), scale * inner**2 / (distances + 0.01), rtol=1e-12, atol=1e-12)
 
 
-def test_yat_units_are_finite_and_not_negative_at_their_own_weights() -> None:
-    layer = YatProduct(16, 200, bias=False, epsilon=1e-6, generator=generator())
+def test_yat_units_are_finite_and_not_negative_at_their_own_weights(generator: torch.Generator) -> None:
+    layer = YatProduct(16, 200, bias=False, epsilon=1e-6, generator=generator)
     layer.weight.data.mul_(100)
 
     response = layer(layer.weight.mT)
@@ -34,9 +32,9 @@ def test_yat_units_are_finite_and_not_negative_at_their_own_weights() -> None:
     assert (response >= 0).all()
 
 
-def test_distances_of_half_precision_inputs_are_taken_in_float32() -> None:
-    exact = YatProduct(64, 8, bias=False, epsilon=0.01, generator=generator()).bfloat16().double()
-    rough = YatProduct(64, 8, bias=False, epsilon=0.01, generator=generator()).bfloat16()
+def test_distances_of_half_precision_inputs_are_taken_in_float32(generator: torch.Generator) -> None:
+    rough = YatProduct(64, 8, bias=False, epsilon=0.01, generator=generator).bfloat16()
+    exact = deepcopy(rough).double()
     near = (1.01 * exact.weight.mT).bfloat16()
 
     response = rough(near)
@@ -68,11 +66,11 @@ def test_theorem_20_one_yat_unit_computes_xor() -> None:
     torch.testing.assert_close(1 - 4 * exact, torch.tensor([0, 1, 1, 0], dtype=torch.float64))
 
 
-def test_theorem_4_three_yat_units_make_an_inverse_multiquadric() -> None:
+def test_theorem_4_three_yat_units_make_an_inverse_multiquadric(generator: torch.Generator) -> None:
     """The second difference in the bias is 2 / (‖w - x‖² + ε), whose translates are dense in C of a compact set."""
-    unit = YatProduct(4, 3, bias=True, epsilon=0.2, generator=generator()).double()
+    unit = YatProduct(4, 3, bias=True, epsilon=0.2, generator=generator).double()
     assert unit.bias is not None
-    x = torch.randn(9, 4, generator=generator(1), dtype=torch.float64)
+    x = normal(9, 4, seed=1)
     with torch.no_grad():
         unit.alpha.zero_()
         unit.weight.copy_(unit.weight[:, :1].expand(4, 3))

@@ -13,7 +13,6 @@ from synthbench.options import (
     coerce,
     option,
     options_of,
-    parse_seeds,
     resolve,
     select,
     term_of,
@@ -181,7 +180,3 @@ def test_what_may_be_several_names_is_refused() -> None:
         with pytest.raises(UsageError, match=f"mechanism '{written}' may be any of '.*', '.*'; name one of them"):
             resolve("mechanism", written, labels)
     assert resolve("mechanism", "my_idea", labels) == "my_idea"
-
-
-def test_seeds_are_ranges_and_numbers() -> None:
-    assert parse_seeds("42-44,7") == (42, 43, 44, 7)

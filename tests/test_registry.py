@@ -12,10 +12,10 @@ import pytest
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
-from synthbench.registry import Registry, code_hash, origin_of, version_of
+from synthbench.registry import Registry, code_hash, version_of
 from synthbench.runner.plan import select_mechanisms
 from synthbench.suites import load_suite
-from synthbench.tasks.base import TASKS, Task
+from synthbench.tasks.base import TASKS
 
 PLAIN = '''
 class Unit:
@@ -222,14 +222,6 @@ def test_a_version_that_is_no_whole_number_is_refused(version: object, units: Re
 
     with pytest.raises(UsageError, match=r"has the version .*; allowed: whole numbers from 1"):
         units.register(unit)
-
-
-def test_origin_of_a_builtin_a_distribution_and_a_file(tmp_path: Path) -> None:
-    plain = unit_from(tmp_path / "unit_plain.py", PLAIN)
-
-    assert origin_of(Task) == "builtin"
-    assert origin_of(pytest.Item) == f"pytest=={pytest.__version__}"
-    assert origin_of(plain) == "unit_plain.py"
 
 
 def test_every_task_lies_in_the_file_that_bears_its_name() -> None:

@@ -12,8 +12,8 @@ from synthbench.bench import instruments, scaling
 from synthbench.bench.forms import DIRECTIONS, FORMS, Inputs, Setting, call_of, forms_of
 from synthbench.bench.rows import Row, Table, load
 from synthbench.forms import kernels, linear
-from synthbench.mechanisms import MECHANISMS
-from synthbench.mechanisms.base import FeatureAttention
+from synthbench.mechanisms import MECHANISMS, Mechanism
+from tests.tensors import normal
 
 CPU = torch.device("cpu")
 GENEROUS = scaling.Limits(seconds=1e6, gigabytes=1e6)
@@ -30,6 +30,10 @@ def measured(
     """Measure every form of a mechanism once, without limits, unless that is changed."""
     how: dict[str, Any] = {"batch_size": 2, "num_repeats": 1, "dtype": "float32", "limits": GENEROUS, **changes}
     return list(scaling.measure({mechanism: arguments or {}}, lengths, table or Table(scaling.IDENTITY, CPU), **how))
+
+
+def built(name: str, length: int) -> Mechanism:
+    return MECHANISMS[name](model_dim=16, num_heads=2, max_length=length, generator=torch.Generator().manual_seed(0))
 
 
 def setting_of(length: int, dtype: torch.dtype = torch.float32) -> Setting:
@@ -54,11 +58,9 @@ def test_every_form_is_measured_in_both_directions(mechanism: str) -> None:
 @pytest.mark.parametrize("name", ["slay", "softmax", "yat-spherical", "cosformer"])
 def test_forms_of_the_heads_are_one_function(name: str) -> None:
     """At a length of several chunks of the published code."""
-    unit = MECHANISMS[name](model_dim=16, num_heads=2, max_length=300, generator=torch.Generator().manual_seed(0))
-    unit, generator = unit.double(), torch.Generator().manual_seed(1)
-    q, k, v = (torch.randn(1, 2, 300, 8, dtype=torch.float64, generator=generator) for _ in "qkv")
+    q, k, v = normal(3, 1, 2, 300, 8)
 
-    forms = forms_of(unit, setting_of(300, torch.float64))
+    forms = forms_of(built(name, 300).double(), setting_of(300, torch.float64))
     first, *others = (form.call(q, k, v) for form in forms if form.takes == "heads")
 
     for other in others:
@@ -66,9 +68,7 @@ def test_forms_of_the_heads_are_one_function(name: str) -> None:
 
 
 def test_every_form_can_be_asked_for() -> None:
-    units = [unit(model_dim=16, num_heads=2, max_length=40) for unit in MECHANISMS.values()]
-
-    assert {form.name for unit in units for form in forms_of(unit, setting_of(40))} <= set(FORMS)
+    assert {form.name for name in MECHANISMS for form in forms_of(built(name, 40), setting_of(40))} <= set(FORMS)
 
 
 GRAM_OF_16 = ("gram", 16, "oom")
@@ -145,9 +145,8 @@ def test_products_are_counted_however_they_are_called() -> None:
 @pytest.mark.parametrize("name", ["slay", "yat-spherical"])
 def test_forms_that_do_the_same_work_have_about_the_same_count(name: str) -> None:
     setting = Setting("forward+backward", 1100, 1, CPU, torch.float32)
-    unit = MECHANISMS[name](model_dim=16, num_heads=2, max_length=1100, generator=torch.Generator().manual_seed(0))
     inputs: Inputs = {"heads": tuple(torch.ones(1, 2, 1100, 8) for _ in "qkv")}
-    calls = {form.name: call_of(form, inputs, setting) for form in forms_of(unit, setting)[1:]}
+    calls = {form.name: call_of(form, inputs, setting) for form in forms_of(built(name, 1100), setting)[1:]}
 
     by_blocks, plain = ("streamed", "chunked") if "streamed" in calls else ("tiled", "blocked")
 
@@ -156,9 +155,7 @@ def test_forms_that_do_the_same_work_have_about_the_same_count(name: str) -> Non
 
 
 def test_memory_of_the_streamed_form_grows_with_the_length_and_that_of_the_dense_form_with_its_square() -> None:
-    slay = MECHANISMS["slay"](model_dim=16, num_heads=2, generator=torch.Generator().manual_seed(0))
-    assert isinstance(slay, FeatureAttention)
-    calls = {form.name: form.call for form in forms_of(slay, setting_of(4096))}
+    calls = {form.name: form.call for form in forms_of(built("slay", 4096), setting_of(4096))}
 
     def growth(name: str) -> float:
         inputs = [tuple(torch.ones(1, 2, length, 8) for _ in "qkv") for length in (2048, 4096)]
