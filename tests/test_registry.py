@@ -12,7 +12,7 @@ import pytest
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
-from synthbench.registry import Registry, code_hash, version_of
+from synthbench.registry import Registry, code_hash, origin_of, version_of
 from synthbench.runner.plan import select_mechanisms
 from synthbench.suites import load_suite
 from synthbench.tasks.base import TASKS
@@ -222,6 +222,10 @@ def test_a_version_that_is_no_whole_number_is_refused(version: object, units: Re
 
     with pytest.raises(UsageError, match=r"has the version .*; allowed: whole numbers from 1"):
         units.register(unit)
+
+
+def test_the_origin_of_what_is_installed_is_its_distribution() -> None:
+    assert origin_of(pytest.Item) == f"pytest=={pytest.__version__}"
 
 
 def test_every_task_lies_in_the_file_that_bears_its_name() -> None:

@@ -52,7 +52,7 @@ def compile_all(cases: list[tuple[str | int, ...]], dtypes: list[str], direction
     return rows
 
 
-def check(rows: list[dict[str, Any]]) -> None:
+def check(rows: list[dict[Any, Any]]) -> None:
     """Backward kernels may spill: gradients, values and factors of a row are in use at once, in float32 in parts."""
     for row in rows:
         assert row["shared_bytes"] <= kernels.MAX_SHARED_BYTES, row
