@@ -2,6 +2,11 @@
 
 import re
 
+import pytest
+
+from synthbench.contract.mechanisms import check_mechanism
+from synthbench.errors import ContractError
+from synthbench.mechanisms import Mechanism
 from tests.contract._golden import FOLDER
 
 SAID: dict[str, str] = dict(
@@ -13,3 +18,12 @@ SAID: dict[str, str] = dict(
 def is_said(name: str, message: str) -> bool:
     pattern = re.escape(SAID[name]).replace(r"\.\.\.", ".*")
     return re.search(rf"{pattern}\Z", message, re.DOTALL) is not None
+
+
+def assert_refused(unit: type[Mechanism]) -> str:
+    """The message with which a mechanism is refused, which ends as the file says."""
+    with pytest.raises(ContractError) as refused:
+        check_mechanism(unit, {})
+    message = str(refused.value)
+    assert is_said(unit.name, message), message
+    return message
