@@ -87,8 +87,8 @@ def looking_around(task: Any, inputs: Tokens) -> Tokens:
 
 
 KNOWN = {
-    "bucket_sort": Known(in_order),
-    "binary_addition": Known(total),
+    "bucket_sort": Known(in_order, is_padded=True),
+    "binary_addition": Known(total, is_padded=True),
     "planted_counting": Known(counted),
     "planted_majority": Known(most_frequent),
     "periodic_pattern": Known(continued),

@@ -86,12 +86,12 @@ def selecting(task: Any, inputs: Tokens) -> Tokens:
 
 
 KNOWN = {
-    "string_copy": Known(rearranged),
-    "reverse_string": Known(rearranged),
-    "duplicate_string": Known(rearranged),
-    "odds_first": Known(rearranged),
-    "palindrome": Known(mirrored),
-    "missing_duplicate": Known(restored),
+    "string_copy": Known(rearranged, is_padded=True),
+    "reverse_string": Known(rearranged, is_padded=True),
+    "duplicate_string": Known(rearranged, is_padded=True),
+    "odds_first": Known(rearranged, is_padded=True),
+    "palindrome": Known(mirrored, is_padded=True),
+    "missing_duplicate": Known(restored, is_padded=True),
     "selective_copying": Known(selected, selecting),
     "bottleneck_compression": Known(everything, lambda _, inputs: inputs),
     "ngram_lookup": Known(looked_up),

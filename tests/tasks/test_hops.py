@@ -170,7 +170,7 @@ def spoken(task: Any, inputs: list[int]) -> list[set[int]]:
 KNOWN = {
     "pointer_chasing": Known(chased),
     "permutation_hops": Known(permuted, oracle_of(led)),
-    "ancestors": Known(ancestral),
+    "ancestors": Known(ancestral, is_padded=True),
     "khop_induction": Known(hopped),
     "induction_latest": Known(asked_at_the_end, oracle_of(picked)),
     "induction_first": Known(asked_at_the_end, oracle_of(picked)),

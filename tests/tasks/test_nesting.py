@@ -313,15 +313,15 @@ KNOWN = {
     "dyck": Known(innermost_bracket),
     "grammar_next_token": Known(grammatical, believe),
     "interleaved_stacks": Known(tops),
-    "listops": Known(answering(list_values, offset=0)),
-    "modular_brackets": Known(answering(value, offset=0)),
+    "listops": Known(answering(list_values, offset=0), is_padded=True),
+    "modular_brackets": Known(answering(value, offset=0), is_padded=True),
     "prefix_arithmetic": Known(prefix_value),
     "shuffle_dyck": Known(open_types),
-    "solve_equation": Known(answering(unknown, offset=0)),
-    "stack_manipulation": Known(answering(stack_left)),
-    "tree_compose": Known(answering(expanded)),
-    "tree_copy": Known(answering(expanded)),
-    "tree_mirror": Known(answering(mirror_image)),
+    "solve_equation": Known(answering(unknown, offset=0), is_padded=True),
+    "stack_manipulation": Known(answering(stack_left), is_padded=True),
+    "tree_compose": Known(answering(expanded), is_padded=True),
+    "tree_copy": Known(answering(expanded), is_padded=True),
+    "tree_mirror": Known(answering(mirror_image), is_padded=True),
 }
 
 

@@ -94,11 +94,11 @@ def reached(task: Any, inputs: list[int]) -> list[set[int]]:
 WORDS = "s3_words", "a4_z5_words", "a5_words", "z60_words", "s5_words", "s5_swaps"
 KNOWN = {
     "broken_grammar": Known(reached),
-    "even_pairs": Known(after_string(unequal_pairs)),
-    "parity_final": Known(after_string(ones)),
+    "even_pairs": Known(after_string(unequal_pairs), is_padded=True),
+    "parity_final": Known(after_string(ones), is_padded=True),
     "parity_running": Known(ones_so_far),
     "cycle_navigation": Known(after_string(place)),
-    "modular_arithmetic": Known(after_string(value)),
+    "modular_arithmetic": Known(after_string(value), is_padded=True),
     **{name: Known(word) for name in WORDS},
 }
 
