@@ -1,6 +1,7 @@
 """What naive forms of tasks, with which tests compute their answers a second time, have in common."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -42,6 +43,15 @@ def transduced(task: Any, inputs: list[int], size: int, answer: list[int]) -> li
     assert max(inputs[:size]) < separator
     assert inputs[size:] == following[: len(inputs) - size]
     return targets_from(inputs, size + 1, answer)
+
+
+def assert_shares(outcomes: Iterable[Any], expected: Mapping[Any, float]) -> None:
+    """No other outcomes were drawn than expected, and each as often as its probability says."""
+    counts = Counter(outcomes)
+    total = counts.total()
+    assert set(counts) <= set(expected)
+    for outcome, share in expected.items():
+        assert abs(counts[outcome] / total - share) < 4.5 * (share * (1 - share) / total) ** 0.5
 
 
 def last_only(inputs: list[int], *answers: int) -> list[set[int]]:

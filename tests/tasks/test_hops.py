@@ -11,6 +11,7 @@ from synthbench.tasks import accuracy
 from synthbench.tasks.base import IGNORE
 from synthbench.tasks.hops.in_context_language import InContextLanguage, draw_automata, walk
 from tests.tasks._known import Known, oracle_of, targets_from
+from tests.tasks.test_copying import followers
 
 
 def cycle_of(nodes: list[Any]) -> list[Any]:
@@ -216,16 +217,7 @@ def test_shortcuts_of_in_context_language_are_the_most_common_followers(name: st
     predictions = task.shortcuts(inputs)[name]
 
     for sequence, predicted in zip(inputs.tolist(), predictions.tolist(), strict=True):
-        padded = [3, *sequence]
-        for end in range(1, len(padded)):
-            candidates = {0, 1, 2}
-            for width in range(order, -1, -1):
-                context = padded[end - width + 1 : end + 1]
-                votes = Counter(
-                    padded[place]
-                    for place in range(2, end + 1)
-                    if padded[place - width : place] == context and padded[place] != 3
-                )
-                most = max(votes[symbol] for symbol in candidates)
-                candidates = {symbol for symbol in candidates if votes[symbol] == most}
-            assert predicted[end - 1] == min(candidates)
+        for end, prediction in enumerate(predicted, start=1):
+            read = [3, *sequence[:end]]
+            votes = [followers(read, read[len(read) - size :]) for size in range(order, -1, -1)]
+            assert prediction == max(range(3), key=lambda symbol: [of_size.count(symbol) for of_size in votes])

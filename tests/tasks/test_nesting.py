@@ -19,7 +19,7 @@ from synthbench.tasks.nesting.dyck import Dyck
 from synthbench.tasks.nesting.grammar_next_token import GrammarNextToken, _grammar, _laws
 from synthbench.tasks.nesting.listops import CLOSE, MAX, MED, MIN, SUM
 from synthbench.tasks.nesting.prefix_arithmetic import PrefixArithmetic
-from tests.tasks._known import SEEDS, Known, Reference, Tokens, last_only, targets_from, value_of
+from tests.tasks._known import SEEDS, Known, Reference, Tokens, assert_shares, last_only, targets_from, value_of
 
 EXAMPLES = settings(max_examples=30)
 Answers = Callable[[Any, list[int]], list[int]]
@@ -365,24 +365,20 @@ def trees_within(law: Law, size: int, levels: int) -> dict[tuple[Any, ...], floa
     [(Law((0.4, 0.3, 0.1, 0.2), inner=1, levels=4), 6), (Law((0.5, 0, 0.3, 0.2), inner=2, levels=4), 12)],
 )
 def test_trees_follow_the_branching_process_given_their_size(law: Law, size: int) -> None:
-    num_samples = 20_000
     within = trees_within(law, size, law.levels)
     chances = {tree: chance for tree, chance in within.items() if chance and size_of(law, tree) == size}
-    counts = Counter(shapes(grow(np.random.default_rng(0), law, np.full(num_samples, size))))
+    trees = shapes(grow(np.random.default_rng(0), law, np.full(20_000, size)))
 
     assert len(chances) > 10
-    assert set(counts) <= set(chances)
-    for tree, chance in chances.items():
-        expected = num_samples * chance / sum(chances.values())
-        assert abs(counts[tree] - expected) < 5 * np.sqrt(expected) + 1
+    assert_shares(trees, {tree: chance / sum(chances.values()) for tree, chance in chances.items()})
 
 
 def test_all_trees_of_prefix_arithmetic_are_equally_likely() -> None:
     inputs, _ = PrefixArithmetic(modulus=2).sample(np.random.default_rng(0), 14_000, 10)
-    trees = Counter(map(tuple, (inputs[:, :-1] >= 2).tolist()))
+    trees = [*map(tuple, (inputs[:, :-1] >= 2).tolist())]
 
-    assert len(trees) == 14  # the fourth Catalan number
-    assert max(abs(count - 1000) for count in trees.values()) < 5 * 1000**0.5
+    assert len(set(trees)) == 14  # the fourth Catalan number
+    assert_shares(trees, dict.fromkeys(trees, 1 / 14))
 
 
 @EXAMPLES

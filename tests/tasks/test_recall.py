@@ -2,7 +2,7 @@
 
 from collections import Counter
 from functools import cache
-from itertools import chain, pairwise
+from itertools import chain, pairwise, permutations
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from synthbench.tasks.recall._queries import ask
 from synthbench.tasks.recall.alias_recall import AliasRecall
 from synthbench.tasks.recall.memorization import Memorization
 from synthbench.tasks.recall.mqar import Mqar
-from tests.tasks._known import Known, last_only, oracle_of, targets_from
+from tests.tasks._known import Known, assert_shares, last_only, oracle_of, targets_from
 
 
 def latest_values(task: Any, inputs: list[int]) -> list[set[int]]:
@@ -217,14 +217,6 @@ def test_where_no_keys_are_left_stretching_adds_blanks(task: Task) -> None:
     assert set(np.unique(inputs)) <= set(np.unique(task.sample(np.random.default_rng(1), 500, 20).inputs))
 
 
-def assert_shares(outcomes: Any, expected: dict[tuple[int, ...], float]) -> None:
-    found, counts = np.unique(outcomes, axis=0, return_counts=True)
-    assert set(map(tuple, found.tolist())) == set(expected)
-    for outcome, count in zip(found.tolist(), counts, strict=True):
-        share = expected[tuple(outcome)]
-        assert abs(count / len(outcomes) - share) < 4.5 * (share * (1 - share) / len(outcomes)) ** 0.5
-
-
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 def test_keys_draw_their_places_one_after_the_other_by_the_power_law(alpha: float) -> None:
     keys = np.tile([[[7], [8]]], (20_000, 1, 1))
@@ -233,12 +225,9 @@ def test_keys_draw_their_places_one_after_the_other_by_the_power_law(alpha: floa
     places = np.stack([(targets == key).argmax(axis=1) // 2 for key in (7, 8)], axis=1)
     weights = [slot ** (alpha - 1) for slot in (1, 2, 3)]
 
-    assert_shares(
-        places,
-        {
-            (i, j): weights[i] / sum(weights) * weights[j] / (sum(weights) - weights[i])
-            for i in range(3)
-            for j in range(3)
-            if i != j
-        },
-    )
+    shares = {
+        (i, j): weights[i] / sum(weights) * weights[j] / (sum(weights) - weights[i])
+        for i, j in permutations(range(3), 2)
+    }
+
+    assert_shares(map(tuple, places.tolist()), shares)
