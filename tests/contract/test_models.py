@@ -4,11 +4,9 @@
 """
 
 from copy import deepcopy
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from synthbench.blocks import BLOCKS
 from synthbench.mechanisms import MECHANISMS, Attention
@@ -19,22 +17,25 @@ from tests.training.cells import FIELDS, LENGTH, VOCABULARY, model_of
 AROUND = ["transformer", "transformer:conv=4", "aether", "aether:norm=pre", "aether:norm=post,expansion=1"]
 SOME = ["softmax", "rewa-mixture", "mamba2"]
 """Attention, attention that turns vectors of its own, and no attention at all."""
-TURNED = [
-    (mechanism, positions)
-    for mechanism in SOME
-    for positions in POSITIONS
-    if issubclass(MECHANISMS[mechanism], Attention) or not POSITIONS[positions].rotates
+BLOCK, LEARNED = "attention_only", "learned"
+MODELS = [
+    *((mechanism, BLOCK, LEARNED) for mechanism in MECHANISMS),
+    *((mechanism, block, LEARNED) for mechanism in SOME for block in sorted({*BLOCKS, *AROUND} - {BLOCK})),
+    *(
+        (mechanism, BLOCK, positions)
+        for mechanism in SOME
+        for positions in POSITIONS
+        if issubclass(MECHANISMS[mechanism], Attention) or not POSITIONS[positions].rotates
+    ),
 ]
 
 
-def tokens_of(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randint(VOCABULARY, (*shape, LENGTH), generator=torch.Generator().manual_seed(seed))
-
-
-def check_model(mechanism: str, **around: Any) -> None:
-    """A run beside others gives what it gives alone, and its parameters get the same gradients."""
-    models = [model_of(MECHANISMS[mechanism], **around, seed=seed) for seed in range(2)]
-    tokens = tokens_of(len(models), 3, seed=1)
+@pytest.mark.parametrize(("mechanism", "block", "positions"), dict.fromkeys(MODELS))
+def test_a_run_beside_others_gives_what_it_gives_alone_and_gets_the_same_gradients(
+    mechanism: str, block: str, positions: str
+) -> None:
+    models = [model_of(MECHANISMS[mechanism], block, positions, seed=seed) for seed in range(2)]
+    tokens = torch.randint(VOCABULARY, (len(models), 3, LENGTH), generator=torch.Generator().manual_seed(1))
     together = stack_models(deepcopy(models), strategy_of(MECHANISMS[mechanism], FIELDS))
     expected = torch.stack([model(rows) for model, rows in zip(models, tokens, strict=True)])
     logits = together(tokens)
@@ -51,28 +52,3 @@ def check_model(mechanism: str, **around: Any) -> None:
             gradient = stacked.grad[run].reshape(single.shape)
             expected_gradient = torch.zeros_like(single) if single.grad is None else single.grad
             torch.testing.assert_close(gradient, expected_gradient, rtol=1e-8, atol=1e-9)
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_every_mechanism_in_a_model(mechanism: str) -> None:
-    check_model(mechanism)
-
-
-@pytest.mark.parametrize("block", sorted({*BLOCKS, *AROUND} - {"attention_only"}))
-@pytest.mark.parametrize("mechanism", SOME)
-def test_mechanisms_in_every_block(mechanism: str, block: str) -> None:
-    check_model(mechanism, block=block)
-
-
-@pytest.mark.parametrize(("mechanism", "positions"), TURNED)
-def test_mechanisms_with_every_position_encoding(mechanism: str, positions: str) -> None:
-    check_model(mechanism, positions=positions)
-
-
-@pytest.mark.parametrize("block", AROUND)
-def test_every_parameter_of_a_block_is_trained(block: str) -> None:
-    model = model_of(MECHANISMS["yat"], block)
-    torch.autograd.backward(model(tokens_of(4)).square().sum())
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.any(), name
