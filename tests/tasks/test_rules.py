@@ -213,10 +213,7 @@ def test_names_of_rules_are_their_own() -> None:
     assert rule_names(64) > {name for rules in families(64).values() for name in rules}
 
 
-DECLARING = [name for name in TASKS if TASKS[name].no_shortcuts]
-
-
-@pytest.mark.parametrize("name", DECLARING)
+@pytest.mark.parametrize("name", [name for name in TASKS if TASKS[name].no_shortcuts])
 def test_what_a_task_leaves_out_is_a_rule_that_would_raise_a_baseline(name: str) -> None:
     levels = TASKS[name].ladder(256)
     gained = dict.fromkeys(TASKS[name].no_shortcuts, 0.0)
@@ -233,9 +230,6 @@ def test_what_a_task_leaves_out_is_a_rule_that_would_raise_a_baseline(name: str)
     assert min(gained.values()) > 0.01, gained
 
 
-LADDERS = sorted(name for name in TASKS if TASKS[name].levels)
-
-
 @pytest.fixture(scope="module")
 def found() -> dict[str, list[Found]]:
     """The committed results of the search, by task."""
@@ -245,18 +239,15 @@ def found() -> dict[str, list[Found]]:
     return by_task
 
 
-@pytest.mark.parametrize("name", LADDERS)
+@pytest.mark.parametrize("name", sorted(name for name in TASKS if TASKS[name].levels))
 def test_every_level_was_searched_since_its_task_or_a_rule_changed(name: str, found: dict[str, list[Found]]) -> None:
     again = f"{name} or a rule changed: synthbench shortcuts {name} --write searches its levels again"
     levels = levels_of(TASKS[name])
     bounds = [level_bounds(level) for level in levels]
 
-    assert [(entry.load, entry.length) for entry in found[name]] == [(level.load, level.length) for level in levels], (
-        again
-    )
-    assert {(entry.digest, entry.version) for entry in found[name]} == {
-        (digest_of(TASKS[name]), TASKS[name].version)
-    }, again
+    searched = [(entry.load, entry.length, entry.digest, entry.version) for entry in found[name]]
+    of_task = digest_of(TASKS[name]), TASKS[name].version
+    assert searched == [(level.load, level.length, *of_task) for level in levels], again
     assert [entry.baseline_by for entry in found[name]] == [of.rule for of in bounds]
     assert [entry.baseline for entry in found[name]] == pytest.approx([of.base for of in bounds], abs=1e-4)
 
