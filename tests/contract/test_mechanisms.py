@@ -45,10 +45,6 @@ def remarks_on(unit: type[Mechanism], arguments: Mapping[str, Any] = MappingProx
     return {result.check: f"{result.state}: {result.detail}" for result in results if result.state != "passed"}
 
 
-def failed(unit: type[Mechanism]) -> list[str]:
-    return [check for check, remark in remarks_on(unit).items() if remark.startswith("FAILED")]
-
-
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if not around(name)])
 @pytest.mark.end_to_end
 def test_every_mechanism_keeps_the_contract(name: str) -> None:
@@ -369,35 +365,34 @@ def test_what_may_be_meant_is_a_warning(unit: type[Mechanism]) -> None:
     assert is_said(unit.name, f"{check}: {remark}"), remark
 
 
+LEAKY = ["causality", "as trained", "backward", "prefixes"]
+
+
+@pytest.mark.usefixtures("few_shapes")
 @pytest.mark.parametrize(
-    "unit",
+    ("unit", "fails"),
     [
-        toy("gated", lambda one, x: x + one.gate * x.flip(-2), stated(gate=gate_at_zero)),
-        toy("zero-out", lambda one, x: one.out(x.mean(-2, keepdim=True).expand_as(x)), stated(out=zero_layer)),
+        (toy("gated", lambda one, x: x + one.gate * x.flip(-2), stated(gate=gate_at_zero)), LEAKY),
+        (toy("zero-out", lambda one, x: one.out(x - x.mean(-2, keepdim=True)), stated(out=zero_layer)), LEAKY),
+        (LEAKS["sequence-norm"], LEAKY),
+        (toy("in-training", lambda one, x: divide_by_sequence_norm(one, x) if one.training else x), LEAKY[:3]),
+        (REDRAW, ["determinism"]),
+        (IN_PLACE, ["input"]),
+        (PAIR, ["shape"]),
     ],
 )
-@pytest.mark.usefixtures("few_shapes")
-def test_a_leak_behind_a_gate_or_projection_that_begins_at_zero_is_caught(unit: type[Mechanism]) -> None:
-    assert {"causality", "as trained", "backward"} <= set(failed(unit))
+def test_a_fault_fails_the_checks_that_see_it_and_misleads_no_other(unit: type[Mechanism], fails: list[str]) -> None:
+    """A leak hides nothing of what else is wrong, even behind a gate or projection that begins at zero.
 
+    What fails alone stops the others: two outputs for one input would look like a leak, a batch whose sequences
+    interact, or a wrong backward pass.
+    """
+    remarks = remarks_on(unit)
+    others = {check: remark for check, remark in remarks.items() if not remark.startswith("FAILED")}
 
-@pytest.mark.usefixtures("few_shapes")
-@pytest.mark.parametrize(("unit", "fault"), [(REDRAW, "determinism"), (IN_PLACE, "input")])
-def test_what_is_random_or_changes_its_input_is_checked_no_further(unit: type[Mechanism], fault: str) -> None:
-    """Two outputs for one input would look like a leak, a batch whose sequences interact, or a wrong backward pass."""
-    assert failed(unit) == [fault]
-    assert {"derivative", "batch", "causality"} <= {
-        check for check, remark in remarks_on(unit).items() if remark == "not tried: "
-    }
-
-
-@pytest.mark.usefixtures("few_shapes")
-def test_every_check_has_a_result() -> None:
-    """A leak hides nothing of what else is wrong, and without a shape there is nothing to say."""
-    assert failed(LEAKS["sequence-norm"]) == ["causality", "as trained", "backward", "prefixes"]
-    shape, *others = remarks_on(PAIR).values()
-    assert shape.startswith("FAILED")
-    assert set(others) == {"not tried: "}
+    assert [check for check in remarks if check not in others] == fails
+    assert set(others.values()) <= {"not tried: "}
+    assert ({"derivative", "batch", "causality"} <= others.keys()) == (len(fails) == 1)
 
 
 @pytest.mark.parametrize(("longest", "fails"), [(200, ["shape"]), (500, ["as trained", "backward"])])
@@ -409,13 +404,6 @@ def test_outputs_that_are_no_numbers_at_a_length_are_no_leak(longest: int, fails
 
     assert [check for check, remark in remarks.items() if not remark.startswith("not tried")] == fails
     assert all(is_said(unit.name, remarks[check]) for check in fails)
-
-
-@pytest.mark.usefixtures("few_shapes")
-def test_a_leak_in_training_alone_fails_no_check_of_evaluation() -> None:
-    unit = toy("norm-in-training", lambda one, x: divide_by_sequence_norm(one, x) if one.training else x)
-
-    assert failed(unit) == ["causality", "as trained", "backward"]
 
 
 def test_arguments_reach_the_mechanism() -> None:
