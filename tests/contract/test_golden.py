@@ -87,25 +87,21 @@ def test_a_change_without_a_new_version_is_named_and_not_written(change: Entry, 
 
 
 @pytest.mark.parametrize(
-    "now",
+    ("now", "is_new"),
     [
-        {**HELD, "additions": {"bias": True}},
-        {**HELD, "rff:bias=false": {"outputs": [4.0]}},
-        {**HELD, "rff:M=32": {"outputs": [2.0], "sizes": [3]}},
-        {"version": 3, "options": {}, "rff": {"outputs": [2.0]}},
+        ({**HELD, "additions": {"bias": True}}, True),
+        ({**HELD, "rff:bias=false": {"outputs": [4.0]}}, True),
+        ({**HELD, "rff:M=32": {"outputs": [2.0], "sizes": [3]}}, True),
+        ({"version": 3, "options": {}, "rff": {"outputs": [2.0]}}, True),
+        ({**HELD, **lists({"outputs": [1.0 + 1e-9, -3.0], "float32 outputs": [1.0 + 1e-4, -3.0]})}, False),
     ],
 )
-def test_what_is_new_beside_what_is_held_and_a_new_version_are_written(now: Entry) -> None:
+def test_what_is_new_beside_what_is_held_is_written_and_digits_of_another_processor_are_not(
+    now: Entry, *, is_new: bool
+) -> None:
     assert changes("mechanism 'rff'", HELD, now) == []
-    assert outline(now) != outline(HELD)
-    assert rewritten("mechanism 'rff'", HELD, now) == now
-
-
-def test_digits_of_another_processor_are_not_written() -> None:
-    now = {**HELD, **lists({"outputs": [1.0 + 1e-9, -3.0], "float32 outputs": [1.0 + 1e-4, -3.0]})}
-
-    assert changes("mechanism 'rff'", HELD, now) == []
-    assert rewritten("mechanism 'rff'", HELD, now) == HELD
+    assert (outline(now) != outline(HELD)) == is_new
+    assert rewritten("mechanism 'rff'", HELD, now) == (now if is_new else HELD)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from synthbench.tasks.algorithms.grid_neighbours import GridNeighbours
 from synthbench.tasks.algorithms.periodic_pattern import PeriodicPattern
 from synthbench.tasks.algorithms.planted_counting import PlantedCounting
 from synthbench.tasks.base import IGNORE
-from tests.tasks._known import Known, Tokens, last_only, transduced
+from tests.tasks._known import Known, last_only, oracle_of, transduced
 
 
 def in_order(task: Any, inputs: list[int]) -> list[set[int]]:
@@ -60,12 +60,12 @@ def continued(task: Any, inputs: list[int]) -> list[set[int]]:
     return targets
 
 
-def neighbour(task: Any, inputs: list[int]) -> list[set[int]]:
-    num_cells = len(inputs) - 2 * task.num_queries
+def neighbours(task: Any, inputs: list[int]) -> list[set[int]]:
+    """The answers to all questions that follow the grid so far."""
+    first_direction = task.vocab_size - 4
+    num_cells = next((place for place, token in enumerate(inputs) if token >= first_direction), len(inputs))
     rows = [inputs[start : min(start + task.width, num_cells)] for start in range(0, num_cells, task.width)]
     targets = [{IGNORE}] * num_cells
-    first_direction = task.vocab_size - 4
-    assert first_direction - task.num_symbols == max(task.num_queries, task.num_anchors)
     for direction, anchor in zip(inputs[num_cells::2], inputs[num_cells + 1 :: 2], strict=True):
         [(row, column)] = [(row, symbols.index(anchor)) for row, symbols in enumerate(rows) if anchor in symbols]
         down, right = ((-1, 0), (1, 0), (0, -1), (0, 1))[direction - first_direction]
@@ -75,15 +75,11 @@ def neighbour(task: Any, inputs: list[int]) -> list[set[int]]:
     return targets
 
 
-def looking_around(task: Any, inputs: Tokens) -> Tokens:
-    steps = (-task.width, task.width, -1, 1)
-    num_cells = inputs.shape[1] - 2 * task.num_queries
-    predictions = np.zeros_like(inputs)
-    for row, sequence in enumerate(inputs.tolist()):
-        for place in range(num_cells + 1, len(sequence), 2):
-            step = steps[sequence[place - 1] - task.vocab_size + 4]
-            predictions[row, place] = sequence[(sequence.index(sequence[place]) + step) % num_cells]
-    return predictions
+def all_neighbours(task: Any, inputs: list[int]) -> list[set[int]]:
+    targets = neighbours(task, inputs)
+    assert targets.count({IGNORE}) == len(inputs) - task.num_queries
+    assert task.vocab_size - 4 - task.num_symbols == max(task.num_queries, task.num_anchors)
+    return targets
 
 
 KNOWN = {
@@ -92,7 +88,7 @@ KNOWN = {
     "planted_counting": Known(counted),
     "planted_majority": Known(most_frequent),
     "periodic_pattern": Known(continued),
-    "grid_neighbours": Known(neighbour, looking_around),
+    "grid_neighbours": Known(all_neighbours, oracle_of(neighbours)),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from synthbench.tasks.base import IGNORE
 from synthbench.tasks.copying.palindrome import Palindrome
-from tests.tasks._known import Known, Tokens, last_only, targets_from, transduced
+from tests.tasks._known import Known, last_only, oracle_of, targets_from, transduced
 
 Answer = Callable[[list[int]], list[int]]
 
@@ -48,12 +48,17 @@ def restored(task: Any, inputs: list[int]) -> list[set[int]]:
 
 
 def selected(task: Any, inputs: list[int]) -> list[set[int]]:
-    end = len(inputs) - task.num_tokens - 1
-    symbols = [token for token in inputs[:end] if token != task.num_symbols]
-    assert inputs[end:] == [task.num_symbols + 1] + [task.num_symbols] * task.num_tokens
-    assert len(symbols) == task.num_tokens
-    assert max(symbols) < task.num_symbols
-    return targets_from(inputs, end + 1, symbols)
+    """The symbols before the separator, from it on."""
+    end = inputs.index(task.num_symbols + 1)
+    return targets_from(inputs, end + 1, [token for token in inputs[:end] if token != task.num_symbols])
+
+
+def all_selected(task: Any, inputs: list[int]) -> list[set[int]]:
+    *unasked, separator = inputs[: -task.num_tokens]
+    assert max(unasked) <= task.num_symbols
+    assert [separator, *inputs[-task.num_tokens :]] == [task.num_symbols + 1] + [task.num_symbols] * task.num_tokens
+    assert len(unasked) - unasked.count(task.num_symbols) == task.num_tokens
+    return selected(task, inputs)
 
 
 def everything(task: Any, inputs: list[int]) -> list[set[int]]:
@@ -77,14 +82,6 @@ def looked_up(task: Any, inputs: list[int]) -> list[set[int]]:
     return last_only(inputs, answer)
 
 
-def selecting(task: Any, inputs: Tokens) -> Tokens:
-    predictions = np.zeros_like(inputs)
-    for row, sequence in enumerate(inputs.tolist()):
-        symbols = [token for token in sequence if token < task.num_symbols]
-        predictions[row, -len(symbols) :] = symbols
-    return predictions
-
-
 KNOWN = {
     "string_copy": Known(rearranged, is_padded=True),
     "reverse_string": Known(rearranged, is_padded=True),
@@ -92,7 +89,7 @@ KNOWN = {
     "odds_first": Known(rearranged, is_padded=True),
     "palindrome": Known(mirrored, is_padded=True),
     "missing_duplicate": Known(restored, is_padded=True),
-    "selective_copying": Known(selected, selecting),
+    "selective_copying": Known(all_selected, oracle_of(selected)),
     "bottleneck_compression": Known(everything, lambda _, inputs: inputs),
     "ngram_lookup": Known(looked_up),
 }

@@ -37,14 +37,12 @@ def generate() -> Iterator[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def in_suites(generate: dict[str, Any]) -> dict[str, tuple[Task, int, bool]]:
-    found: dict[str, tuple[Task, int, bool]] = generate["suite_tasks"]()
-    return found
+    return dict(generate["suite_tasks"]())
 
 
 @pytest.fixture(scope="module")
 def on_ladders(generate: dict[str, Any]) -> dict[str, Level]:
-    found: dict[str, Level] = generate["levels"]()
-    return found
+    return dict(generate["levels"]())
 
 
 def bounds_in(entry: Mapping[str, Any]) -> dict[str, Bound]:
