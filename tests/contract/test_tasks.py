@@ -76,11 +76,6 @@ def with_first(array: np.ndarray, value: int) -> np.ndarray:
     return array
 
 
-def with_zeros(targets: np.ndarray) -> np.ndarray:
-    targets[:, ::2] = 0
-    return targets
-
-
 def reused(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
     inputs, targets = SOUND(task, rng, batch_size, length)
     view = LATEST[:batch_size, :length]
@@ -102,12 +97,6 @@ def refuse_shortest(task: Echo, rng: np.random.Generator, batch_size: int, lengt
     if length == task.min_length:
         raise UsageError("too short")
     return SOUND(task, rng, batch_size, length)
-
-
-def deaf(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-    task.check_length(length)
-    inputs = rng.integers(2, size=(batch_size, length))
-    return Batch(inputs, inputs.copy())
 
 
 def mislabelling(is_wrong: Callable[[int], bool]) -> Task:
@@ -203,7 +192,7 @@ BROKEN = {
     "ceiling-below-floor": broken(Echo, ceiling=lambda *_: Bound(0.1)),
     "ceiling-above-one": broken(Echo, ceiling=lambda *_: Bound(1.5)),
     "negative-error": broken(Echo, floor=lambda *_: Bound(0.1, standard_error=-1.0)),
-    "zeros-as-answers": altering(lambda x, y: (x, with_zeros(y))),
+    "zeros-as-answers": altering(lambda x, y: (x, y * (np.arange(y.shape[1]) % 2))),
     "options-of-a-split": broken(Text, of_split=lambda *_: broken(Echo, name="text")),
     "equal-splits": broken(Text, of_split=lambda task, _split: dataclasses.replace(task)),
     "numbers-for-kinds": broken(Text, kinds=lambda _task, inputs: {"zero": inputs}),
@@ -216,7 +205,7 @@ BROKEN = {
     "negative-reference": broken(Text, references=lambda *_: {"unigram": 5.0, "bigram": -1.0}),
     "floor-below-frequencies": broken(Text, floor=lambda *_: Bound(-6.0, "bound")),
     "crash-at-an-option": sampling(crash_at_seven),
-    "deaf-option": broken(Echo, sample=deaf, floor=lambda *_: Bound(0.5)),
+    "deaf-option": broken(Echo, sample=lambda _, *how: SOUND(Echo(2), *how), floor=lambda *_: Bound(0.5)),
     "unknown-option-of-a-level": climbing(step(4, 4, colour=3)),
     "value-out-of-range-of-a-level": climbing(step(4, 4, vocabulary=1)),
     "too-short-a-level": climbing(step(4, 4), step(5, 1)),

@@ -45,6 +45,16 @@ def transduced(task: Any, inputs: list[int], size: int, answer: list[int]) -> li
     return targets_from(inputs, size + 1, answer)
 
 
+def rearranged(answer_to: Callable[[list[int]], list[int]]) -> Reference:
+    """The targets of a task that asks for what becomes of a string of symbols."""
+
+    def reference(task: Any, inputs: list[int]) -> list[set[int]]:
+        size = inputs.index(task.num_symbols)
+        return transduced(task, inputs, size, answer_to(inputs[:size]))
+
+    return reference
+
+
 def assert_shares(outcomes: Iterable[Any], expected: Mapping[Any, float]) -> None:
     """No other outcomes were drawn than expected, and each as often as its probability says."""
     counts = Counter(outcomes)

@@ -1,6 +1,5 @@
 """The copying tasks: targets recomputed from the inputs alone, and solved from prefixes."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,21 +7,7 @@ import pytest
 
 from synthbench.tasks.base import IGNORE
 from synthbench.tasks.copying.palindrome import Palindrome
-from tests.tasks._known import Known, last_only, oracle_of, targets_from, transduced
-
-Answer = Callable[[list[int]], list[int]]
-
-ANSWERS: dict[str, Answer] = {
-    "string_copy": lambda string: string,
-    "reverse_string": lambda string: string[::-1],
-    "duplicate_string": lambda string: string + string,
-    "odds_first": lambda string: string[0::2] + string[1::2],
-}
-
-
-def rearranged(task: Any, inputs: list[int]) -> list[set[int]]:
-    size = inputs.index(task.num_symbols)
-    return transduced(task, inputs, size, ANSWERS[task.name](inputs[:size]))
+from tests.tasks._known import Known, last_only, oracle_of, rearranged, targets_from
 
 
 def mirrored(task: Any, inputs: list[int]) -> list[set[int]]:
@@ -83,10 +68,10 @@ def looked_up(task: Any, inputs: list[int]) -> list[set[int]]:
 
 
 KNOWN = {
-    "string_copy": Known(rearranged, is_padded=True),
-    "reverse_string": Known(rearranged, is_padded=True),
-    "duplicate_string": Known(rearranged, is_padded=True),
-    "odds_first": Known(rearranged, is_padded=True),
+    "string_copy": Known(rearranged(list), is_padded=True),
+    "reverse_string": Known(rearranged(lambda string: string[::-1]), is_padded=True),
+    "duplicate_string": Known(rearranged(lambda string: string + string), is_padded=True),
+    "odds_first": Known(rearranged(lambda string: string[0::2] + string[1::2]), is_padded=True),
     "palindrome": Known(mirrored, is_padded=True),
     "missing_duplicate": Known(restored, is_padded=True),
     "selective_copying": Known(all_selected, oracle_of(selected)),

@@ -21,7 +21,6 @@ from synthbench.tasks.nesting.listops import CLOSE, MAX, MED, MIN, SUM
 from synthbench.tasks.nesting.prefix_arithmetic import PrefixArithmetic
 from tests.tasks._known import SEEDS, Known, Reference, Tokens, assert_shares, last_only, targets_from, value_of
 
-EXAMPLES = settings(max_examples=30)
 Answers = Callable[[Any, list[int]], list[int]]
 """The answers to what stands before a separator."""
 
@@ -352,12 +351,12 @@ def trees_within(law: Law, size: int, levels: int) -> dict[tuple[Any, ...], floa
     if levels == 1:
         return {(): 1.0}
     below = trees_within(law, size, levels - 1)
-    trees: dict[tuple[Any, ...], float] = {(): law.arities[0]}
-    for arity, probability in enumerate(law.arities[1:], start=1):
-        for tree in product(below, repeat=arity):
-            if size_of(law, tree) <= size:
-                trees[tree] = probability * prod(below[child] for child in tree)
-    return trees
+    return {
+        tree: probability * prod(below[child] for child in tree)
+        for arity, probability in enumerate(law.arities)
+        for tree in product(below, repeat=arity)
+        if size_of(law, tree) <= size
+    }
 
 
 @pytest.mark.parametrize(
@@ -381,7 +380,7 @@ def test_all_trees_of_prefix_arithmetic_are_equally_likely() -> None:
     assert_shares(trees, dict.fromkeys(trees, 1 / 14))
 
 
-@EXAMPLES
+@settings(max_examples=30)
 @given(
     seed=SEEDS,
     depth=st.integers(1, 4),

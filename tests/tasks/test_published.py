@@ -1,6 +1,5 @@
 """The tasks of the paper, of seven categories: their answers a second time, and the published numbers."""
 
-import csv
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import binom
 
@@ -18,10 +18,7 @@ from synthbench.tasks.reasoning.stack import Stack
 from synthbench.tasks.robustness.compression import Compression
 from tests.tasks._known import Known, Oracle, Tokens, last_only
 
-PUBLISHED = {
-    row["task"]: row
-    for row in csv.DictReader((Path(__file__).parent / "published_bounds.csv").read_text("utf-8").splitlines())
-}
+PUBLISHED = pd.read_csv(Path(__file__).parent / "published_bounds.csv", index_col="task")
 
 # References: the targets that each position may have.
 
@@ -273,18 +270,18 @@ KNOWN = {
 
 
 def test_every_task_of_the_paper_has_published_bounds() -> None:
-    assert sorted(KNOWN) == sorted(PUBLISHED) == [name for name in TASKS if TASKS[name].source == "slay2026"]
+    assert sorted(KNOWN) == sorted(PUBLISHED.index) == [name for name in TASKS if TASKS[name].source == "slay2026"]
 
 
-@pytest.mark.parametrize("name", sorted(PUBLISHED))
+@pytest.mark.parametrize("name", sorted(PUBLISHED.index))
 def test_bounds_agree_with_the_published_ones(name: str) -> None:
-    task, row = TASKS[name](), PUBLISHED[name]
+    task, row = TASKS[name](), PUBLISHED.loc[name]
     floor, ceiling = task.floor(task.length), task.ceiling(task.length)
-    spread = np.hypot(float(row["ceiling_standard_error"]), ceiling.standard_error)
+    spread = np.hypot(row["ceiling_standard_error"], ceiling.standard_error)
 
-    assert (task.length, task.vocab_size) == (int(row["length"]), int(row["vocab_size"]))
-    assert abs(floor.value - float(row["floor"])) < 1e-6
-    assert abs(ceiling.value - float(row["ceiling"])) < 1e-6 + 4 * spread
+    assert (task.length, task.vocab_size) == (row["length"], row["vocab_size"])
+    assert abs(floor.value - row["floor"]) < 1e-6
+    assert abs(ceiling.value - row["ceiling"]) < 1e-6 + 4 * spread
     assert floor.kind == ceiling.kind == "exact"
     assert ceiling.standard_error <= 3e-4
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from itertools import groupby
 from math import ceil
 from pathlib import Path
 from statistics import multimode
@@ -233,10 +234,7 @@ def test_what_a_task_leaves_out_is_a_rule_that_would_raise_a_baseline(name: str)
 @pytest.fixture(scope="module")
 def found() -> dict[str, list[Found]]:
     """The committed results of the search, by task."""
-    by_task: dict[str, list[Found]] = {}
-    for entry in read_found():
-        by_task.setdefault(entry.task, []).append(entry)
-    return by_task
+    return {task: [*entries] for task, entries in groupby(read_found(), lambda entry: entry.task)}
 
 
 @pytest.mark.parametrize("name", sorted(name for name in TASKS if TASKS[name].levels))

@@ -25,10 +25,6 @@ names = st.text("abcdefghij/", min_size=1, max_size=6)
 contents = st.binary(min_size=1, max_size=400).map(lambda text: text.replace(END, b" "))
 
 
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(seed))
-
-
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """A text of one's own."""
@@ -130,7 +126,7 @@ def test_a_damaged_corpus_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_windows_are_of_their_split_and_targets_are_the_next_bytes() -> None:
     task = Text()
     for name in SPLITS:
-        inputs, targets = task.of_split(name).sample(rng(), 8, 50)
+        inputs, targets = task.of_split(name).sample(np.random.default_rng(0), 8, 50)
         text = frozen().splits[name].tobytes()
 
         np.testing.assert_array_equal(inputs[:, 1:], targets[:, :-1])
@@ -207,7 +203,7 @@ def test_repeats_are_those_of_a_plain_loop(rows: list[list[int]], context: int) 
 
 def test_kinds_are_two_parts_of_all_positions_and_an_eighth_repeats() -> None:
     task = TASKS["text"]()
-    inputs = task.of_split("test").sample(rng(), 2048, 128).inputs
+    inputs = task.of_split("test").sample(np.random.default_rng(0), 2048, 128).inputs
     kinds = task.kinds(inputs)
 
     assert set(kinds) == {"repeated", "other"}
