@@ -1,4 +1,4 @@
-"""What naive forms of tasks, with which tests compute their answers a second time, have in common."""
+"""Helpers of naive forms of tasks, with which tests compute their answers a second time."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -26,7 +26,7 @@ class Known(NamedTuple):
     oracle: Oracle | None = None
     """By default the reference, which then must know the answer at the end of each prefix."""
     is_padded: bool = False
-    """Whether answers are followed by padding, the last id."""
+    """True if answers are followed by padding, the last id."""
 
 
 def targets_from(inputs: list[int], begin: int, answers: list[int]) -> list[set[int]]:
