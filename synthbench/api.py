@@ -40,7 +40,7 @@ Module = type[nn.Module] | Callable[..., nn.Module]
 """A layer of your own, or a function that builds one."""
 
 SESSION = "__main__"
-"""Name of the Python module that holds the code of a notebook or script; layers defined there run in this process."""
+"""Name of the Python module that holds the code of a notebook or script; its layers can run only in this process."""
 
 
 class Markdown(str):
@@ -129,7 +129,8 @@ def run(
             notebook or script, only this process can run it; ``workers``, ``per_gpu`` and ``timeout_s`` must then be
             None.
         per_gpu: Number of worker processes on each GPU. None: one.
-        timeout_s: Time in seconds after which a job, a group of runs that one worker trains, is ended. None: no limit.
+        timeout_s: Time limit in seconds for a job, which is a group of runs that one worker trains. A job that exceeds
+            the limit is ended. None: no limit.
         group_size: Largest number of runs to train together as one batched program. None: a number that suits the
             device and the number of tokens per step.
         rerun: Runs to repeat although they have a row: ``none``, ``failed`` or ``all``.
@@ -189,8 +190,9 @@ def quick(
             mechanism.
         module: A layer of your own, in place of ``mechanism``: see :func:`mechanism_of`.
         against: Name of the reference. Rows of the reference on the same tasks must be in ``results`` or come with
-            synthbench. Default: the best of the suite's mechanisms. If ``mechanism`` has a state of fixed size: the
-            best mechanism with a fixed state of at most that size, or else the one with the smallest fixed state.
+            synthbench. Default: the best mechanism of the suite. If ``mechanism`` has a state of fixed size, the
+            default is the best mechanism with a fixed state of at most that size. If there is none, the default is the
+            mechanism with the smallest fixed state.
         suite: Name or file of a suite whose tasks have several levels of difficulty.
         results: Folder of the results store.
         ledger: File that records every comparison with a reference. The p value that the decision ``keep`` requires
@@ -434,7 +436,8 @@ def _folder(given: str | Path | None) -> Path | None:
 def _seen(rows: pd.DataFrame, suite: str | None) -> tuple[pd.DataFrame, str]:
     """Return the rows that a suite's reports show, and the suite's name.
 
-    Rows of other suites are included if they have the suite's protocol.
+    Rows of other suites are included if they have a task and the protocol (settings of model, training and evaluation)
+    of the suite.
     """
     if missing := [name for name in RUNS.names if name not in rows]:
         raise UsageError(f"the rows lack the column {missing[0]!r}; load them with all columns")

@@ -1,8 +1,8 @@
 """Find other installed packages that own files of ``synthbench``.
 
 The distribution ``synthbench-eval`` of another project also installs a package and a command named ``synthbench``. If
-pip installs both distributions, the second silently overwrites files of the first. So the command line checks for such
-a conflict first.
+pip installs both distributions, the one installed later silently overwrites files of the other. So every command first
+checks whether ``synthbench/__init__.py`` has been overwritten.
 """
 
 from collections.abc import Iterable

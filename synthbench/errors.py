@@ -39,7 +39,7 @@ MEANT: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "seconds": ("wall_s",),
     }
 )
-"""Correct names by common wrong name; an error message suggests the first correct name that is allowed."""
+"""Correct names of options and columns, with wrong names as keys; messages suggest the first name that is allowed."""
 
 
 class SynthbenchError(Exception):

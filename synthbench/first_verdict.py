@@ -60,7 +60,8 @@ LEDGER = "quick.jsonl"
 NUM_FIRST = 3
 """Number of tasks in the first stage."""
 HOPELESS = 0.01
-"""Largest p value for a discard after the first tasks. After all tasks, the largest is ``SIGNIFICANCE - HOPELESS``."""
+"""Significance level of the test that may discard a mechanism after the first tasks. After all tasks, the level is
+``SIGNIFICANCE - HOPELESS``."""
 NOISE = 0.085
 """Standard deviation, over tasks, of the score difference between two runs of one mechanism. It is √2 times 0.06, the
 standard deviation over seeds of the packaged runs of suite ``core``."""
@@ -70,7 +71,7 @@ RANK_CONFIDENCE = 0.9
 FRESH = 1 << 20
 """Smallest seed for a confirmation."""
 LOCKED_S = 60.0
-"""Seconds to wait for a ledger that another process is writing, since one that was stopped may never end."""
+"""Longest wait, in seconds, for a ledger that another process has locked; a suspended process never unlocks it."""
 
 Decision = Literal["keep", "discard", "undecided"]
 
@@ -106,9 +107,9 @@ def level_of(query: int, num_kept: int) -> float:
     """Return the significance level of a query: its mechanism is accepted if the p value is not above this level.
 
     A query is one comparison of a mechanism with a reference. The level comes from LOND, a procedure for a growing
-    sequence of tests. It keeps the false discovery rate at or below ``SIGNIFICANCE``. This rate is the expected
-    fraction of accepted mechanisms that are no better than their reference. P values may be positively dependent, for
-    example because several queries have the same reference.
+    sequence of tests. LOND keeps the false discovery rate at or below ``SIGNIFICANCE``. This rate is the expected
+    fraction of accepted mechanisms that are no better than their reference. The p values may be positively dependent,
+    for example because several queries have the same reference.
 
     Args:
         query: Number of the query in the ledger (the file of all queries); 1 is the first.
@@ -131,7 +132,7 @@ def decide(better: float, worse: float, level: float) -> Decision:
     is ``keep`` if ``better`` is at most ``level``; :meth:`Ledger.confirm` must still confirm this decision. Otherwise,
     the result is ``discard`` if ``worse`` is at most ``SIGNIFICANCE - HOPELESS``, and ``undecided`` if not.
 
-    An earlier test after the first tasks may already discard a mechanism if its p value is at most ``HOPELESS``. If a
+    Already after the first tasks, a mechanism is discarded if ``worse`` on these tasks is at most ``HOPELESS``. If a
     mechanism is as good as the reference, both tests together discard it with a probability of at most
     ``SIGNIFICANCE``. This probability is not corrected for the number of mechanisms.
     """
@@ -446,7 +447,10 @@ class Baselines:
         return str(self.full[facts.index].idxmax()) if len(facts) else None
 
     def p_values(self, mine: "pd.Series[float]", others: "pd.Series[float]") -> tuple[float, float]:
-        """Return one-sided p values that ``mine`` (scores by task) is better and that it is worse than ``others``."""
+        """Return the p values of two one-sided tests that compare scores by task.
+
+        The first p value is small if ``mine`` is better than ``others``, the second if ``mine`` is worse.
+        """
         differences, categories = (mine - others[mine.index]).to_numpy(), self._categories_of(mine)
         return p_better(differences, categories), p_better(-differences, categories)
 
@@ -566,14 +570,14 @@ class FirstVerdict:
     reference: str | None = None
     reference_state: int | None = None
     is_reference_named: bool = False
-    """False if the user named no reference; the best mechanism of the same class is then the reference."""
+    """False if the user named no reference; the reference is then the best mechanism with a comparable state."""
     decision: Decision | None = None
     is_hopeless: bool = False
     """True if the mechanism was discarded after the first tasks."""
     p_better: float | None = None
     p_worse: float | None = None
     p_fresh: float | None = None
-    """One-sided p value of the mechanism being better than the reference on a fresh seed."""
+    """One-sided p value on a fresh seed; small if the mechanism is better than the reference."""
     level: float | None = None
     """Largest p value at which this query keeps the mechanism."""
     query: int | None = None
@@ -762,7 +766,7 @@ class _Query:
         return are_first and baselines.p_values(_scores(runs), baselines.means[reference])[1] <= HOPELESS
 
     def _run(self, **changes: Any) -> pd.DataFrame:
-        """Change fields of the request, train those of its runs that have no row yet, and return all its rows."""
+        """Change fields of a copy of the request, train its runs that have no row yet, and return all its rows."""
         if self.run(replace(self.request, **changes)).is_interrupted:
             raise plugin_files.Interrupted
         return self._rows(self.request.results, **changes)
@@ -771,7 +775,7 @@ class _Query:
         return runs_of(replace(self.request, **changes), (store,))
 
     def _task_s(self, done: pd.DataFrame) -> float:
-        """Estimate the seconds a task takes, from finished rows, so that a restarted command estimates the same."""
+        """Estimate the seconds per task from finished rows; a command that is restarted gets the same estimate."""
         return float((done["wall_s"] / done["ensemble_size"]).mean()) / min(self.num_workers or 1, NUM_FIRST)
 
     def _affordable(self, done: pd.DataFrame) -> int:

@@ -17,7 +17,7 @@ from synthbench.errors import UsageError
 
 M = TypeVar("M", bound=nn.Module)
 ToTensor = Callable[..., Tensor]
-"""Type of a layer as a function that returns one tensor; calls of an ``nn.Module`` have type ``Any``."""
+"""Type of a layer as a function that returns one tensor; a call of an ``nn.Module`` would have type ``Any``."""
 
 
 class UndecayedParameter(nn.Parameter):
@@ -300,7 +300,7 @@ class TokenShift(RunLayer):
 class YatProduct(RunLayer):
     r"""The Yat product of the input with every unit: :math:`s (w_i \cdot x + b_i)^2 / (\|w_i - x\|^2 + \epsilon)`.
 
-    No activation function is needed after it. As x grows along a unit vector u, the product tends to
+    No activation function is needed after this layer. As x grows along a unit vector u, the product tends to
     :math:`s (w_i \cdot u)^2`. The scale is :math:`s = (n / \log(1 + n))^\alpha` with n units and a learned
     :math:`\alpha`, initially 1. Squared distances are computed from inner products, in at least float32, and clamped to
     at least 0.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 LADDER_SCORE = "height over rungs"
 """Name under which rows record :func:`ladder_score`."""
 HALF = 0.5
-"""Skill that defines the capacity, which is the load at which the skill falls to this value."""
+"""Skill at the capacity: the capacity is the load at which the skill falls to this value."""
 
 
 class LevelScore(NamedTuple):

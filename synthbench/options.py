@@ -21,7 +21,7 @@ from synthbench.errors import ContractError, UnknownName, UsageError
 MAX_SEEDS = 10_000
 """Limit on the number of seeds in one command, since more would exhaust memory before any training."""
 LARGEST = 2**24
-"""Largest length, and largest whole number that an option can have; more would only exhaust the memory."""
+"""Largest sequence length, and largest whole number allowed in an option; more would only exhaust the memory."""
 LARGEST_SEED = 2**63 - 1
 """Largest seed that a row can hold."""
 
@@ -72,7 +72,7 @@ def option(
     To add an option to a component that already has stored rows, set ``absent`` to the value that gives the same
     results as before. At this value, the option affects neither run ids nor seeds, so the stored rows stay valid.
     ``is_addition=True`` sets ``absent`` to the default. ``is_location=True`` marks the path of a file or folder. A
-    component with such an option needs a second one, which holds the hash of the content at this path.
+    component with such an option needs a second option, which holds the hash of the content at this path.
     """
     absent = default if is_addition else absent
     # Name, type and choices are those of the field, once there is one.
@@ -84,7 +84,7 @@ def options_of(unit: type) -> Mapping[str, Option]:
     """Return the options of a component by name, in the order of declaration.
 
     Raises:
-        ContractError: If the annotation of an option is not among the types in ``VALUES`` and no ``Literal`` of texts.
+        ContractError: If the annotation of an option is neither a type in ``VALUES`` nor a ``Literal`` of texts.
     """
     return _options_of(unit)
 
@@ -185,7 +185,7 @@ def resolve(kind: str, name: str, labels: Mapping[str, str]) -> str:
     """Return the registered name of a component, given its name or table label in any spelling.
 
     Case, spaces, ``-`` and ``_`` are ignored. If ``name`` matches the registered name of one component and the label of
-    another, the former is chosen. If nothing matches, ``name`` is returned unchanged.
+    another, the registered name is chosen. If nothing matches, ``name`` is returned unchanged.
 
     Args:
         kind: Kind of component for the error message, such as ``mechanism``.
@@ -193,7 +193,7 @@ def resolve(kind: str, name: str, labels: Mapping[str, str]) -> str:
         labels: Table label of each component, by registered name.
 
     Raises:
-        UsageError: If several components match. Built-in components never do.
+        UsageError: If several components match, which never happens among built-in components.
 
     >>> resolve("mechanism", "Gated_DeltaNet", {"gated-deltanet": "Gated DeltaNet", "forgetting": "FoX"})
     'gated-deltanet'
@@ -388,10 +388,10 @@ def select(
 
     Args:
         kind: Kind of component for error messages, such as ``task``.
-        expressions: Comma-separated lists of names, globs, ``@group`` and ``all``, with options as in ``slay:R=3``.
-            ``!`` before an item excludes names, so ``all,!parity`` selects all but ``parity``. If every item begins
-            with ``!``, all other names are selected. If two items set the same option of a name, and at most one of
-            them is the name itself, the later item counts.
+        expressions: Comma-separated lists of names, globs, ``@group`` and ``all``, with options as in ``slay:R=3``. An
+            item after ``!`` is excluded, so ``all,!parity`` selects all but ``parity``. If every item begins with
+            ``!``, all other names are selected. If several items select the same name, their options are combined; of
+            two values for one option, the later value counts.
         names: Names to select from, in the order of the result.
         group_of: Function that returns the group of a name, for ``@group``: a task's category or a mechanism's family.
         unlisted: Further names, which only the exact name selects, never a glob, a group or ``all``. They come last in
@@ -401,8 +401,8 @@ def select(
 
     Raises:
         UnknownName: If a name or group does not exist, or if a glob matches nothing.
-        UsageError: If an expression is malformed, if no name is left, or if a name is written twice with different
-            options.
+        UsageError: If an expression is malformed, if no name is left, or if a name itself (not a glob or group) is
+            written twice with different options.
     """
     known = {name: labels.get(name, name) for name in [*names, *unlisted]}
     terms = [

@@ -60,7 +60,7 @@ class Offer:
     value: str
     """``module:Class``."""
     fault: str | None = None
-    """Reason why the component cannot be used, as far as the package's metadata show; otherwise None."""
+    """Reason why the component cannot be used, found in the package's metadata alone; None if there is none."""
 
     def load(self) -> object:
         """Import the module and return the declared component.
@@ -112,7 +112,7 @@ def reason(problem: BaseException) -> str:
 
 
 def text_of(problem: BaseException) -> str:
-    """Return the message of an exception; foreign code may define one whose ``__str__`` fails."""
+    """Return the message of an exception; foreign code may define an exception whose ``__str__`` fails."""
     try:
         return str(problem)
     except BaseException as another:  # noqa: BLE001
@@ -290,8 +290,8 @@ def components_of(module: str) -> list[tuple[str, str]]:
 def needed_for(modules: Collection[str], plugins: Sequence[str]) -> list[str]:
     """List those ``plugins`` that must be loaded before the components defined in ``modules`` can be used.
 
-    Modules of installed packages need no plugin, because they are imported when a component is used. If another module
-    belongs to no plugin, all plugins are listed, because any of them may import this module.
+    Modules of installed packages need no plugin, because they are imported when a component is used. If any other of
+    the ``modules`` belongs to no plugin, all plugins are listed, because each of them may import it.
     """
     of_module = {
         module: [plugin for plugin in plugins if f"{module}.".startswith(f"{module_of(plugin)}.")]
@@ -373,7 +373,7 @@ def _load_module(name: str) -> str:
 
 
 def _located(problem: BaseException, path: Path) -> str:
-    """Describe an exception in one line, with the number of the innermost line of a plugin file in its traceback."""
+    """Describe an exception in one line, with the number of its innermost traceback line in the file ``path``."""
     line = last_line(problem, {os.fspath(path)}).rpartition(":")[2]
     return reason(problem) + (f" (line {line})" if line else "")
 

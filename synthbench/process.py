@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 PR_SET_CHILD_SUBREAPER = 36
 """Constant from ``linux/prctl.h``."""
 STARTED_BY = "SYNTHBENCH_STARTED_BY"
-"""Environment variable of workers and of processes that they start: the folder of their temporary files.
+"""Environment variable of workers and of all processes that they start: the path of the workers' temporary folder.
 
-It also identifies the process that started the worker."""
+The path also identifies the process that started the workers."""
 LONGEST_END_S = 10.0
 """Limit on the wait for the end of all processes that a job started, in seconds."""
 
@@ -63,8 +63,8 @@ def begin(location: str, *arguments: Any) -> None:
 
     Args:
         location: Module and name of the function, ``package.module:function``.
-        arguments: Arguments of the function. Their types must not be defined in synthbench, which would be imported too
-            early.
+        arguments: Arguments of the function. Their types must not be defined in synthbench, because the process would
+            then import their modules, which may be slow, before it calls :func:`exit_with_parent`.
     """
     exit_with_parent()
     module, _, name = location.partition(":")
@@ -162,7 +162,7 @@ def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[str]:
 
 
 _folders: list[str] = []
-"""Temporary folders in use, those of :func:`temporary_folder`."""
+"""Temporary folders that :func:`temporary_folder` has made and that are in use."""
 
 
 def end_at_once(exit_code: int) -> NoReturn:
@@ -190,9 +190,9 @@ def variable_set(name: str, value: str) -> Iterator[None]:
 
 
 def end_orphans(folder: str) -> None:
-    """End all processes whose environment has the folder of :func:`orphans_ended`.
+    """End all processes whose environment names ``folder``, the folder that :func:`orphans_ended` yields.
 
-    This process and its descendants are spared.
+    This process and its descendants are not ended.
     """
     mark = f"{STARTED_BY}={folder}".encode()
     parents = _parents()
@@ -201,7 +201,8 @@ def end_orphans(folder: str) -> None:
 
 
 _workers: set[int] = set()
-"""Id of this process if it is a worker, otherwise empty; a fork of a worker has another id and is no worker."""
+"""Id of this process if it is a worker, otherwise empty. A fork of a worker inherits this set but has another id, so it
+is no worker."""
 
 
 def _parents() -> dict[int, int]:
@@ -263,7 +264,7 @@ def exit_of(code: int | None) -> str:
 
 
 def _note_silent_exits() -> None:
-    """Make ``os._exit(0)`` exit with ``SILENT_EXIT``; the parent process would take 0 for a regular end and wait.
+    """Make ``os._exit(0)`` exit with ``SILENT_EXIT``; the parent process would take 0 for a regular end, and wait.
 
     In forks of this process, ``os._exit`` works as usual.
     """
