@@ -195,8 +195,8 @@ def quick(
             mechanism with the smallest fixed state.
         suite: Name or file of a suite whose tasks have several levels of difficulty.
         results: Folder of the results store.
-        ledger: File that records every comparison with a reference. The p value that the decision ``keep`` requires
-            depends on the comparisons already in the file. None: ``quick.jsonl`` in ``results``.
+        ledger: File that records every comparison with a reference. The largest p value that allows the decision
+            ``keep`` depends on the comparisons already in the file. None: ``quick.jsonl`` in ``results``.
         minutes: Approximate limit on training time, in minutes. If all tasks would take longer, fewer tasks are run.
             None: no limit.
         plugins: Plugin files and Python modules that register further mechanisms.

@@ -5,8 +5,8 @@ A package declares its components as entry points, ``name = "module:Class"``, in
 Names without a slash belong to synthbench, to files that the user names, and to notebooks. Using a component imports
 its module, which runs the package's code.
 
-A file or module is loaded, which runs its code, if ``--plugin`` names it or the current folder's ``synthbench.toml``
-lists it::
+A file or module is loaded, and its code run, if ``--plugin`` names it or the current folder's ``synthbench.toml`` lists
+it::
 
     plugins = ["my_idea.py"]
 """
@@ -324,7 +324,7 @@ def hint_for(name: str) -> str:
 
 
 def is_loaded(plugin: str) -> bool:
-    """Tell whether this process has loaded a resolved plugin; a file that changed since then is not loaded."""
+    """Tell whether this process has loaded a resolved plugin; a file that has changed since then does not count."""
     if plugin.endswith(".py"):
         return _loaded.get(module_of(plugin)) == hashlib.sha256(_content(Path(plugin))).hexdigest()
     return plugin in sys.modules

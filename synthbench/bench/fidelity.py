@@ -186,7 +186,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _rows(
     budget: Budget, seed: int, others: Others, device: torch.device, *, num_repeats: int, bias: bool
 ) -> list[dict[str, Any]]:
-    """Measure all estimators on the device; random numbers are drawn on the CPU, so that devices get the same ones.
+    """Measure all estimators on the device; random numbers are drawn on the CPU, so that all devices get the same.
 
     An estimator is a way to compute or approximate attention.
     """
@@ -285,7 +285,8 @@ def running_mean(_q: Tensor, _k: Tensor, v: Tensor) -> Tensor:
 def _mechanism(name: str, budget: Budget, seed: int) -> Attention:
     """Build a mechanism with the budget's numbers of features.
 
-    A variant whose number of features is a single option ``M`` gets ``M = D * P``: random times polynomial features.
+    If a variant has a single option ``M`` for its number of features, M is the product of the numbers of random and
+    polynomial features, ``D * P``.
     """
     unit = MECHANISMS[name]
     sizes: dict[str, Any] = {"R": budget.nodes, "D": budget.features, "P": budget.polynomial, "epsilon": EPSILON}
@@ -302,5 +303,5 @@ def _by_cosine(kernel: Callable[[Tensor], Tensor]) -> Estimator:
 
 
 def _by_kernel(kernel: Callable[[Tensor, Tensor], Tensor]) -> Estimator:
-    """Attend by a kernel of the directions of queries and keys."""
+    """Build the estimator that weights values by a kernel of the unit vectors of queries and keys."""
     return lambda q, k, v: weights(kernel(unit_vectors(q), unit_vectors(k)), "sum") @ v

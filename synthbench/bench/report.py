@@ -268,9 +268,9 @@ def _side_by_side(facts: Facts, names: Sequence[str], across: str, shown: Sequen
 
 
 def _markdown(facts: Facts) -> str:
-    """Write a table, but state a column whose value is the same on every line once, below the table.
+    """Write a table in Markdown; a column with the same value on every line is stated only once, below the table.
 
-    Such columns are omitted if they are empty; the first column always stays in the table.
+    If all values of a column are missing, the column is omitted. The first column always stays in the table.
     """
     first, *others = list(facts[0])
     shared = {name for name in others if len(facts) > 1 and all(fact[name] == facts[0][name] for fact in facts)}

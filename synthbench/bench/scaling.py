@@ -48,7 +48,7 @@ from synthbench.process import variable_set
 from synthbench.registry import version_of
 
 NAIVE = ("published", "dense")
-"""Naive forms, which store large arrays in full that other forms compute piece by piece."""
+"""Naive forms, which hold large arrays in memory as a whole; other forms compute these arrays piece by piece."""
 
 FITTED_SPAN = 16
 """Exponents are fitted to lengths of at least the longest length divided by this number."""
@@ -58,7 +58,8 @@ ONE_PIECE = max(streaming.BLOCK, scores.DENSE_MAX_LENGTH)
 Exponents are fitted only to lengths on the same side of this limit as the longest length.
 """
 BRIEF_S = 0.05
-"""Duration in seconds; a shorter call is made once untimed before each timing, to fill the caches."""
+"""Longest duration, in seconds, of a brief call; before each timing, a brief call is made once untimed to fill the
+caches."""
 
 IDENTITY = ("mechanism", "form", "direction", "length", "batch_size", "dtype")
 """Columns that identify a row among the rows of one device."""
@@ -230,7 +231,7 @@ class _Course:
     def has(self, row: Row) -> bool:
         """Return whether the table has a usable result of this measurement; if so, note it as the form's latest row.
 
-        A result that was over earlier limits is not usable unless ``row`` says that it is over the present ones.
+        If a result was over earlier limits, it is usable only if ``row`` says that it is over the present limits, too.
         """
         known = self.table.find(row)
         # A row that was over earlier limits may be within the present ones.
@@ -288,7 +289,7 @@ class _Trial:
 
 
 def _tried(forms: Sequence[Form], setting: Setting, about: Row, course: _Course) -> list[_Trial]:
-    """Make a trial of each form at one length, except for rows in the table and forms that failed at a shorter length.
+    """Make a trial of each form at one length, unless its row is in the table or the form failed at a shorter length.
 
     A form is a way to compute a mechanism. The cost of one call is measured unless it is expected to exceed a limit.
     """
@@ -321,7 +322,7 @@ def _tried(forms: Sequence[Form], setting: Setting, about: Row, course: _Course)
 
 
 def _time(trials: Sequence[_Trial], num_repeats: int) -> None:
-    """Time the trials (each a form at one length) that can run, in turn over lengths and over the forms of a length."""
+    """Time the trials (each a form at one length) that can run; in each repeat, every trial takes one turn."""
     can_run = [trial for trial in trials if trial.cost is not None]
     for _ in range(num_repeats):
         for setting, group in groupby(can_run, key=lambda trial: trial.setting):
@@ -332,7 +333,7 @@ def _time(trials: Sequence[_Trial], num_repeats: int) -> None:
 
 
 def _turn(trial: _Trial, inputs: Inputs) -> float:
-    """Time one call of a trial (a form at one length); if it is brief, make an untimed call before it."""
+    """Time one call of a trial (a form at one length); if the call is brief, make an untimed call before it."""
     call = call_of(trial.form, inputs, trial.setting)
     if trial.cost is not None and trial.cost.seconds < BRIEF_S:
         call()

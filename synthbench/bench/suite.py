@@ -159,7 +159,7 @@ def cells_of(suite: Suite, mechanisms: Selection, length: int, device_type: str)
 
 
 def _rate(programs: Sequence["Program"], num_repeats: int) -> float:
-    """Measure the run-steps (training steps times runs) per second of programs that take turns, by the median."""
+    """Measure the run-steps (training steps times runs) per second of programs that take turns; return the median."""
     seconds = []
     for repeat in range(-programs[0].num_warm_ups, num_repeats):
         began = time.perf_counter()

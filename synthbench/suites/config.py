@@ -42,10 +42,11 @@ CONDITIONS = ("stock", "bare")
 BEFORE = "2026.1"
 """Condition of older suites, whose layers lack parts that ``stock`` layers have."""
 EXTRA = ".extra"
-"""Suffix of the suite's name in rows of other tasks that are trained with the suite's protocol."""
+"""Suffix of a suite's name in rows of tasks that the suite does not list but that are trained with its protocol."""
 Arguments = dict[str, bool | int | float | str]
 _MAX_BITS = 1024
-"""Limit on whole numbers; Python cannot print much larger ones, which TOML may state in hexadecimal."""
+"""Limit on the bits of whole numbers; Python refuses to print numbers with many more bits, which TOML allows in
+hexadecimal."""
 
 
 class _Strict(BaseModel):
@@ -69,7 +70,10 @@ class ModelSettings(_Strict):
 
 
 class TrainingSettings(_Strict):
-    """Settings for training a run. ``adamw`` applies weight decay to every parameter; gradients are not clipped."""
+    """Settings for training a run; gradients are not clipped.
+
+    The optimizer ``adamw`` applies weight decay to all parameters except those that a mechanism exempts from it.
+    """
 
     optimizer: Literal["adamw"]
     learning_rates: Annotated[
@@ -178,7 +182,8 @@ class Suite(_Strict):
     ladder: LadderSettings | None = None
     """Training on levels; if left out, each task has one size."""
     condition: Literal["stock", "bare", "2026.1"] = "stock"
-    """Condition of mechanisms: one of ``CONDITIONS``, or ``BEFORE``. Run ids depend only on the options it sets."""
+    """Condition of mechanisms: one of ``CONDITIONS``, or ``BEFORE``. Run ids depend only on the options that the
+    condition sets."""
     merged: dict[str, str] = {}
     """Names under which categories with few tasks are shown, by category; no part of a row's id."""
     quick: Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_distinct)] | None = None

@@ -319,7 +319,7 @@ def _answers_in(view: View, window: Window, *, is_distinct: bool) -> Mask:
 
 
 def _is_neighbour(view: View) -> Mask:
-    """Mark copies of the token at the scored position, and copies of the neighbours of its earlier copies."""
+    """Mark all copies of the present token (at the scored position), and of the neighbours of its earlier copies."""
     num_ids = len(view.is_candidate)
     beside = np.zeros((len(view.tokens), num_ids), dtype=bool)
     row, place = np.nonzero(view.is_equal)
@@ -430,7 +430,7 @@ def _matches(view: View, context: int, *, is_backwards: bool) -> Mask:
 
 
 def _longest_matches(view: View, context: int, *, is_backwards: bool) -> Mask:
-    """Mark the copies that :func:`_matches` finds of as many of the last tokens as possible, at most ``context``."""
+    """Mark, as :func:`_matches` does, the longest copies of the last tokens read, up to ``context`` tokens."""
     matched = _matches(view, context, is_backwards=is_backwards)
     for fewer in reversed(range(1, context)):
         shorter = _matches(view, fewer, is_backwards=is_backwards)
@@ -474,8 +474,8 @@ def _only_latest(mask: Mask) -> Mask:
 def _pick(view: View, matched: Mask, which: str, step: int) -> Chances:
     """Apply the rule that names a token ``step`` positions after a marked position.
 
-    The token must be a target anywhere in the batch; ``which`` selects one of several. If there is none, the rule
-    guesses uniformly among the different tokens read that are a target anywhere.
+    The named token must be a target anywhere in the batch. If several tokens qualify, ``which`` selects one. If none
+    qualifies, the rule guesses uniformly among the different tokens read that are a target anywhere.
     """
     beside = np.zeros_like(matched)
     beside[:, max(step, 0) : len(view.positions) + min(step, 0)] = matched[
@@ -736,7 +736,7 @@ def _with_table(
     codes: Int[np.ndarray, " scored"],
     predictions: Int[np.ndarray, " scored"],
 ) -> Int[np.ndarray, " scored"]:
-    """Replace predictions by the most frequent answer to the position's code, where the code was learned.
+    """Replace each prediction by the most frequent answer to the position's code, if the code occurs in ``known``.
 
     In a tie, take the answer with the smallest id.
     """

@@ -28,7 +28,7 @@ LONGEST = _measured.MOST_SEARCHED
 SEEDS = (1000, 1001)
 """Seeds of the two samples of the search; baselines use 0 and 1."""
 MOST_SKILL = 0.05
-"""Largest skill of a rule that need not be added to the baseline."""
+"""Skill above which a rule should be added to the baseline."""
 TREES, LEAF, NUM_LEARNED, NUM_TESTED = 60, 5, 2**14, 2**13
 """Random forest: number of trees, minimum samples per leaf, and numbers of positions to learn from and to test on."""
 

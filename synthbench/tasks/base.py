@@ -110,7 +110,8 @@ class Task(ABC):
 
     From one level to the next, the load grows by a factor of about the square root of 2. All levels have the same token
     ids. Each level scores only what no easier level covers, such as longer strings. If sequences begin like the
-    sequences of an easier level, only positions from ``first_new`` on are scored. A task without levels is not ranked.
+    sequences of an easier level, only positions from ``first_new`` on are scored. A task without levels cannot be in a
+    suite that trains on levels.
     """
     extended_levels: ClassVar[Sequence[Mapping[str, Value]]] = ()
     """A second ladder for suites that ask for extended levels; if it is empty, these suites use :attr:`levels`.
@@ -298,10 +299,7 @@ class Task(ABC):
 
 
 def _length_checked(method: Callable[..., T]) -> Callable[..., T]:
-    """Return a function that checks the length, the method's last argument, and then calls the method.
-
-    :meth:`Task.check_length` is the check.
-    """
+    """Return a function that calls :meth:`Task.check_length` with the method's last argument, then the method."""
 
     @wraps(method)
     def checked(self: Task, *arguments: Any, **named: Any) -> T:
@@ -350,8 +348,8 @@ class Sized(NamedTuple):
 def sized(name: str, arguments: Mapping[str, object]) -> Sized:
     """Convert the arguments that a user gave for a task into a length and options.
 
-    The argument ``level`` is the number of a level, and selects this level's length and options. A length or option
-    that is given as well replaces the level's value.
+    The argument ``level`` is the number of a level, and selects this level's length and options. If a length or an
+    option is given as well, it replaces the level's value.
 
     Args:
         name: The task's registered name.

@@ -25,10 +25,11 @@ class BinaryAddition(Transduction):
         inputs    1 1 1 2 1 1 4 5 5 5 5 5 6 6
         targets   . . . . . . . 0 1 0 1 3 . .
 
-    Tests an algorithm: add the two digits of each place, whose distance from each other varies, and propagate carries.
-    A carry passes through every place where the two digits differ. Above the lowest place, the two digits differ with
-    probability ``1-1/chain``, so a carry travels ``chain`` places on average. Recurrences must store the first number;
-    attention must find the place where the carry began.
+    Tests an algorithm: add the two digits of each place and propagate carries. The distance between the two digits
+    varies with the length of the first number. A carry passes through every place where the two digits differ. Above
+    the lowest place, the two digits differ with probability ``1-1/chain``, so a carry travels ``chain`` places on
+    average while both numbers have digits. Recurrences must store the first number; attention must find the place where
+    the carry began.
 
     Source: Delétang et al. (2023), one of their context-sensitive tasks; the separator is our addition. Unlike in their
     task, each number has at least a third of all digits, and zeros at the end of the sum are kept. The lowest digits of

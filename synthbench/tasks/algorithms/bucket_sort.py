@@ -96,7 +96,7 @@ class BucketSort(Transduction):
 
 
 def _order_statistics(num_draws: int, num_symbols: int) -> Float[np.ndarray, "slots symbols"]:
-    """Compute the probability of each symbol at each place, after ``num_draws`` uniform symbols were sorted."""
+    """Compute the probability of each symbol at each place of ``num_draws`` uniform symbols in sorted order."""
     # Slot s holds at most symbol v if more than s of the draws are at most v.
     return np.diff(at_least(num_draws, num_symbols)[:, 1:], axis=0, prepend=0).T
 

@@ -15,7 +15,7 @@ from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 @task
 @dataclass(frozen=True)
 class PlantedMajority(Task):
-    """At the end, name the most frequent symbol, whose count exceeds the second-highest by exactly ``margin``.
+    """At the end, name the most frequent symbol, whose count exceeds the second-highest count by ``margin``.
 
     With ``num_symbols=4`` and ``margin=2``, the symbol 1 occurs four times and the symbol 3 twice::
 

@@ -120,11 +120,10 @@ class NgramLookup(Task):
     def _draw_changed(
         self, rng: np.random.Generator, genuine: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, "batch plants 1"]:
-        """Draw, for each copy of the n-gram, the index of the token to change.
+        """Choose the openings at random; return the index of the token to change in each copy of the n-gram.
 
-        It is the last index in an opening and the first in a decoy, the two kinds of changed copies.
-
-        The n-gram asked about gets an index too, but is not changed.
+        The two kinds of changed copies are openings, where the last token changes, and decoys, where the first does.
+        The n-gram asked about also has the index 0, but is not changed.
         """
         changed = np.zeros((len(genuine), self._num_plants), dtype=np.int64)
         if self.num_openings:

@@ -36,7 +36,7 @@ class Ancestors(Task):
     also the input at the next position.
 
     A graph is drawn node by node. Each node but the first has one or two parents, which are among the ``reach`` nodes
-    drawn right before it. The question is about a random node of the quarter that was drawn last.
+    drawn right before it. The question is about a random node among the quarter of the nodes that were drawn last.
 
     Source: after the task Brevo of Allen-Zhu (2025), which asks for the ancestors of a node in topological order. In
     Brevo, any topological order is right, the number of edges varies, and graphs have several roots (nodes without
@@ -177,7 +177,7 @@ class Ancestors(Task):
         return {name: answers for name, answers in self._guesses(inputs).items() if name in PLAIN}
 
     def level_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Extend :meth:`shortcuts` by variants of its first and third rule.
+        """Extend :meth:`shortcuts` by variants of the first and the third rule there.
 
         The variants name the end token once all parents of the node asked about are named.
         """

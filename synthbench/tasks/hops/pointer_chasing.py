@@ -35,8 +35,9 @@ class PointerChasing(Task):
 
     With ``num_starts`` above 1, several start nodes follow the marks, and the same number of hops is asked from each.
 
-    Source: Peng, Narayanan & Papadimitriou (2024), iterated function composition; the layout of sequences is new.
-    Marks, unlike a token for each number of hops, can show larger numbers than in training.
+    Source: Peng, Narayanan & Papadimitriou (2024), iterated function composition; the layout of sequences is new. With
+    one mark per hop, a test can ask for more hops than training did. A separate token for each number of hops would not
+    allow this.
     """
 
     name: ClassVar = "pointer_chasing"

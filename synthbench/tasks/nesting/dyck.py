@@ -20,16 +20,16 @@ class Dyck(NextSymbols):
     At most ``depth`` brackets are open at once, and a sequence may end with open brackets. The closing bracket of the
     innermost open bracket may follow. While fewer than ``depth`` brackets are open, all opening brackets may follow as
     well. The answer is the id of the set of brackets that may follow. With k types, 0 is the set of all opening
-    brackets, and 1 + i is that set plus the closing bracket of type i. The closing bracket of type i alone is k + 1 +
-    i. The example is ``([()])[``, with opening brackets 0 1 and closing brackets 2 3. With ``num_types=2`` and
-    ``depth=3``::
+    brackets, and 1 + i is that set plus the closing bracket of type i. The set that contains only the closing bracket
+    of type i is k + 1 + i. The example is ``([()])[``, with opening brackets 0 1 and closing brackets 2 3. With
+    ``num_types=2`` and ``depth=3``::
 
         inputs    0 1 0 2 3 2 1
         targets   1 2 3 2 1 0 2
 
-    Tests a stack of bounded depth: the model must know the innermost open bracket even if later brackets were opened
-    and closed since. A finite state suffices if it can hold the types of all open brackets. Attention can find the
-    innermost open bracket by its depth.
+    Tests a stack of bounded depth: the model must know the innermost open bracket even if other brackets have been
+    opened and closed since then. A finite state suffices if it can hold the types of all open brackets. Attention can
+    find the innermost open bracket by its depth.
 
     Source: Hewitt et al. (2020), Dyck-(k, m), with sets of next symbols as targets, as in Bhattamishra et al. (2020).
     Bhattamishra et al. predict each symbol separately, but count only sets that are right as a whole, so accuracies are

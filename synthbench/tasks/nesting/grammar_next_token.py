@@ -39,7 +39,8 @@ class GrammarNextToken(Task):
 
     Tests parsing: nothing marks where constituents end, and a model must remember an unfinished constituent until all
     its parts are finished. In a constituent of level n with two parts, the first token determines the first token of
-    the second part. The distance between these two tokens is ``(1 + pair_rate) ** (n - 1)`` on average.
+    the second part. The distance between these two tokens is ``(1 + pair_rate) ** (n - 1)`` on average, since a
+    constituent has two parts with probability ``pair_rate``.
 
     With ``scored="top"``, only tokens that begin the second part of a word are scored. The first word is not scored at
     all, because it always begins at the same position.
@@ -131,7 +132,8 @@ class GrammarNextToken(Task):
     def ceiling(self, length: int) -> Bound:
         """Estimate the accuracy of always naming the likeliest next token, given all tokens read.
 
-        The ceiling is below 1, because the tokens read do not show which parts of the word are complete.
+        The ceiling is below 1, because the tokens read do not show which constituents are complete, and because the
+        first token of a word is random.
         """
         return _ceiling(self, length)
 
@@ -206,7 +208,8 @@ def _laws(task: GrammarNextToken, tokens: Tokens, scale: float) -> Laws:
 
     A constituent has the symbol of its first token. Given that symbol, ``inside[n, :, i, j]`` is the probability that a
     constituent of level n, beginning at i, covers the tokens i to j - 1. ``begins[:, i]`` is the joint probability of
-    the tokens 0 to i and of a constituent that begins at i; it is computed from the top level down.
+    the tokens 0 to i and of a constituent that begins at i. The levels of this constituent are added from the top level
+    down.
     """
     batch_size, length = tokens.shape
     seconds = _grammar(task.num_symbols)

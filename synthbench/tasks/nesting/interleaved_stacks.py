@@ -165,8 +165,9 @@ class InterleavedStacks(Task):
     def level_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Return the guesses of :meth:`shortcuts` and of six rules that name the n-th latest value pushed onto a stack.
 
-        Popped values count, too. In two rules, n is ``buried + 1`` and ``buried + 2``. In the other four, n is the
-        total number of POPs in the stack's last 1, 2, 3 or 4 series of POPs. A PUSH onto the stack ends a series.
+        Popped values count, too. In one rule, n is ``buried + 1``; in another, n is ``buried + 2``. In the other four,
+        n is the total number of POPs in the stack's last 1, 2, 3 or 4 series of POPs. A PUSH onto the stack ends a
+        series.
         """
         batch_size, length = inputs.shape
         rows = np.arange(batch_size)

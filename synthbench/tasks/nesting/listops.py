@@ -76,7 +76,7 @@ class Listops(Evaluation):
             )
 
     def expression_lengths(self, length: int) -> Int[np.ndarray, " lengths"]:
-        """List the possible numbers of symbols of expressions; with ``arguments`` 2 or 3, some do not occur."""
+        """List the possible numbers of symbols of expressions; with ``arguments`` 2 or 3, some numbers never occur."""
         lengths = self._law.sizes(length - 1)
         return lengths[lengths >= self.shortest]
 
@@ -167,9 +167,9 @@ def _value_laws(law: Law, longest: int) -> Float[np.ndarray, "lengths values"]:
 def _polynomial(
     coefficients: Inexact[np.ndarray, "powers sizes"], base: Inexact[np.ndarray, " sizes"]
 ) -> Inexact[np.ndarray, " sizes"]:
-    """Evaluate a polynomial of a distribution, ``base``, whose powers are convolutions with itself.
+    """Evaluate a polynomial of a distribution, ``base``, where products are convolutions.
 
-    ``coefficients`` are arrays as well, from the lowest power to the highest.
+    ``coefficients`` are arrays like ``base``, from the lowest power to the highest.
     """
     total = np.zeros_like(base)
     for coefficient in coefficients[::-1]:

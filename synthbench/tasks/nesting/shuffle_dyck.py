@@ -46,7 +46,7 @@ class ShuffleDyck(NextSymbols):
         return max(2 * self.num_types, 1 << self.num_types)
 
     def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw a type per position; brackets open with probability ``open_rate``, or always if the type is not open."""
+        """Draw bracket types; a bracket opens with probability ``open_rate``, or always if none of its type is open."""
         # Positions come first: the loop below takes one of them at a time.
         types = rng.integers(self.num_types, size=(length, batch_size))
         is_open = rng.random((length, batch_size)) < self.open_rate

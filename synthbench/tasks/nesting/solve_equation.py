@@ -24,8 +24,8 @@ class SolveEquation(Evaluation):
         targets   . . . . . . . . . .  . 4  .
 
     Tests nesting, like the task ``modular_brackets``. But the unknown stands inside the brackets: its sign depends on
-    all brackets around it, and the other digits have to be subtracted from the right side. The solution is unique
-    because there are no products.
+    all brackets around it, and the other digits have to be moved to the right side. The solution is unique because
+    there are no products.
 
     Source: Delétang et al. (2023), solve equation. They do not mark the end of the equation; here, an end token does.
     """

@@ -25,7 +25,7 @@ class StackManipulation(Transduction):
 
     Tests a stack: popped symbols must be forgotten, and the symbols below them come back. POP does not change an empty
     stack. The answer, with its end token, has at most as many tokens as the stack and the actions together. Without a
-    POP, the new stack alone has this many, so the end token is left out.
+    POP, the new stack alone has this many tokens, so the end token is left out.
 
     Source: Delétang et al. (2023), stack manipulation. The separator is our addition.
     """

@@ -17,8 +17,8 @@ class TreeCompose(Expansion):
     """Read definitions of names as trees, then a main tree; complete its copy, with all names in all trees expanded.
 
     If A is defined as (1) and B as (2 A (3)), then (0 B) expands to (0 (2 (1) (3))). The brackets are 4 and 5, A is 6,
-    B is 7, = is 8, the blank 9 and the padding 10. A template is a definition.
-    With ``num_labels=4``, ``num_templates=2`` and ``num_names=2``::
+    B is 7, = is 8, the blank 9 and the padding 10. ``num_templates`` is the number of definitions. With
+    ``num_labels=4``, ``num_templates=2`` and ``num_names=2``::
 
         inputs    6 4 1 5 7 4 2 6 4 3 5 5 4 0 7 5 8 4 0 4 2 9 9 9 9 9 9 9 9 10
         targets   . . . . . . . . . . . . . . . . . . . . . 4 1 5 4 3 5 5 5  .

@@ -22,8 +22,8 @@ class Histogram(Task):
         inputs    0 1 1 0 2 0 1 0
         targets   3 3 1 0 0 0 0 0
 
-    Tests next to nothing in a causal model, because it must name the counts before it has read most tokens. The zeros
-    after the last count are scored too.
+    Tests next to nothing in a causal model, because the model must name the counts before it has read most tokens. The
+    zeros after the last count are scored too.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """

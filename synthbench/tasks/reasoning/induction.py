@@ -16,17 +16,16 @@ from synthbench.tasks.base import Batch, Bound, Task, task
 @task
 @dataclass(frozen=True)
 class Induction(Task):
-    """The second-last token repeats a token of the first half; at the end, name the token that followed it there.
+    """The second-last token copies a token of the first half; at the end, name the token that followed the original.
 
-    The last token is irrelevant. The repeated token, here 1, may come from any position of the first half except
+    The last token is irrelevant. The original, here the first 1, may stand at any position of the first half except
     position 0. With ``vocabulary=8``::
 
         inputs    3 0 1 4 5 2 1 6
         targets   . . . . . . . 4
 
-    Tests induction, but the answer is expected one position later than usual: not at the repeated token, but at the
-    next position. By chance, the repeated token may also occur elsewhere in the first half, so the answer is not always
-    certain.
+    Tests induction, but the answer is expected one position later than usual: not at the copy, but at the next
+    position. By chance, the same token may also occur elsewhere in the first half, so the answer is not always certain.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """
@@ -50,18 +49,18 @@ class Induction(Task):
         return Bound(1 / self.vocabulary)
 
     def ceiling(self, length: int) -> Bound:
-        """Return the accuracy of naming the token that most often follows the repeated token in the first half."""
+        """Return the accuracy of naming the token that most often follows the second-last token in the first half."""
         return Bound(_ceiling(length // 2 - 1, self.vocabulary))
 
 
 @lru_cache(maxsize=64)
 def _ceiling(window: int, vocabulary: int) -> float:
-    """Compute the accuracy of naming the token that most often followed the trigger, the repeated token.
+    """Compute the accuracy of naming the token that most often followed copies of the trigger, the second-last token.
 
-    The trigger copies a random token of the window. Let n(a) be the number of copies of token a in the window, and m(a)
-    how many of them are followed by the token that follows most of them. The trigger is token a with probability
-    ``n(a) / window``. The best guess is then right with probability ``m(a) / n(a)``. So the result is the sum over a of
-    ``E[m(a)] / window``, which is ``vocabulary / window * E[m(a)]`` for any one token a.
+    The trigger copies a random token of the window. Let n(a) be the number of copies of token a in the window. Let m(a)
+    be the number of those copies that are followed by the token that follows token a most often. The trigger is token a
+    with probability ``n(a) / window``. The best guess is then right with probability ``m(a) / n(a)``. So the result is
+    the sum over a of ``E[m(a)] / window``, which is ``vocabulary / window * E[m(a)]`` for any one token a.
     """
     mean = window / vocabulary
     # Beyond twelve standard deviations and a few counts the probability is below rounding.

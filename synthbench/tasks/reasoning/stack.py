@@ -19,7 +19,8 @@ class Stack(Task):
         inputs    3 6 6 1 7 7 4 6
         targets   0 0 0 0 2 5 0 0
 
-    Does not test the use of a stack: the inputs do not show the values pushed, so answers at a POP can only be guessed.
+    The task does not test the use of a stack: the inputs do not show the values pushed, so answers at a POP can only be
+    guessed.
 
     Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as in the published code.
     """

@@ -10,7 +10,7 @@ from synthbench.tasks.base import Bound, Task
 
 @dataclass(frozen=True)
 class Recall(Task):
-    """Base class of tasks in which all answers are equally likely, but the tokens read determine the right answer."""
+    """Base class of tasks in which all answers are equally likely, and the tokens read determine the right one."""
 
     @property
     @abstractmethod

@@ -37,9 +37,10 @@ class CompositeRecall(Recall):
     Tests recall by two tokens together. The two tokens of a key must be bound before the look-up, by an additional
     layer or a short convolution.
 
-    Source: Arora et al. (2024), Zoology, the variant of MQAR with composite keys in its code. There, m equals n, values
-    are distinct within a sequence, positions of queries follow a power law, and random tokens stand between queries.
-    Here, m may be less than n, values may coincide, positions are uniform, and blanks stand between queries.
+    Source: Arora et al. (2024), Zoology: the variant of MQAR with composite keys in the code of that paper. There, m
+    equals n, values are distinct within a sequence, positions of queries follow a power law, and random tokens stand
+    between queries. Here, m may be less than n, values may coincide, positions are uniform, and blanks stand between
+    queries.
     """
 
     name: ClassVar = "composite_recall"

@@ -125,7 +125,7 @@ class FuzzyRecall(Recall):
 def _draw_motifs(
     rng: np.random.Generator, num_motifs: int, max_motif: int, num_tokens: int
 ) -> Int[np.ndarray, "motifs max_motif"]:
-    """Draw motifs (keys or values) of 1 to ``max_motif`` distinct tokens; all these numbers are equally likely."""
+    """Draw motifs (keys or values) of distinct tokens; each has a uniform number of tokens from 1 to ``max_motif``."""
     sizes = rng.integers(1, max_motif + 1, size=(num_motifs, 1))
     return np.where(np.arange(max_motif) < sizes, distinct(rng, num_motifs, max_motif, num_tokens), ABSENT)
 

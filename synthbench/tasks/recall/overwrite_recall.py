@@ -31,9 +31,9 @@ class OverwriteRecall(Dictionary):
     Tests replacing a value. Linear attention adds the second value to the first; the delta rule erases the first value.
     A decaying state prefers recent pairs, but forgets keys that were written only once, long ago.
 
-    Source: Arora et al. (2024), Zoology, the variant of MQAR with updates in its code. In their code, all second values
-    come after all first values, positions of queries follow a power law, and all first values are different. Writing a
-    key more than twice is our addition.
+    Source: Arora et al. (2024), Zoology: the variant of MQAR with updates in the code of that paper. In their code, all
+    second values come after all first values, positions of queries follow a power law, and all first values are
+    different. Writing a key more than twice is our addition.
     """
 
     name: ClassVar = "overwrite_recall"

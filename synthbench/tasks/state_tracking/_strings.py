@@ -13,7 +13,8 @@ from synthbench.tasks._targets import score_at
 from synthbench.tasks.base import Batch, Bound, Task, Tokens
 
 LADDER = (6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024)
-"""Lengths of the levels, in tokens. One answer per sequence makes long levels expensive: above 64, lengths double."""
+"""Lengths of the levels, in tokens. A sequence has only one answer, so long levels are expensive: above 64, lengths
+double."""
 
 
 def string_levels(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...]:

@@ -23,10 +23,10 @@ class EvenPairs(StringTask):
         inputs    0 1 1 0 1 2 3 3
         targets   . . . . . 1 . .
 
-    With two symbols, tests finding both ends of a string: the ends differ exactly if the number of changes is odd.
-    Attention and all recurrences can find the ends at any length, so the task, which has no levels of difficulty, is a
-    control that all of them should pass. With more symbols, the ends do not determine the answer, and a model must
-    track the parity of all changes.
+    With two symbols, the task only requires finding both ends of a string: the ends differ exactly if the number of
+    changes is odd. Attention and all recurrences can find the ends at any length. So the task, which has no levels of
+    difficulty, is a control that all of them should pass. With more symbols, the ends do not determine the answer, and
+    a model must track the parity of all changes.
 
     Source: Delétang et al. (2023), regular tasks. They do not mark the end of the string; here, a separator does.
     """
