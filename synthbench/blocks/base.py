@@ -21,7 +21,8 @@ from synthbench.registry import Registry
 
 T = TypeVar("T", bound="Block")
 Mix = Callable[[Tensor], Tensor]
-"""Function that takes a mechanism's input, [..., length, model_dim], and returns all output rows or only the last."""
+"""Function that computes a mechanism's output, at all positions or only at the last, from its input, [..., length,
+model_dim]."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -62,7 +63,7 @@ class Block(FieldModule):
     layers: int = option(0, "blocks in a model, 0 for the suite's number", low=0, high=256, is_addition=True)
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
-        """Check the hyper-parameters, then draw the parts around the mechanism, the convolution and the gate.
+        """Check the hyper-parameters; then create the subclass's parts, the convolution and the gate, in this order.
 
         Raises:
             UsageError: If a hyper-parameter lies outside its range, or if ``conv_on`` is ``qkv`` although ``conv`` is 0
@@ -125,7 +126,7 @@ class Block(FieldModule):
         return self.around(x.unsqueeze(-2), mix).squeeze(-2), after
 
     def _mixed(self, mix: Mix, x: Tensor) -> Tensor:
-        """Apply the mechanism, given as the function ``mix``, to ``x``, then the gate if the block has one."""
+        """Apply the mechanism ``mix`` to ``x``; multiply the result by the gate if the block has one."""
         mixed = mix(x)
         return mixed if self.output_gate is None else mixed * self.output_gate(last_rows(x, mixed)).sigmoid()
 

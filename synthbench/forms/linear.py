@@ -22,8 +22,8 @@ from torch.nn.functional import pad
 from synthbench.forms.shapes import AnswerRows, ValueRows
 
 Factors = tuple[Tensor, ...]
-"""Factors of features, each [..., length, m_i]. The features are the tensor product of the factors. Its width is
-m_1 m_2 ..., and only :func:`step` builds this product."""
+"""Factors of features, each [..., length, m_i]. The features are the tensor product of the factors. This product has
+the width m_1 m_2 ..., and only :func:`step` builds it."""
 
 Guard = Literal["add", "clamp"]
 Side = Literal["query", "key"]
@@ -180,7 +180,7 @@ def flattened(x: Tensor) -> Tensor:
 def widened(x: Tensor) -> Tensor:
     """Convert a narrower dtype than float32 to float32.
 
-    Sums need this: in bfloat16, a sum of equal terms stops growing at 256 terms.
+    Sums need float32: in bfloat16, a sum of equal terms stops growing at 256 terms.
     """
     return x.to(torch.promote_types(x.dtype, torch.float32))
 

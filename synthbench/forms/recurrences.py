@@ -37,8 +37,8 @@ PAIRS = 4
 """Number of tokens in the smallest blocks, in which a decay per channel is computed for every pair of tokens."""
 
 LARGEST = 20.0
-"""Largest exponent of a factor, if both factors of a product are decayed relative to the middle of the chunk. In
-float32, exp(x) overflows at x = 89."""
+"""Largest exponent of a factor in the method that measures decays from the middle of the chunk. In float32, exp(x)
+overflows at x = 89."""
 
 
 def decayed(
@@ -167,8 +167,8 @@ def _next(
 
 
 Segment = Callable[..., tuple[Tensor, Tensor | None]]
-"""Function from a segment's tensors, the ``state`` before it and ``goes_on`` (False if it is the last) to the outputs
-and the next state (or None)."""
+"""Function that takes a segment's tensors, the ``state`` before the segment and ``goes_on`` (False for the last
+segment). The function returns the outputs, and the state after the segment or None."""
 
 
 def _by_segments(segment: Segment, *tensors: Tensor) -> Tensor:
@@ -280,7 +280,7 @@ def _corrected_segment(
 def _corrected_states(
     news: Tensor, seen: Tensor, write: Tensor, decay: Tensor, updates: Tensor | None, state: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return every chunk's matrix N of :func:`corrected` and initial state, and the state after the last chunk."""
+    """Return B - R S (see :func:`corrected`) and the initial state S of every chunk, and the state after the last."""
     if state is None:
         state = torch.zeros_like(write[..., 0, :, :] @ news[..., 0, :, :])
     states, put_in = [], []
@@ -422,8 +422,8 @@ def _pairs(q: Tensor, k: Tensor, v: Tensor, elapsed: Tensor) -> Tensor:
 def _carry(decay: Tensor, update: Tensor, state: Tensor | None, *, goes_on: bool) -> tuple[Tensor, Tensor | None]:
     """Return the state before each chunk, and the state after the last chunk.
 
-    The latter is None unless ``goes_on`` says that the sequence goes on after these chunks. Each chunk multiplies the
-    state by its ``decay`` and adds its ``update``.
+    If ``goes_on`` is False, the sequence ends with these chunks, and None takes the place of the state after them. Each
+    chunk multiplies the state by its ``decay`` and adds its ``update``.
     """
     updates = update.unbind(-3)
     states = [torch.zeros_like(updates[0]) if state is None else state]

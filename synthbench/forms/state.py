@@ -34,8 +34,8 @@ class State:
     def append(self, name: str, rows: Tensor, most: int | None = None) -> Tensor:
         """Append rows, such as keys, to the rows stored under ``name``; return the old and the new rows together.
 
-        The result is [..., rows, width]. Afterwards the state stores only its last ``most`` rows, or all rows if
-        ``most`` is None.
+        The result is [..., rows, width]. Afterwards, the state keeps only the last ``most`` of these rows; if ``most``
+        is None, it keeps all of them.
         """
         together = rows if name not in self.tensors else torch.cat([self.tensors[name], rows], dim=-2)
         self.tensors[name] = together if most is None else together[..., max(0, together.shape[-2] - most) :, :]

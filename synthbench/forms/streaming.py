@@ -36,7 +36,8 @@ BLOCK = 1024
 """Number of tokens whose features are held at once: a multiple of the chunk that fits the caches of a CPU core."""
 
 FactorsOf = Callable[[Tensor, Side, int], Factors]
-"""Function from queries or keys, the word ``query`` or ``key``, and the first position, to the factors of features."""
+"""Function that computes the factors of features from queries or keys, the word ``query`` or ``key``, and the position
+of the first row."""
 
 
 class Pair(NamedTuple):

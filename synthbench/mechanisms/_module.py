@@ -31,7 +31,8 @@ SUPPLIED: Mapping[str, str] = MappingProxyType(
         "generator": "generator",
     }
 )
-"""Mechanism fields by parameter name: a constructor parameter ``d_model``, for example, receives ``model_dim``."""
+"""Names of constructor parameters, each with the mechanism's field that it receives: ``d_model``, for example, receives
+``model_dim``."""
 
 OTHER_WIDTHS = ("hidden_dim", "input_size", "input_dim", "in_features", "out_features", "in_dim", "out_dim")
 CHANNELS = ("channels", "in_channels", "out_channels")
@@ -41,8 +42,8 @@ IF_REQUIRED: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("block_size", "seq_len"), "max_length"),
     }
 )
-"""Like ``SUPPLIED``, but for required parameters only. If a parameter such as ``block_size`` has a default, its name
-may mean something else."""
+"""Further names as in ``SUPPLIED``, which are used for required parameters only. If a parameter such as ``block_size``
+has a default, its name may mean something else."""
 
 FACTS = ("name", "label", "family", "source", "complexity", "version")
 """Class variables that a plain module may declare, with the same meaning as in a mechanism."""
@@ -50,7 +51,8 @@ FACTS = ("name", "label", "family", "source", "complexity", "version")
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 FRAMES = frozenset({"synthbench", "jaxtyping", "beartype"})
-"""Top-level modules whose stack frames are skipped in the search for the plugin that called the decorator."""
+"""Top-level modules whose stack frames are skipped in the search for the plugin that called the decorator
+``mechanism``."""
 
 
 class Construction(NamedTuple):
@@ -92,7 +94,7 @@ def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construc
 
 
 def class_built_by(function: Callable[..., nn.Module]) -> type[nn.Module]:
-    """Make a class whose constructor has the parameters of ``function``, and returns what ``function`` builds.
+    """Make a class that takes the parameters of ``function``; a call of the class returns what ``function`` builds.
 
     Raises:
         UsageError: If the parameters of the function cannot be determined.
@@ -226,7 +228,7 @@ def _next_seed(generator: torch.Generator) -> int:
 def _parameters_of(module: type[nn.Module]) -> Iterator[tuple[type, inspect.Parameter]]:
     """Yield the parameters of a constructor, except ``*args`` and ``**kwargs``, each with the class that declares it.
 
-    A class that takes ``**kwargs``, but nothing that the model sets, is assumed to pass them on to its base.
+    If a class takes ``**kwargs`` but no parameter that the model sets, it is assumed to pass ``**kwargs`` to its base.
     """
     seen: set[str] = set()
     for owner in module.__mro__:

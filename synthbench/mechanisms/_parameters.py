@@ -11,9 +11,9 @@ SPREAD = 0.1
 STEP = 0.02
 """Standard deviation of the values that replace zeros, equal to that of GPT-2's initial weights."""
 SCALES = (1.0, 3.0, 10.0)
-"""Standard deviations of the tokens in further batches, in which a parameter may get its first gradient."""
+"""Factors of the random tokens in the further batches of :func:`unused_parameters`, one factor per batch."""
 AT_ONCE = 4096
-"""Number of tokens in each of these batches."""
+"""Approximate number of tokens in each of these batches."""
 
 
 @torch.no_grad()
@@ -34,7 +34,8 @@ def perturb(module: nn.Module) -> None:
 def unused_parameters(mixer: Mixer, x: Tensor) -> list[str]:
     """List the names of the trained parameters on which no output depends, in any of several different batches.
 
-    Sequences of further batches differ in direction and size, since a router sends only some tokens to an expert.
+    If a parameter gets no gradient from the first batch, further batches are tried. Their sequences differ in direction
+    and size, so that a router may also use experts that the first batch did not reach.
 
     Args:
         mixer: A mechanism for a single run, that is, without a run axis. Its parameters are changed slightly, in place.

@@ -41,7 +41,7 @@ class YatAttention(ScoreAttention):
     power: float = option(1.0, "exponent of the values; softermax only, 1 is sum", low=0.25, high=16)
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
-        """Check that ``scale`` and ``power`` have an effect with the chosen normaliser.
+        """Create the mechanism; check that ``scale`` and ``power`` are 1 unless the normaliser uses them.
 
         Raises:
             UsageError: If ``scale`` or ``power`` is not 1 and the normaliser does not use it.

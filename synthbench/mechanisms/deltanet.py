@@ -35,8 +35,8 @@ class Deltanet(SiluAttention):
     eigenvalue :math:`1 - \beta_t` lies between 0 and 1. With ``eigenvalues=signed``, beta is doubled, so the eigenvalue
     lies between -1 and 1. A single layer can count modulo two only with ``eigenvalues=signed``.
 
-    State: ``key_dim * value_dim`` numbers per head, and q, k and v as they enter the convolution, at the last
-    ``conv - 1`` tokens.
+    State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs (q, k and v) at the last ``conv - 1``
+    tokens.
 
     Source: Schlag et al. (2021), section 4.2, for the rule; Yang et al. (2024), Parallelizing linear transformers with
     the delta rule, for the algorithm and the scaling of q and k. The parts around the recurrence follow

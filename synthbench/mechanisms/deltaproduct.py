@@ -37,8 +37,8 @@ class Deltaproduct(SiluAttention):
     convolution, the gain and the output gate; in it, weight decay applies to A and b. Each token multiplies the state
     by a product of n generalised Householder matrices; this product can be a rotation. With ``gate=none``, alpha is 1.
 
-    State: ``key_dim * value_dim`` numbers per head, and q and the k and v of all steps, as they enter the convolution,
-    at the last ``conv - 1`` tokens.
+    State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs (q, and the k and v of all steps) at
+    the last ``conv - 1`` tokens.
 
     Source: Siems et al. (2025), DeltaProduct, with or without a gate. Several things follow flash-linear-attention,
     ``layers/gated_deltaproduct.py``: the default of two steps, beta up to 2, the gate, the parts around the recurrence,

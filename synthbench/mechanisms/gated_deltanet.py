@@ -34,8 +34,8 @@ class GatedDeltanet(SiluAttention):
     convolution, the gain and the output gate; in it, weight decay applies to A and b. ``eigenvalues=signed`` doubles
     beta, so that an eigenvalue of the matrix in brackets can be negative.
 
-    State: ``key_dim * value_dim`` numbers per head, and q, k and v as they enter the convolution, at the last
-    ``conv - 1`` tokens.
+    State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs (q, k and v) at the last ``conv - 1``
+    tokens.
 
     Source: Yang et al. (2025), section 3.1, the gated delta rule. The parts around the recurrence and the initial A and
     b follow flash-linear-attention, ``layers/gated_deltanet.py``: A is uniform in [0, 16], and the softplus of b is

@@ -14,8 +14,8 @@ from synthbench.mechanisms.base import Mechanism, mechanism
 class Identity(Mechanism):
     """A reference mechanism that uses no earlier token: it projects each token twice.
 
-    Its score on a task is the empirical floor of the task: only a mechanism that uses earlier tokens can score higher.
-    ``num_heads`` is ignored.
+    Its score on a task is the empirical floor of the task: a mechanism that scores clearly higher makes use of earlier
+    tokens. ``num_heads`` is ignored.
 
     State: none.
 

@@ -29,8 +29,8 @@ class Kda(GatedDeltanet):
     not apply to A and b. The above is the stock layer, as its authors build it. The bare layer leaves out the
     convolution, the gain and the output gate; in it, weight decay applies to A and b.
 
-    State: ``key_dim * value_dim`` numbers per head, and q, k and v as they enter the convolution, at the last
-    ``conv - 1`` tokens.
+    State: ``key_dim * value_dim`` numbers per head, and the convolution's inputs (q, k and v) at the last ``conv - 1``
+    tokens.
 
     Source: Kimi Team (2025), section 3. The parts around the recurrence follow flash-linear-attention,
     ``layers/kda.py``. W_1 and W_3 have as many columns as a head has channels. A is initially uniform in [1, 16], and

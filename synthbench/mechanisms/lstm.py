@@ -75,10 +75,11 @@ class Lstm(Mechanism):
 
 
 class _Recurrence(torch.autograd.Function):
-    """The loop over time, from gates [length, runs, sequences, 4 width] to outputs [length, runs, sequences, width].
+    """The loop over time, which computes the outputs h from the part x W + b of the gates' inputs.
 
-    Runs are models that train together. The gradient is written by hand: all that needs no other step is computed for
-    all steps at once, outside the loop.
+    This part is [length, runs, sequences, 4 width], and the outputs are [length, runs, sequences, width]. Runs are
+    models that train together. The backward pass is written by hand: derivatives that need no later step are computed
+    for all steps at once, outside the loop.
     """
 
     @staticmethod

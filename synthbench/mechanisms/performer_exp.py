@@ -24,12 +24,13 @@ class PerformerExp(FeatureAttention):
     State: ``M * (value_dim + 1)`` numbers per head.
 
     Source: Choromanski et al. (2021), lemma 1 and the orthogonal features that follow it. Directions are not redrawn
-    during training. The features of a query are divided by their maximum. This hardly changes the outputs: it divides
-    numerator and denominator alike, except for ``delta``, a small constant added to the denominator. The features of
-    keys are not divided by their maximum, since a maximum over all keys would leak later keys to earlier outputs. The
-    exponents of keys are at most :math:`\|\omega\|^2 / 2`, so float32 can represent the features for heads of up to 64
-    channels. For wider heads, and in float16, attention is computed in log space. If :math:`\|y\|` is much larger than
-    :math:`\|\omega\|` for a key, its features underflow to 0, and the key gets no weight.
+    during training. The features of a query are divided by their maximum. This division hardly changes the outputs,
+    since it scales numerator and denominator alike. Only ``delta``, a small constant added to the denominator, is not
+    scaled. The features of keys are not divided by their maximum, since a maximum over all keys would leak later keys
+    to earlier outputs. The exponents of keys are at most :math:`\|\omega\|^2 / 2`, so float32 can represent the
+    features for heads of up to 64 channels. For wider heads, and in float16, attention is computed in log space. If
+    :math:`\|y\|` is much larger than :math:`\|\omega\|` for a key, its features underflow to 0, and the key gets no
+    weight.
     """
 
     name: ClassVar = "performer-exp"

@@ -138,7 +138,7 @@ class Rwkv7(RecurrentAttention):
         return out * self.by_head(self.gate_out(self.gate_in(for_gate).sigmoid()))
 
     def controls(self, x: Tokens, for_rate: Tokens | None = None) -> tuple[Tensor, Tensor]:
-        """Compute the decays w (as logarithms) from ``x``, and the rates a from ``for_rate``; None stands for ``x``."""
+        """Compute the decays w (as logarithms) from ``x``, and the rates a from ``for_rate`` (if None: from ``x``)."""
         decay = self.by_head(self.decay_out(self.decay_in(x).tanh())) + self.decay_bias
         rate = self.by_head(self.rate_out(self.rate_in(x if for_rate is None else for_rate))) + self.rate_bias
         return -FASTEST * decay.sigmoid(), rate.sigmoid()

@@ -20,9 +20,9 @@ from synthbench.positions.base import PositionEncoding
 class LearnedRotation(Rotation):
     """A rotation by position with learned parameters.
 
-    The coordinates of the tokens, in the attribute ``coordinates``, can be replaced. The attribute ``dim`` is the width
-    of a head, and ``num_active`` the number of channels that rotate with the position. In the basis of the rotation,
-    these channels come first.
+    The attribute ``coordinates`` holds the coordinates of the tokens, and can be set to other coordinates. The
+    attribute ``dim`` is the width of a head, and ``num_active`` the number of channels that rotate with the position.
+    In the basis of the rotation, these channels come first.
     """
 
     coordinates: Tensor
@@ -48,12 +48,12 @@ class LearnedRotation(Rotation):
         r"""Measure, per head, how much the map between two tokens differs from a plain rotation by the tokens' offset.
 
         The measure is IR_spec of statement T8'.7 in the ESPR derivation, a manuscript that is the source of the
-        position encoding ``espr``. With the spectral norm, it is
-        :math:`E_\Delta \max_r |A (R(r)^T R(r + \Delta) - R_{STR}(\Delta)) A|`. Here, R(r) is this rotation at the
-        coordinates r, and :math:`R_{STR}` is the rotation without P: see :meth:`unmixed`. The matrix A projects on the
-        first ``num_active`` channels, those that rotate. The mean :math:`E_\Delta` is over the offsets Δ in ``moves``;
-        an offset is added to every coordinate. The maximum is over the coordinates of the tokens here, but over a ball
-        in the derivation. The computation is in float64.
+        position encoding ``espr``. It is :math:`E_\Delta \max_r |A (R(r)^T R(r + \Delta) - R_{STR}(\Delta)) A|`, where
+        the bars stand for the spectral norm. R(r) is this rotation at the coordinates r, and :math:`R_{STR}` is the
+        rotation without P: see :meth:`unmixed`. The matrix A projects on the first ``num_active`` channels, those that
+        rotate. The mean :math:`E_\Delta` is over the offsets Δ in ``moves``; an offset is added to every coordinate.
+        Here, the maximum is over the coordinates of the tokens; in the derivation, it is over a ball. The computation
+        is in float64.
         """
         whole, plain = deepcopy(self).double(), self.unmixed().double()
         whole.is_null_kept = plain.is_null_kept = True

@@ -31,7 +31,7 @@ class MixedRotation(LearnedRotation):
     """
 
     def __init__(self, encoding: "Espr", generator: torch.Generator | None) -> None:
-        """Begin with RoPE's frequencies, and draw the entries of the skew-symmetric matrix S, which gives P."""
+        """Begin with RoPE's frequencies, and draw the entries of the skew-symmetric matrix S that determines P."""
         num_planes = encoding.head_dim // 2
         num_active_planes = min(num_planes, max(1, round(encoding.active * num_planes)))
         frequencies = axial_frequencies(encoding, num_active_planes, encoding.base)
@@ -47,7 +47,10 @@ class MixedRotation(LearnedRotation):
         self.rates = nn.Parameter(rates.repeat(self.num_heads, 1, 1))
 
     def forward(self, x: KeyHeads, first: int = 0) -> KeyHeads:
-        """Multiply row t by R(r) P or P R(r) Pᵀ, where R(r) rotates by the coordinates r of token ``first + t``."""
+        """Multiply row t by R(r) P or, with ``order=conjugate``, by P R(r) Pᵀ.
+
+        Here, R(r) rotates the active channels by the coordinates r of token ``first + t``.
+        """
         mixing = cayley(skew_matrix(self.skew, self.dim)).unsqueeze(-4)
         if not self.is_null_kept:
             x = self._without_null(x)
@@ -117,8 +120,8 @@ class Espr(PositionEncoding):
     Source: parts ("tiers") 1-4 and T8'.7 of the ESPR derivation (a manuscript). Here, as in T8'.7, the derivation's
     basis U is the identity, and P takes the role of U. The derivation specifies neither m nor the initial S. Here, the
     option ``active`` sets m as a fraction of all planes (pairs of channels), and the entries of S are initially drawn
-    from :math:`N(0, \mathrm{spread}^2 / d)`. They do not begin at 0, since the mixing of active and null channels has
-    no gradient there: by T6'.7, the effect of this mixing is quadratic in S.
+    from :math:`N(0, \mathrm{spread}^2 / d)`. They do not begin at 0, since the mixing of active and null channels would
+    then get no gradient: by T6'.7, the effect of this mixing is quadratic in S.
 
     Some bounds of the derivation hold only in a corrected form: see tests/positions/test_espr_theorems.py.
     """

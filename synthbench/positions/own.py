@@ -26,7 +26,7 @@ class Own(PositionEncoding):
         """Create the rotation of one layer by RoPE, for a mechanism whose authors use RoPE.
 
         Raises:
-            UsageError: If the head width is odd, or if a head has fewer planes (pairs of channels) than the coordinates
-                have axes.
+            UsageError: If the head width is odd, or if a head has fewer planes (pairs of channels) than the tokens'
+                coordinates have axes.
         """
         return rotary(self, 10000.0)

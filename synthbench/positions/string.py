@@ -54,7 +54,8 @@ class String(PositionEncoding):
     U^T`, where r are the coordinates of token t and :math:`L_k` is the generator of axis k. The sum :math:`\oplus_u` is
     a block-diagonal matrix, whose block :math:`R_2` rotates plane u by the given angle. Each head learns its own
     frequencies :math:`\beta_u` and its own orthogonal basis :math:`U = (I - S)(I + S)^{-1}`, with S skew-symmetric.
-    Training begins at RoPE, with S = 0. RoPE is the special case of one axis, U = I and fixed :math:`\beta`.
+    Initially, S = 0, and the rotations are those of RoPE. RoPE is the special case of one axis, U = I and fixed
+    :math:`\beta`.
 
     Source: Schenck et al. (2025), Cayley-STRING; the block form is in statements T2.3 to T2.7 of the ESPR derivation (a
     manuscript). Both sources allow any number of coordinate axes. In a head of odd width, one channel of the basis does
@@ -75,6 +76,6 @@ class String(PositionEncoding):
         """Make the rotation of one layer, which initially equals RoPE.
 
         Raises:
-            UsageError: If a head has fewer planes than the coordinates have axes.
+            UsageError: If a head has fewer planes (pairs of channels) than the tokens' coordinates have axes.
         """
         return BasisRotation(self)

@@ -17,9 +17,10 @@ Step = Callable[[Tensor, Tensor, Tensor], Tensor]
 """A function from the inputs, targets and scored columns of a batch to the loss of each run."""
 
 WARM_UP_STEPS = 3
-"""Steps of each shape taken without a graph before recording: they compile kernels and allocate lasting memory."""
+"""Number of steps of each shape before recording; these steps compile kernels and allocate lasting memory."""
 MAX_GRAPHS = 32
-"""Limit on recorded shapes; a level of a ladder has one or a few. Further shapes are computed without a graph."""
+"""Largest number of recorded shapes; further shapes are computed without a graph. Each level of a ladder has one or a
+few shapes."""
 
 Shapes = tuple[torch.Size, ...]
 

@@ -69,7 +69,7 @@ class Cell:
     device_type: str
     is_full: bool = True
     match: str | None = None
-    """The size that the mechanism was matched to, as in ``state=4096 of slay:P=8``; None if no match was asked for."""
+    """The size to which the mechanism was resized, as in ``state=4096 of slay:P=8``; None if it was not resized."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle names of classes, not classes: a worker process finds the classes, perhaps after loading a plugin."""
@@ -119,7 +119,7 @@ class Cell:
 
     @property
     def is_in_bits(self) -> bool:
-        """True if the score is the negated bits per token; False on a ladder, where the score counts right answers."""
+        """True if the score is the negated bits per token; False on a ladder, where the score uses accuracies."""
         return self.ladder_schedule is None and self.task.measure == "bits"
 
     @property
@@ -271,8 +271,8 @@ class Cell:
     def program(self) -> str:
         """A text that is equal for cells whose runs can be trained together, as one model.
 
-        It holds :attr:`identity` without the task, and the shapes of the task's sequences and batches. For a plugin's
-        task, it also holds the task's name, so that a failure cannot affect other tasks.
+        The text holds :attr:`identity` without the task, and the shapes of the task's sequences and batches. For a
+        plugin's task, the text also holds the task's name, so that a failure cannot affect other tasks.
         """
         shape = [self.length, self.longest, self.task.readout, self.task.coordinates(self.length).tolist()]
         if self.ladder_schedule is not None:

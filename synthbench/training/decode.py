@@ -16,7 +16,7 @@ Form = Literal["streamed", "parallel"]
 """``streamed``: one token at a time, from a state. ``parallel``: all positions at once, until no token changes."""
 
 SEQUENCES: dict[Form, int] = {"streamed": 64, "parallel": 16}
-"""Number of test sequences to decode; small, as each of their tokens may take a pass of the model over all tokens."""
+"""Number of test sequences to decode. It is small, since each token may take one pass of the model over all tokens."""
 
 _TRIED = 4
 """Number of tokens on which both forms are compared."""
@@ -103,7 +103,8 @@ def streams(model: SequenceModel, inputs: RunIds) -> bool:
     """Return True if a model can stream: read one token at a time, with the same logits as in one pass.
 
     The result is False if the mechanism has no streaming form, since each step would then compute all earlier tokens
-    again. It is also False if a plugin's streaming form raises an error when one model computes several runs together.
+    again. It is also False if a plugin's streaming form raises an error, for example because it cannot process several
+    runs at once.
     """
     tokens, state, steps = inputs[:, :1, :_TRIED], State(), []
     try:

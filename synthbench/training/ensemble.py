@@ -44,7 +44,8 @@ RunVectors = Float[Tensor, "runs batch model_dim"]
 OWN = "own"
 """Name of the setting in which each layer uses its own mechanism's position encoding."""
 UNKNOWN_LOGIT = -1e30
-"""The logit of a token outside a run's vocabulary. It is finite, since AdamW on CUDA decays minus infinity to NaN."""
+"""The logit of a token outside a run's vocabulary. It is finite, since the weight decay of AdamW on CUDA would turn
+minus infinity into NaN."""
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -322,7 +323,7 @@ class LoopedMixer(Mixer):
 
 
 def _pass_gradient(stacked: Tensor, run: int, own: Tensor) -> None:
-    """Add the gradient of one run's own parameter to that of the stacked parameter."""
+    """Add the gradient of a run's own parameter to this run's part of the stacked parameter's gradient."""
     if stacked.grad is None:
         stacked.grad = torch.zeros_like(stacked)
     if own.grad is not None:

@@ -133,8 +133,8 @@ def calibration_errors(by_confidence: Float[Tensor, "runs 3 bins"]) -> list[floa
     """Compute each run's expected calibration error: the mean absolute difference between confidence and accuracy.
 
     The confidence of a prediction is the probability that the model gives to the predicted class. The mean confidence
-    and the accuracy are compared in ``NUM_BINS`` bins of equal width. The differences are averaged over bins, weighted
-    by their numbers of predictions. Source: Guo et al. (2017), eq. 3.
+    and the accuracy are compared in ``NUM_BINS`` bins of equal width. The absolute differences are averaged over bins;
+    each bin is weighted by its number of predictions. Source: Guo et al. (2017), eq. 3.
 
     Args:
         by_confidence: Three values for each run and bin: number of predictions, number of right predictions, and sum of

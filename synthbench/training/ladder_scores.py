@@ -114,7 +114,10 @@ def _bounds_beyond(level: Level) -> tuple[float, float]:
 
 @lru_cache(maxsize=4096)
 def _committed_beyond(task: str, version: str, arguments: str, factor: int, load: float | None) -> Level | None:
-    """Find the level with the given load and ``factor`` times the longest length; None if it has no stored baseline."""
+    """Find the level with the given load at ``factor`` times the longest trained length.
+
+    The result is None if the task itself defines no such level, or if the level has no committed baseline.
+    """
     longest = _levels_of(task, version, arguments)[-1]
     own = own_levels(type(longest.task), factor * longest.length) if load else ()
     return next((level for level in own if level.load == load and committed_bounds(level) is not None), None)
@@ -125,7 +128,7 @@ _tests_beyond = lru_cache(maxsize=4096)(beyond)
 
 @lru_cache(maxsize=4096)
 def _levels_of(task: str, version: str, arguments: str) -> list[Level]:
-    """Rebuild the levels that a row names; the list is empty unless the task is built in, of the installed version."""
+    """Rebuild the levels that a row names; the list is empty unless the task is built in and has this version."""
     if task not in TASKS or not TASKS.is_built_in(task) or version_of(TASKS[task]) != version:
         return []
     try:

@@ -24,8 +24,8 @@ class FlatParameters:
 
     Every parameter becomes a contiguous view of the joined tensor, so that one update serves all parameters. If some
     parameters have no gradient, each unbroken series of parameters with gradients is updated separately. Padding
-    between parameters keeps each of them aligned in memory; there, learning rate and gradient are 0. A complex
-    number is treated as two real numbers, as in PyTorch's AdamW.
+    between parameters keeps each parameter aligned in memory. In the padding, learning rate and gradient are 0. A
+    complex number is treated as two real numbers, as in PyTorch's AdamW.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rates: Sequence[float], decay: float) -> None:
@@ -80,7 +80,7 @@ class FlatParameters:
         return [flat[start : start + shape.numel()].view(shape) for start, shape in places]
 
     def _runs(self) -> Iterator[tuple[slice, list[Tensor]]]:
-        """Yield the slice of each stretch of neighbouring parameters with gradients, and its gradients; gaps are 0."""
+        """Yield the slice and gradients of each series of neighbouring parameters with gradients; padding gets 0."""
         entries = zip(self.parameters, self._gaps, pairwise(self._ends), strict=True)
         for has_gradient, neighbours in groupby(entries, lambda entry: entry[0].grad is not None):
             if has_gradient:

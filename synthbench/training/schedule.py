@@ -66,7 +66,7 @@ class WarmupStableDecay(Schedule):
 
 
 class CurriculumRates(Schedule):
-    """The learning rates of :class:`GeometricCurriculum`, for comparison with models that always use all geometries.
+    """The learning rates of :class:`GeometricCurriculum`, for models that use all geometries from the first step on.
 
     Training has four phases of equal length. The rate is the full rate in the first phase, and a tenth of it in the
     second and third. In the fourth phase, the rate decreases linearly from this tenth to 0.

@@ -40,12 +40,13 @@ from synthbench.training.seeding import KeptBlocks, init_seed
 from synthbench.training.stream import DeviceBlock, device_blocks, in_pieces
 
 SEQUENCES_BEYOND = 128
-"""Limit on test sequences beyond the trained length, to be divided by the factor: 64 at factor 2, 32 at factor 4."""
+"""Limit on the sequences of a test beyond the trained length. The limit is divided by the length, in multiples of the
+longest trained length: 64 sequences at twice this length, 32 at four times."""
 TOKENS_BEYOND = {"cpu": 8192, "cuda": 1 << 18}
 """Limit on the tokens that pass through the model at once in tests beyond the trained length, by device type.
 
-On a CPU this limit is higher than in other tests, since an LSTM is six times slower on few long sequences at once. On a
-GPU it is lower, since attention scores of 1,024 tokens take more memory.
+On a CPU, this limit is higher than in other tests: with only a few long sequences at once, an LSTM would be six times
+slower. On a GPU, the limit is lower, since attention scores of 1,024 tokens take more memory.
 """
 
 
@@ -76,7 +77,8 @@ class RunResult:
     levels: list[LevelScore] = field(default_factory=list)
     """On a ladder, the score on each level; the accuracy in ``score`` is their ladder score, from 0 to 1."""
     beyond: dict[int, Score | None] = field(default_factory=dict)
-    """On a ladder, the scores beyond the trained length, by factor; None if the model cannot read that many tokens."""
+    """On a ladder, the scores on levels longer than all trained levels. The keys are lengths, in multiples of the
+    longest trained length. A score is None if the model cannot read that many tokens."""
     metrics: dict[str, float | None] = field(default_factory=dict)
     predictions: Int[np.ndarray, "sequences length"] | None = None
     """Tokens predicted in the test, if they were requested; arbitrary at positions that are not scored."""
@@ -245,7 +247,7 @@ class Trainer:
         yield from self.batches("validation", num_points, evaluation.curve_sequences)
 
     def stretched(self, runs: Sequence[Run], factor: int, shift: int = 0) -> SequenceModel:
-        """Return a copy of the trained model, only for ``runs`` of one cell, for a larger test or for later positions.
+        """Return a copy of the trained model of ``runs``, all of one cell, for a larger test or for later positions.
 
         ``factor`` and ``shift`` are as in :meth:`Cell.model`.
         """
@@ -276,7 +278,7 @@ def train_group(
         device: Device to train on.
         keeps_predictions: True to keep the tokens that the models predict in the test.
         kept: Cache of drawn sequences, to which newly drawn ones are added; None for no cache.
-        on_trained: Called with the model of all runs after the test, but not for tuning runs.
+        on_trained: Function that is called with the model of all runs after the test, but not for tuning runs.
     """
     trainer = Trainer(runs, device, kept=kept)
     result = GroupResult(
@@ -558,7 +560,7 @@ def _scores_beyond(trainer: Trainer, runs: Sequence[Run], factor: int, num_seque
     """Score runs on one level longer than all trained levels; None if the mechanism cannot read that many tokens.
 
     A built-in mechanism that cannot read them raises a :class:`UsageError`, and a plugin may raise any exception. In
-    both cases the result is None, but a lack of memory is always raised.
+    both cases, the result is None. An exception that reports a lack of memory is always passed on.
     """
     batches = trainer.batches("test", 1, num_sequences, runs=runs, factor=factor, is_beyond=True)
     try:

@@ -19,8 +19,8 @@ used (``self_test``). If a check fails, the PyTorch form runs, and one warning s
 
 Sums are in float32. The operands of products are bfloat16 for bfloat16 inputs, and TF32 for float16 inputs. Float32
 inputs also use TF32 if ``torch.backends.cuda.matmul.allow_tf32`` is set. Otherwise a float32 operand is split into
-three bfloat16 parts. Six products of these parts are as accurate as a product in float32. All products run on tensor
-cores.
+three bfloat16 parts. The sum of six products of these parts is as accurate as a product in float32. All products run on
+tensor cores.
 
 On a CPU, tests run the kernels in Triton's interpreter, with emulated rounding of products, and compare values and
 gradients with float64. All kernels compile for compute capability 9.0; ``reports/bench/sm_90`` lists their registers,

@@ -18,7 +18,8 @@ from triton import knobs
 from triton.backends.nvidia import compiler
 
 AFFECTED = 9
-"""Major version of the affected compute capability, whose matrix products are asynchronous and read registers."""
+"""Major version of the affected compute capability, whose asynchronous matrix products can read operands from
+registers."""
 NEEDED = (13, 3)
 """First version of CUDA whose assembler keeps input registers until a matrix product has read them."""
 PACKAGE = "nvidia-cuda-nvcc"

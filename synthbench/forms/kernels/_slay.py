@@ -52,15 +52,16 @@ from synthbench.forms.shapes import KeyRows, ValueRows
 from synthbench.forms.streaming import gradient_of_sums
 
 TILES = {"rows": ROWS, "step": ROWS // 2, "num_warps": 4}
-"""Rows of a tile of queries and number of keys (``step``) processed at once, or rows of keys and number of queries."""
+"""Sizes of tiles: a tile of ``rows`` queries processes ``step`` keys at once. For the gradients of keys, a tile of
+``rows`` keys processes ``step`` queries at once."""
 
 WIDE_TILES = {"rows": SEGMENTS, "step": ROWS // 2, "num_warps": 8}
-"""Sizes for the backward pass except in bfloat16. The forward pass uses them in float32 without TF32, if heads are
-padded to at least 32 channels."""
+"""Sizes of tiles for the backward pass, except in bfloat16. The forward pass uses them in float32 without TF32, if
+heads are padded to at least 32 channels."""
 
 WIDEST_TILES = {"rows": SEGMENTS, "step": ROWS, "num_warps": 8}
-"""Sizes for the forward pass in bfloat16, whose operands take few registers. Steps of 128 rows give wrong sums, see
-``gradient_tiles``."""
+"""Sizes of tiles for the forward pass in bfloat16, whose operands take few registers. Steps of 128 rows give wrong
+sums, see ``gradient_tiles``."""
 
 STATE_SIZE = 16_384
 """Limit on the size of the states that one program sums, in numbers."""

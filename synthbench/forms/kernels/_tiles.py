@@ -168,7 +168,7 @@ def head_and_row(length, rows: tl.constexpr, is_key: tl.constexpr):
 @triton.jit
 @no_type_check
 def through_norm(d_unit, unit, norms):
-    """Compute the gradient with respect to vectors from ``d_unit``, the gradient with respect to their unit vectors."""
+    """Compute the gradient with respect to vectors; ``d_unit`` is the gradient with respect to their unit vectors."""
     along = tl.where(norms > 1e-12, tl.sum(d_unit * unit, axis=1), 0.0)
     return (d_unit - along[:, None] * unit) / norms[:, None]
 

@@ -79,7 +79,7 @@ class Witnesses(nn.Module):
     """
 
     def __init__(self, owner: "WitnessAttention", generator: torch.Generator | None) -> None:
-        """Draw a map for every geometry whose width, its number of coordinates, is not 0.
+        """Draw a map for every geometry whose width (number of coordinates) is not 0.
 
         Raises:
             UsageError: If all widths are 0, or the width of the sphere is 1.

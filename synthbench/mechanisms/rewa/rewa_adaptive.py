@@ -22,8 +22,9 @@ class RewaAdaptive(RewaGeometric):
     As in ``rewa-geometric``, each query and key is mapped to one point in each geometry: m Euclidean, n spherical and p
     hyperbolic coordinates. The distances between the points of query and key are :math:`d_E`, :math:`d_S` and
     :math:`d_H`. The exponent :math:`\pi` is ``power``. In each head, a network with one hidden layer reads the query,
-    and a softmax turns its outputs into the weights :math:`\alpha_i`, :math:`\beta_i` and :math:`\gamma_i`. If the
-    option ``m``, ``n`` or ``p`` is 0, its geometry is dropped; at least two geometries must remain.
+    and a softmax turns its outputs into the weights :math:`\alpha_i`, :math:`\beta_i` and :math:`\gamma_i`. Each head
+    learns the temperature :math:`\tau`. If the option ``m``, ``n`` or ``p`` is 0, its geometry is dropped; at least two
+    geometries must remain.
 
     A curriculum can add the geometries in turn: phase 1 uses the sphere only, phase 2 adds Euclidean space, and later
     phases use all geometries. A geometry that is not yet added has the weight 0.

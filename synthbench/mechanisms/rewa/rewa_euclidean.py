@@ -9,12 +9,12 @@ from synthbench.options import option
 
 @mechanism
 class RewaEuclidean(RewaGeometric):
-    r"""Softmax of the negative Euclidean distance :math:`-\alpha \|x - y\| / \tau`, where x and y are maps of q and k.
+    r"""Softmax of the negative Euclidean distance :math:`-\alpha \|x - y\| / \tau` between points x of q and y of k.
 
     This is ``rewa-geometric`` with a single geometry. By default, x and y have 15 coordinates, as many as in the three
-    geometries of ``rewa-geometric`` together. Each head has its own linear maps, and learns the weight alpha and the
-    temperature tau. With ``power=2`` and all y of equal norm, this mechanism equals softmax attention with x and y as
-    queries and keys, apart from a scale.
+    geometries of ``rewa-geometric`` together. Each head maps q and k to x and y by its own linear maps, and learns the
+    weight alpha and the temperature tau. With ``power=2`` and all y of equal norm, this mechanism equals softmax
+    attention with x and y as queries and keys, apart from a scale.
 
     State: every key and value so far.
 

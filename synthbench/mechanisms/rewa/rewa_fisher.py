@@ -27,7 +27,7 @@ class RewaFisher(TemperedAttention, ScoreAttention):
 
     Source: Phadke (2025), proposition 10.1. The distance ``published`` is eq. 115, which the paper calls a Fisher
     distance. This distance is a metric, but not the Fisher–Rao distance. Between close distributions, it is √2 times
-    smaller than the Fisher–Rao distance, and its largest value is √2 instead of π. Computing it takes memory for m
+    smaller than the Fisher–Rao distance, and its largest value is √2 instead of π. Its computation takes memory for m
     numbers per pair of tokens.
     """
 

@@ -9,7 +9,7 @@ from synthbench.options import option
 
 @mechanism
 class RewaHyperbolic(RewaGeometric):
-    r"""Softmax of the negative hyperbolic distance :math:`-\gamma d_H(x, y) / \tau`, where x and y are maps of q and k.
+    r"""Softmax of the negative hyperbolic distance :math:`-\gamma d_H(x, y) / \tau` between points x of q and y of k.
 
     This is ``rewa-geometric`` with a single geometry. By default, x and y have 15 coordinates, as many as in the three
     geometries of ``rewa-geometric`` together. The points x and y are q and k, mapped linearly and then into the

@@ -12,7 +12,7 @@ from synthbench.mechanisms.rewa._operators import Positive, WitnessMap
 from synthbench.options import option
 
 FLOOR = 1e-6
-"""Added to (1 + cos) / 2, so that the logarithm is finite where this is 0."""
+"""Number added to (1 + cos) / 2, so that the logarithm of the sum is finite even where the cosine is -1."""
 
 
 @mechanism
