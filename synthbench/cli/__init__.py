@@ -31,7 +31,7 @@ def main() -> None:
 
 
 class _Messages(io.FileIO):
-    """Stderr that drops what cannot be written: without its reader or on a full disk, the work still goes on."""
+    """Stderr that drops text that cannot be written, so that a closed pipe or a full disk does not end the work."""
 
     def write(self, data: Any) -> int:
         """Write bytes, or drop them."""
@@ -43,7 +43,10 @@ class _Messages(io.FileIO):
 
 
 def _open_streams() -> None:
-    """Open what the shell closed (as ``2>&-`` does), so that no file of results gets the number of stdout or stderr."""
+    """Open the null device in place of each standard stream that the shell closed (as ``2>&-`` does).
+
+    Otherwise, a file of results could get the file descriptor of stdout or stderr.
+    """
     for number in range(3):
         try:
             os.fstat(number)

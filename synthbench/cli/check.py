@@ -34,8 +34,8 @@ def check(target: str, isolated: IsolatedProcess, devices: Devices = ("cpu",)) -
         devices: Devices in order of preference; each mechanism is checked on the first one on which it runs.
 
     Returns:
-        One report (a dictionary) per component, with its name, version and origin, the results of all ``checks``, and
-            ``passed``, which is True if no check failed. Only then does the report also have ``facts``.
+        One report (a dictionary) per component. It has the component's name, version and origin, and the results of all
+            ``checks``. If no check failed, ``passed`` is True, and the report also has ``facts``.
     """
     isolated.try_plugins()
     plugins.load([*isolated.plugins, *plugins.file_of(target)])

@@ -23,8 +23,8 @@ class Eta:
     """Estimate of the time left: the sum of the expected durations of all trainings whose job has not ended.
 
     Trainings that only choose a learning rate are included. The expected duration of a training is the plan's estimate,
-    multiplied by the ratio of measured to estimated time in finished trainings. These are the finished trainings of the
-    same mechanism or, if there are none, of all mechanisms.
+    multiplied by a ratio: measured time over estimated time of the finished trainings of the same mechanism. If the
+    mechanism has no finished trainings, those of all mechanisms are used.
     """
 
     def __init__(self, plan: Plan) -> None:

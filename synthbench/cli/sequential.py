@@ -29,7 +29,7 @@ class Analysed(NamedTuple):
     words: str
     """A sentence with the numbers of decided and undecided pairs."""
     further: Request | None
-    """Runs that the next analysis needs; None if every pair is decided, or this was the last one."""
+    """Runs that the next analysis needs; None if every pair is decided, or if this was the last analysis."""
 
 
 def require_decidable(request: Request) -> None:

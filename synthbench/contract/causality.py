@@ -1,7 +1,7 @@
 """Find leaks (outputs that depend on later inputs or on other sequences) at the batch shapes of the main suite.
 
 Fast kernels may leak only at some lengths, batch sizes or dtypes. For example, a leak may occur only if the length is a
-multiple of the kernel's block size, or if a large batch runs other code.
+multiple of the kernel's block size, or only in large batches, which use other code.
 """
 
 from functools import cache

@@ -1,7 +1,7 @@
 """Find the likely cause of a failed check: why outputs depend on later inputs or other sequences, or why calls differ.
 
-To find a leak, the second half of a sequence is replaced. Then the new outputs of the first half are compared with
-the old ones. If no known cause fits, no cause is named.
+To find a leak (outputs that depend on later inputs), the second half of a sequence is replaced. Then the new outputs of
+the first half are compared with the old ones. If no known cause fits, no cause is named.
 """
 
 import random
@@ -60,8 +60,8 @@ def cause_of_leak(mechanism: Mechanism, setting: Setting = DOUBLE) -> str | None
 def cause_of_mixing(mechanism: Mechanism, setting: Setting = DOUBLE) -> str | None:
     """Name the likely cause if the sequences of a batch see each other; None if no known cause fits.
 
-    The known cause is that the mechanism takes its first axis for time. It then mixes only along this axis, either
-    causally or in a layer of PyTorch without ``batch_first``.
+    There is one known cause: the mechanism treats the batch axis as time. Such a mechanism mixes only along this axis,
+    either causally or in a PyTorch layer without ``batch_first=True``.
     """
     x, other = (setting.noise(mechanism, 8, min(2, mechanism.max_length), seed=seed) for seed in range(2))
     out, beside = mechanism(x), mechanism(torch.cat([x[:, :1], other[:, 1:]], 1))
@@ -73,7 +73,10 @@ def cause_of_mixing(mechanism: Mechanism, setting: Setting = DOUBLE) -> str | No
 
 @contextmanager
 def draws_noted() -> Iterator[set[str]]:
-    """Collect the names of the global random generators that the ``with`` block uses; the set is filled at its end."""
+    """Collect the names of the global random generators that a ``with`` block uses.
+
+    The set is empty until the block ends.
+    """
     noted: set[str] = set()
     before = _states()
     try:
@@ -137,9 +140,10 @@ def _reach(mechanism: Mechanism, x: Tensor, future: Tensor, tolerance: float) ->
 
 
 def _is_idempotent(mechanism: Mechanism, x: Tensor, tolerance: float) -> bool:
-    """Test if the outputs of a sequence's first half stay the same whichever of its tokens fills the second half.
+    """Test if the outputs of a sequence's first half do not change when one of its tokens fills the whole second half.
 
-    This is true for a maximum or minimum over all positions, but not for a sum or a mean.
+    Each token of the first half is tried. The result is True for a maximum or minimum over all positions, and False for
+    a sum or a mean.
     """
     half = x.shape[1] // 2
     repeating = [torch.cat([x[:, :half], x[:, [token]].expand(-1, x.shape[1] - half, -1)], 1) for token in range(half)]

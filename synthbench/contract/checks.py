@@ -26,7 +26,7 @@ class Check(NamedTuple):
     is_needed: bool = False
     """True if later checks mean nothing when this one fails."""
     unit: type | None = None
-    """The class whose author a failure names, with the line; None: no line is named."""
+    """The component's class; the message of a failure names a line of the class's file. None: it names no line."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ def require_all(checks: Iterable[Check]) -> None:
 def make_all(checks: Iterable[Check]) -> Iterator[CheckResult]:
     """Run the checks in order, and yield one result for each check.
 
-    After a failure, the later checks still run, unless the failed check has ``is_needed`` set; the later checks are
-    then ``not tried``.
+    If a check fails, the later checks still run. However, if ``is_needed`` is True for the failed check, the later
+    checks do not run, and their state is ``not tried``.
     """
     is_pointless = False
     for check in checks:

@@ -83,7 +83,7 @@ class Component:
 
     @property
     def is_loaded(self) -> bool:
-        """True if this process has loaded the component; the components of an installed package count as not loaded."""
+        """True if this process has loaded the component; always False for a component of an installed package."""
         return "/" not in self.name and self.name in REGISTRIES[self.kind]
 
     @property
@@ -111,7 +111,7 @@ def check_foreign(
         components: Components that are not built in.
         isolated: Separate process that runs the checks. Components defined in a notebook or script are checked in this
             process instead.
-        cache: Folder with results of earlier checks, or None; nothing is written to it.
+        cache: Folder with results of earlier checks, or None. This function only reads it.
         devices: Devices in order of preference; a mechanism is checked on the first device on which it runs.
     """
     return {component: _check_foreign(component, isolated, cache, devices) for component in components}
@@ -146,7 +146,10 @@ def built(component: Component) -> str:
 
 
 _examined: WeakKeyDictionary[type[Any], tuple[object, list[CheckResult]]] = WeakKeyDictionary()
-"""Latest results for each class that this process has loaded, with what they depend on; this saves repeated checks."""
+"""Latest results for each class that this process has loaded, with the code, options and devices that were checked.
+
+The checks run again only if one of these has changed.
+"""
 
 
 def _check_foreign(

@@ -1,11 +1,11 @@
 """Checks that every mechanism must pass, whether it is built in or comes from a plugin.
 
 They test causality, and properties that training and saving need, such as finite gradients. To test causality, the end
-of a sequence is replaced with noise, and earlier outputs must not change. This is done
+of a sequence is replaced with noise, and earlier outputs must not change. The checks run
 
 * in float64, so that rounding does not look like a leak (an output that depends on later inputs);
 * with noise up to a thousand times the input's size, since a maximum or a small constant can hide a leak at scale 1;
-* with finite noise, since NaN times a masked zero is NaN even without a leak;
+* with finite noise, since NaN would spread even without a leak: NaN times a masked zero is NaN;
 * with parameters away from their initial values, since a gate or projection that begins at zero hides a leak.
 
 A mechanism that refuses float64 or the CPU is checked in float32 or on another device; see :func:`lazy_probe`.
@@ -46,10 +46,10 @@ LENGTHS = (1, 2, 3, 33, 130, 400)
 """Tested lengths: 1 token, even and odd, longer than a chunk, and beyond the switch to the linear-time form."""
 
 WHOLE_BLOCKS = tuple(Shape(size, length, length, 16, 2) for size, length in ((9, 64), (9, 128), (3, 1000), (3, 1024)))
-"""Shapes with lengths of whole blocks, and a long one; the mechanism is built for each of these lengths.
+"""Shapes whose lengths are multiples of a kernel's block size, and one with length 1000.
 
-The longest is that of the longest sequences that a packaged suite trains on. Long batches have few sequences, since
-they take most of the time if a mechanism stores all pairs of tokens.
+The mechanism is built for each of these lengths. Packaged suites train on sequences of up to 1024 tokens. Batches of
+long sequences are small, since they take most of the time if a mechanism stores all pairs of tokens.
 """
 
 MOST_COMPILED = 2
@@ -78,7 +78,7 @@ class Probe:
     arguments: Mapping[str, Any]
     setting: Setting = DOUBLE
     refusal: str = ""
-    """The reason why the mechanism is not checked in float64; empty if it is."""
+    """The reason why the mechanism is not checked in float64; empty if it is checked in float64."""
     runs: bool = True
     """True if the mechanism runs in this setting; False if it failed in every setting that was tried."""
 
@@ -195,9 +195,9 @@ def _require_float32_parameters(name: str, built: Mechanism) -> None:
 
 
 def _require_own_parameters(probe: Probe) -> None:
-    """Build the mechanism twice; refuse parameters and modules with tensors that both have, or that their classes have.
+    """Raise an error if two instances of the mechanism share a parameter or buffer, or if a class holds a parameter.
 
-    A parameter of a class is found even if no instance has registered it, in which case no run would train it.
+    Such a class attribute is found even if no instance has registered it as a parameter, so that no run would train it.
     """
     one, other = (probe.build(seed) for seed in range(2))
     others = {id(part) for part in (*other.parameters(), *other.modules())}
@@ -288,8 +288,8 @@ def _refusal(probe: Probe) -> str:
 def _is_smooth(mechanism: Mechanism, x: Tensor) -> bool:
     """Test if doubling a tiny change of the input doubles the change of the output.
 
-    This fails if the mechanism computes in a precision lower than float64, since the change is then rounded away.
-    A change of 0 passes, since a layer may round to integers on purpose.
+    The result is False if the mechanism computes in a precision lower than float64, since the tiny change is then
+    rounded away. The result is True if the output does not change at all, since a layer may round on purpose.
     """
     step = 1e-10 * torch.ones_like(x)
     with without_compilation():
@@ -820,7 +820,7 @@ def _check_copies(probe: Probe) -> None:
 
 
 def _require_no_stale_values(probe: Probe, x: Tensor) -> None:
-    """Change the parameters of a mechanism that was called before, and compare it with a new copy."""
+    """Call a mechanism, change its parameters, and raise an error if its outputs differ from those of a new copy."""
     used, fresh = probe.build(), probe.build(seed=1).train()
     for mode in (False, True):
         probe.forward(x, used.train(mode))

@@ -18,11 +18,11 @@ from synthbench.mechanisms.base import EVERY_INPUT
 MOST = 300
 """Largest state that is measured, in numbers; each number takes a backward pass through one sequence."""
 AT_ONCE = 32
-"""Number of directions tried at once, each on its own copy of the same tokens."""
+"""Number of weighted sums of outputs that are differentiated at once, each on its own copy of the same tokens."""
 LONGEST = 128
 """Limit on the number of past tokens."""
 MARGIN = 8
-"""Number of directions beyond the stated size of the state, so that a larger state is noticed."""
+"""Number of weighted sums in excess of the stated size of the state, so that a larger state is noticed."""
 SMALLEST = 1e-7
 """In float64, singular values below this fraction of the largest are taken as rounding errors."""
 
@@ -35,10 +35,10 @@ AGREEMENT = 1e-9
 def numbers_carried(mechanism: Mechanism, past: int, most: int, setting: Setting = DOUBLE) -> int:
     """Estimate how many numbers a mechanism keeps about past inputs; the result is at most ``most``.
 
-    If a mechanism keeps n numbers, later outputs depend on past inputs only through them. So the derivatives of later
-    outputs with respect to past inputs span at most n dimensions. The result is the number of dimensions that the
-    derivatives of random weighted sums of later outputs span. If the mechanism lets past inputs decay, the result may
-    be below n.
+    If a mechanism keeps n numbers, later outputs depend on past inputs only through these n numbers. So the derivatives
+    of later outputs with respect to past inputs span at most n dimensions. The derivatives of random weighted sums of
+    later outputs are computed, and the result is the number of dimensions that they span. It may be below n if the
+    mechanism lets past inputs decay.
 
     Args:
         mechanism: A mechanism that can read ``2 * past`` tokens.
@@ -85,8 +85,8 @@ def check_stream(mechanism: Mechanism, setting: Setting = DOUBLE) -> None:
     """Check that a mechanism gives equal outputs token by token and in one pass, and has a state of the stated size.
 
     Raises:
-        ContractError: If an output differs from ``forward``, or the number of values kept differs from
-            ``state_elements``.
+        ContractError: If an output differs from that of ``forward``, or if the mechanism keeps more or fewer numbers
+            than ``state_elements`` says.
     """
     length = min(STREAMED, mechanism.max_length)
     x = setting.noise(mechanism, 2, length, seed=length)

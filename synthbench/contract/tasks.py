@@ -27,9 +27,13 @@ SMALL_BATCH = 64
 FEW = (1, 2, 3)
 """Sizes of small batches that are tried."""
 NUM_COMPARED = 256
-"""Number of sequences drawn in batches of each size, which are compared with one batch of as many."""
+"""Number of sequences that are drawn in batches of one size, and compared with a single batch of this many."""
 TRAITS = ("fraction of scored positions", "mean input", "mean target", "fraction of targets among the inputs", "rule")
-"""Names of what is compared; a rule is what a target, the input, and the target and input before it have in common."""
+"""Names of the compared properties of sequences.
+
+For the property ``rule``, a position is described by its target and input and those of the position before. The
+property is the fraction of positions that are scored and whose description occurs in other sequences too.
+"""
 NUM_TOKENS = 2**18
 """Tokens in each sample on which the best constants are estimated and scored."""
 NUM_STANDARD_ERRORS = 5.0
@@ -272,7 +276,10 @@ def _traits(batch: Batch, known: np.ndarray) -> np.ndarray:
 
 
 def _codes(batch: Batch) -> np.ndarray:
-    """Number each position by its target and input, those before it, and its place, [batch, length]."""
+    """Compute a number for each position from target and input there and one position before, [batch, length].
+
+    On the first eight positions of a sequence, the number also depends on the position.
+    """
     codes = np.minimum(np.arange(batch.inputs.shape[1]), 8)
     for array in (*batch, *(np.roll(array, 1, axis=1) for array in batch)):
         codes = codes * 1_000_003 + array  # modulo 2^64, so that two numbers are rarely equal by chance
@@ -282,8 +289,9 @@ def _codes(batch: Batch) -> np.ndarray:
 def check_bounds(task: Task, length: int) -> None:
     """The floor must not exceed the ceiling; floor, ceiling and references must be in the allowed range.
 
-    The floor is the best score without seeing the input, the ceiling the best possible score: accuracies in [0, 1], or
-    negated bits per token in [-64, 0]. References are scores of simple predictors, in [0, 64] bits per token.
+    The floor is the best score of a predictor that does not see the input, and the ceiling is the best possible score.
+    Both are accuracies in [0, 1], or negated bits per token in [-64, 0]. References are scores of simple predictors, in
+    [0, 64] bits per token.
     """
     floor, ceiling = task.floor(length), task.ceiling(length)
     least, most = (-MOST_BITS, 0) if task.measure == "bits" else (0, 1)
@@ -305,8 +313,8 @@ def check_bounds(task: Task, length: int) -> None:
 def check_floor(task: Task, length: int) -> None:
     """Predicting the most frequent target at each position, found on one sample, must not beat the floor on another.
 
-    For a task scored in bits per token, each token's frequency in the training split is its predicted probability
-    instead.
+    On a task scored in bits per token, the check predicts a probability for each token instead: its frequency in the
+    training split.
     """
     num_sequences = max(256, min(8192, NUM_TOKENS // length))
     floor = task.floor(length)
@@ -343,7 +351,7 @@ def check_options(task: Task, length: int) -> None:
     """Every option must have a value that changes the task's batches or the coordinates of their tokens.
 
     Some options matter only with certain values of other options, so it is enough if a batch changes on one of the
-    task's levels. Options with free text are not checked: there is no other value to try.
+    task's levels. Options with free text are not checked, since no other allowed value is known.
     """
     for name, option in options_of(type(task)).items():
         if option.type is str and not option.choices:
@@ -359,7 +367,7 @@ def check_options(task: Task, length: int) -> None:
 
 
 def _tried_in_vain(task: Task, length: int, name: str, option: Option) -> list[Value] | None:
-    """Try other values of an option; list them if none changed the batch or coordinates, or else return None."""
+    """Try other values of an option; return the tried values if none changes the batch or coordinates, else None."""
     reference, coordinates = _sample(task, length, SMALL_BATCH), task.coordinates(length)
     tried = []
     for value in _other_values(option, getattr(task, name)):
@@ -434,9 +442,9 @@ def _check_rules(levels: Sequence[Level]) -> None:
 
 
 def _check_no_shortcuts(task: Task, levels: Sequence[Level]) -> None:
-    """Check the task's ``no_shortcuts``, patterns of rules that are no shortcuts: each must match a rule.
+    """Check the task's ``no_shortcuts``: name patterns of rules that count as the task itself, not as shortcuts.
 
-    At least half of all rules must match none of them.
+    Each pattern must match the name of a rule. At least half of all rules must match none of the patterns.
     """
     if not levels or not task.no_shortcuts:
         return

@@ -138,7 +138,7 @@ def possibly_best(skills: Skills, weights: PerTask, prior: Prior | None = None) 
             are such tasks, every flag is True.
 
     Source: Hsu (1981), multiple comparisons with the best. Unlike the paper, we correct for several comparisons by
-        Bonferroni's bound. A comparison of two mechanisms uses the smaller of their degrees of freedom.
+        Bonferroni's bound. The test of two mechanisms uses the smaller of their two numbers of degrees of freedom.
     """
     errors, dof = map(np.array, _over_seeds(skills, weights, prior, is_alone=False))
     means = np.nanmean(skills, axis=2) @ weights
@@ -336,8 +336,9 @@ def _num_runs(skills: Skills) -> PerCell:
 def _of_runs(skills: Skills, prior: Prior | None, *, is_alone: bool = True) -> tuple[PerCell, PerCell]:
     """Return the variance of one run over seeds for each mechanism and task, and the variance's degrees of freedom.
 
-    On a task where no mechanism has two runs, both numbers are taken from ``prior``. ``is_alone`` tells whether they
-    are for a statement about one mechanism alone, as in :class:`~synthbench.reports.statistics.Spread`.
+    On a task where no mechanism has two runs, both numbers are taken from ``prior``. If ``is_alone`` is True, the
+    degrees of freedom are ``dof_alone`` of :class:`~synthbench.reports.statistics.Spread`, for statements about one
+    mechanism alone.
     """
     variance, dof, of_alone = (part.T for part in spread(np.moveaxis(skills, 1, 0)))
     dof = of_alone if is_alone else dof
@@ -369,7 +370,7 @@ def _error_over_seeds(
 
 @lru_cache
 def _farthest_quantile(num_means: int, dof: float) -> float:
-    """Return the 95 % quantile of the largest t value of any two among ``num_means`` means of equal expectation.
+    """Return the 95 % quantile of the largest t value between any two of ``num_means`` means of equal expectation.
 
     It is the quantile of the studentised range, divided by √2.
     """

@@ -142,7 +142,7 @@ def _bits_cell(cells: Cells, task: TaskFacts, mechanism: MechanismFacts) -> Cell
 def _candidates(cells: Cells, task: TaskFacts) -> list[MechanismFacts]:
     """Return the mechanisms that can be called the best on a task, the one with the fewest bits first.
 
-    They are all that have a score, except controls, which are references that do not learn to mix tokens.
+    All mechanisms with a score are returned, except controls (references that do not learn to mix tokens).
     """
     return [one for one in cells.ranked(task) if one.family != CONTROL and cells.cell(task, one).n]
 

@@ -121,9 +121,9 @@ def _facts(task: TaskFacts) -> dict[str, object]:
 
 
 def _tables(report: Report, kinds: Collection[str], *, of_categories: bool) -> Files:
-    """Write pages of tables in the file formats ``kinds`` (``md``, ``tex``).
+    """Render pages of tables in the file formats ``kinds`` (``md``, ``tex``).
 
-    They are either the pages of the categories or all other pages.
+    If ``of_categories`` is True, these are the pages of the categories; otherwise, they are all other pages.
     """
     make: dict[str, Callable[[Page], str]] = {
         "md": lambda page: markdown.document(page.title, page.tables, page.introduction),

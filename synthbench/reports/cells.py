@@ -72,8 +72,10 @@ class MechanismFacts(NamedTuple):
     """Arguments in the newest row, as JSON; a mechanism rescaled to a given size may have different arguments on each
     task."""
     match: str | None
-    """The size to which the mechanism was rescaled, and its requested form: ``state=4096 of slay:P=8``; None if not
-    rescaled."""
+    """The size to which the mechanism was rescaled, and the mechanism as requested: ``state=4096 of slay:P=8``.
+
+    None if the mechanism was not rescaled.
+    """
     family: str
     origin: str
     source: str

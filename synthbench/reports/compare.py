@@ -128,8 +128,10 @@ class Comparison:
     num_left_out: int
     """Number of tasks whose floor and ceiling are too close for a skill."""
     num_variants: int = 0
-    """Number of pairs of runs left out because another block or position encoding was run on all of their tasks and
-    more."""
+    """Number of pairs of runs left out because their block and position encoding were run on too few tasks.
+
+    Another block or position encoding was run on all of these tasks and on further tasks.
+    """
 
     def is_below(self, limit: float) -> bool:
         """Return True if the 95 % interval of the mean difference, second minus first, lies completely below a limit.
@@ -387,11 +389,12 @@ def _has_own_positions(rows: pd.DataFrame) -> bool:
 
 
 def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
-    """Add its setting to each row of a side of the comparison, and reduce a mechanism to a single setting.
+    """Add the column ``setting`` to the rows of a side of the comparison; if it is a mechanism, keep a single setting.
 
     A setting is a mechanism's arguments or, if it was rescaled to a given size, that size. Rows of a rescaled mechanism
     are used only if there are no other rows. If the side's name has no arguments, rows of the stock layer (as
-    published) are preferred. Settings run on only some of the tasks of another setting are then left out.
+    published) are preferred. In this case, a setting is also left out if it was run on only some of the tasks of
+    another setting.
 
     Raises:
         UsageError: If the mechanism still has several settings.

@@ -56,12 +56,12 @@ class Findings(NamedTuple):
     has_differences: Bool[np.ndarray, " tasks"]
     """True if, at some analysis, p is significant and the highest and lowest means are at least the margin apart."""
     alike: Bool[np.ndarray, "tasks pairs"]
-    """True for pairs that have a t test and do not differ significantly, without adjustment for the other pairs.
+    """True for pairs that were tested and whose t test is not significant, without adjustment for the other pairs.
 
     Pairs are in the order of ``numpy.triu_indices(cells, 1)``.
     """
     apart: Bool[np.ndarray, "tasks pairs"]
-    """True for pairs with a difference of at least the margin that is significant after Holm over the task's pairs.
+    """True for pairs whose difference is at least the margin, and significant after Holm's correction over the pairs.
 
     No pair is apart if mechanisms do not differ on the task.
     """
@@ -105,8 +105,8 @@ def examine(
     A pair of cells is *apart* if three conditions hold: its task shows differences, its means differ by at least the
     margin, and its t test is significant. The t test is moderated (variances are shrunk towards the variance of the
     task), with Holm's correction over the task's pairs. A pair is *within* the margin if both one-sided t tests against
-    the margin are significant, without a correction for the number of pairs. Decisions of earlier analyses stay. After
-    the first analysis, a pair is tested only if both cells have all seeds of the analysis.
+    the margin are significant, without a correction for the number of pairs. A decision of an earlier analysis is never
+    changed. After the first analysis, a pair is tested only if both cells have all seeds of the analysis.
 
     If there are only two mechanisms, the p value of a task comes from the t test, with Holm's correction over the
     tasks, as in :mod:`synthbench.reports.compare`. A permutation test would be too coarse.

@@ -15,7 +15,7 @@ LEAST = 0.5
 MOST_TICKS = 6
 """Largest number of loads that are marked on an axis."""
 SPLIT = 3.0
-"""If the lowest and the highest run of a cell differ by more levels than this, the mean describes neither run."""
+"""If the scores of a mechanism's runs on a task span more levels than this, some runs count as learned, others not."""
 
 
 class Ladder(NamedTuple):

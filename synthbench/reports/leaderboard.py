@@ -100,7 +100,7 @@ class Placed(NamedTuple):
     entry: Entry | None
     """The mechanism's entry in the ranking; None if it is not ranked."""
     reason: str = ""
-    """Number of ranked tasks that it ran, if that is why it is not ranked."""
+    """The reason why the mechanism is not ranked, such as ``5 of 14 tasks``; empty if it is ranked."""
 
     @property
     def label(self) -> str:
@@ -342,9 +342,9 @@ def seeds_words(fewest: int, most: int) -> str:
 def leaderboard(cells: Cells) -> Leaderboard:
     """Rank the mechanisms that have a run of every ranked task.
 
-    A task is ranked if its floor and ceiling are far enough apart. A run without a score has skill 0 (chance level). On
-    tasks with levels, only the first three seeds count. If every mechanism has at least n > 3 seeds on every task, the
-    first n seeds count.
+    A task is ranked if its floor and ceiling are far enough apart. A run without a score has skill 0 (chance level). If
+    tasks have levels, only the first three seeds count. If every ranked mechanism has at least n > 3 seeds on every
+    ranked task, the first n seeds count instead.
 
     If a mechanism has a single run of a task, the variance over seeds is estimated from the other mechanisms' runs of
     the task. If every mechanism has a single run of the task, the variance is estimated from other tasks. If no task
@@ -407,7 +407,7 @@ def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Ta
     The tables show capacities (loads at half skill), scores by category, means and ranks, and probabilities of
     improvement.
 
-    ``own`` holds the keys of the user's mechanisms, which come first in each table but the last.
+    ``own`` holds the keys of the user's mechanisms, which come first in each table except the last.
     """
     left_out = ", ".join(task.label for task in board.left_out)
     has_few = any(entry.few_seeds for entry in board.entries)

@@ -320,8 +320,8 @@ def cite(keys: Iterable[str]) -> tuple[str, list[str]]:
 def mean_curves(cells: Cells, curves: pd.DataFrame) -> pd.DataFrame:
     """Average the learning curves of each mechanism on each task over seeds.
 
-    If a run stopped early, its curve is continued with its last value, up to the last step of the longest run.
-    Without this, the mean would fall whenever a run stops because it has learned the task.
+    If a run stopped early, its curve is continued with its last value, up to the last step of the longest run. So runs
+    that stop because they have learned the task still count in the mean at later steps.
 
     Args:
         cells: The cells of a report.

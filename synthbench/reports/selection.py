@@ -11,9 +11,10 @@ shown. All other rows are counted but not shown. If a suite's file changed but i
 training protocol are not shown either. If a suite tries several learning rates, only one run is shown for each seed of
 a cell: the run whose rate did best on validation sequences.
 
-A setting is a variant if it was run on only some of the tasks of another setting of its mechanism. Leaderboards do not
-show variants. Suites without stock (published) and bare (stripped) layers add a condition for variants: the other
-setting was run on every task, or differs only in block or position encoding.
+A setting is a variant if it was run on only some of the tasks of another setting of its mechanism. For this purpose, a
+mechanism in another block or with another position encoding counts as another setting. Leaderboards do not show
+variants. Suites without stock (published) and bare (stripped) layers add a condition for variants. The other setting
+must have been run on every task, or must differ only in block or position encoding.
 
 Rows with a score are left out if their mechanism did not pass the check of causality (no output may depend on later
 inputs).
@@ -75,7 +76,7 @@ class Selection:
         """Return a copy in which rows of variants are in ``variants`` instead of ``rows``.
 
         A variant is a setting that was run on only some of the tasks of its mechanism's main setting. Rows that
-        :mod:`synthbench.trust.view` marks as variants are moved too. Tables of all tasks leave variants out;
+        :mod:`synthbench.trust.view` marks as variants are moved too. Tables of all tasks do not show variants, and
         :mod:`synthbench.reports.variants` compares each variant with its main setting.
         """
         # Tasks in bits do not make variants: their suites choose settings per task, and no mean is over all of them.
@@ -295,9 +296,9 @@ def protocol_of(config: str) -> str:
 
 
 def _newest_only(rows: pd.DataFrame, unit: Sequence[str], version: Sequence[str]) -> pd.DataFrame:
-    """Keep, in each group of rows with equal ``unit`` columns, those that agree with its newest row in ``version``.
+    """Group rows by the ``unit`` columns; keep those that have the ``version`` columns of their group's newest row.
 
-    Rows are sorted, the oldest first.
+    The given rows must be sorted, the oldest first.
     """
     last = rows.groupby(list(unit), sort=False, observed=True)[list(version)].transform("last")
     return rows[(rows[list(version)] == last).all(axis=1)]

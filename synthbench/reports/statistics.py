@@ -21,7 +21,7 @@ CONFIDENCE = 0.95
 TOLERANCE = 1e-9
 """Differences of scores below this are rounding errors, not data."""
 PAIRING = 0.2
-"""If runs that share a seed correlate by more than this, they are compared seed by seed."""
+"""Runs are compared seed by seed if runs with the same seed correlate by significantly more than this."""
 QUIET = 0.01
 """If a cell's variance is below this fraction of its task's variance, it is not trusted: the runs may agree by luck."""
 LOUD = 3.0
@@ -29,7 +29,8 @@ LOUD = 3.0
 LEAST_PRIOR = 3.0
 """Smallest weight, in degrees of freedom, of a task's variance when a cell's variance is shrunk towards it.
 
-Without this minimum, 95 % intervals from five seeds hold in only 77 % of cases if 8 of 10 seeds learn a task.
+Without this minimum, 95 % intervals from five seeds contain the true value in only 77 % of cases, if 8 of 10 seeds
+learn a task.
 """
 MOST_PRIOR = 1000.0
 """Degrees of freedom of a task's variance if the variances of its cells differ by no more than chance."""
@@ -60,7 +61,7 @@ class Permutation(NamedTuple):
     """The result of a permutation test, which shuffles the runs of a task among its mechanisms."""
 
     p: float
-    """Share of shuffles whose farthest two means are at least as far apart as the farthest two observed means."""
+    """Share of shuffles in which the two most distant means are at least as far apart as in the data."""
     least_p: float
     """The smallest possible p value; it is large for few runs, which can be shuffled in few ways."""
     outlier: int
@@ -284,8 +285,8 @@ def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: boo
 def least_p(num_runs: Sequence[int], *, is_paired: bool) -> float:
     """Return the smallest p value that a permutation test can give for mechanisms with these numbers of runs.
 
-    This p value is reached if each mechanism's runs are all equal, but mechanisms differ. Only shuffles that exchange
-    all runs of two mechanisms are then as extreme as the data.
+    This p value is reached if all runs of a mechanism are equal, but mechanisms differ. Only shuffles that give each
+    mechanism all runs of a single mechanism are then as extreme as the data.
     """
     exchanges = math.prod(map(math.factorial, Counter(num_runs).values()))
     if is_paired:
@@ -327,7 +328,7 @@ def _share_as_far(distances: PerShuffle, within: PerShuffle) -> float:
 def _shuffles(num_places: int, *shape: int) -> Int[np.ndarray, "shuffles *shape places"]:
     """Return ``NUM_RELABELLINGS`` random permutations of the indices below ``num_places``, the same on every call.
 
-    With ``shape``, each of them becomes an array of this shape, whose entries are independent permutations.
+    With ``shape``, each shuffle is an array of this shape, whose entries are independent permutations.
     """
     places = np.tile(np.arange(num_places, dtype=np.int32), (NUM_RELABELLINGS, *shape, 1))
     return np.random.Generator(np.random.Philox(0)).permuted(places, axis=-1)

@@ -108,7 +108,7 @@ class Table:
     def shown(self, most_columns: int) -> "Table":
         """Return the table in the form in which it is printed: a wide table is transposed, so lines become columns.
 
-        It is transposed if its lines are tasks and it has more than ``most_columns`` columns.
+        A table is wide if its lines are tasks and it has more than ``most_columns`` columns.
         """
         return self.transposed() if self.is_of_tasks and len(self.columns) > most_columns else self
 
@@ -361,8 +361,8 @@ def beyond_table(cells: Cells) -> Table | None:
 def _skills_beyond(cells: Cells, mechanism: MechanismFacts) -> list[list[float]]:
     """Return a list of mean skills over seeds for each task where the mechanism was tested beyond the trained length.
 
-    The first skill of a list is on the longest trained level (difficulty of the task). A skill for each multiple of its
-    length in ``FACTORS`` follows, NaN if not tested.
+    The first skill of a list is on the longest trained level (difficulty of the task). The other skills are on
+    sequences of ``FACTORS`` times the length of this level; they are NaN if not tested.
     """
     found = []
     for task in cells.tasks:
@@ -516,7 +516,7 @@ def marked(
 
 
 def ladder_cell(cells: Cells, verdict: Verdict, mechanism: MechanismFacts, common_n: int | None = None) -> Cell:
-    """Format a mean score ± half the width of its 95 % interval.
+    """Format a mean score ± the larger of its distances from the ends of its 95 % interval.
 
     If the scores of the seeds are far apart, the number of seeds that learned is added.
     """

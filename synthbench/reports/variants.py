@@ -122,9 +122,9 @@ class Change(NamedTuple):
 def variants_of(main: Cells, others: Cells) -> list[Variant]:
     """Pair each variant of a mechanism with the main setting from which it differs in the fewest ways.
 
-    A variant is a setting that was run on only some tasks. The ranked tasks on which variant and main setting were both
-    run are called common. A variant is left out if there is no common task, or no seed with runs of both settings on
-    every common task.
+    A variant is a setting that was run on only some tasks. A ranked task is called common if variant and main setting
+    have runs of the same seed on it. A variant is left out if there is no common task, or if no seed has runs of both
+    settings on every common task.
 
     Args:
         main: Results with the main settings.

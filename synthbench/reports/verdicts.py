@@ -19,7 +19,7 @@ SMALLEST_GAP = 0.2
 """Smallest gap between floor and ceiling of a ranked task; tasks with a smaller gap are shown but not ranked.
 
 A score over 2,048 sequences with one answer each has a standard error of up to 0.011. With a gap of 0.2, that is 0.055
-in skill. With a narrower gap, the noise of a test set alone could look like a relevant difference.
+in skill. The narrower the gap, the more of the differences in skill is noise of the test set.
 """
 MARGIN = 0.05
 """Smallest relevant difference of skill: between two mechanisms, or between a score and the floor or ceiling."""
@@ -54,7 +54,7 @@ class Verdict:
     num_within: int
     """Number of pairs whose difference is shown to be smaller than any relevant amount."""
     outlier: MechanismFacts | None
-    """The mechanism farthest from all others, if ``has_differences`` but no pair is named; otherwise None."""
+    """The mechanism that stands out significantly from all others; None if there is none, or if a pair differs."""
     p_outlier: float
     """P value of the permutation test for the outlier; NaN without an outlier."""
     between: float
@@ -97,7 +97,7 @@ def judge(cells: Cells) -> Verdicts:
 
     If mechanisms differ, each pair is tested too. A pair differs if its difference is relevant, and significant in a t
     test with moderated variances (5 % after Holm's correction over the task's pairs). If no pair differs, the verdict
-    names the mechanism that stands out from all others instead.
+    names a mechanism that stands out significantly from all others, if there is one.
 
     Runs are paired by seed only if runs with the same seed are correlated over the suite. If tasks have levels, seeds
     may be added after a first test, and p values are adjusted for such interim analyses
@@ -229,7 +229,8 @@ def _examine(cells: Cells, analyses: Sequence[InterimAnalysis]) -> Findings:
 def _margin(task: TaskFacts) -> float:
     """Return the smallest relevant difference of mean scores on a task.
 
-    It is half a level or, on a task without levels, ``MARGIN`` of the gap between floor and ceiling, but at least 0.01.
+    On a task with levels, it is half a level. On any other task, it is ``MARGIN`` of the gap between floor and ceiling,
+    but at least 0.01.
     """
     return task.ladder.margin if task.ladder else MARGIN * max(task.gap, SMALLEST_GAP)
 
@@ -257,10 +258,9 @@ def _score_range(task: TaskFacts, cells: Sequence[CellStats]) -> ScoreRange:
 def _is_near(cell: CellStats, distance: float, margin: float) -> bool:
     """Return whether a mean score is at the floor or ceiling, given its distance from it.
 
-    The distance must not exceed the margin, or the noise of a finite test set if that is larger.
-
-    The spread between seeds is not used: if half of the seeds solve a task, the spread is large, but the task is not at
-    its floor.
+    The distance must not exceed the margin, or the noise of a finite test set if the noise is larger. The spread
+    between seeds does not count as noise: it is large if half of the seeds solve a task, but the scores are then not at
+    the floor.
     """
     noise = 0.0 if math.isnan(cell.evaluation_error) else NOISE * cell.evaluation_error
     # A skill of exactly 0.95 is at the ceiling, whatever its last bit.

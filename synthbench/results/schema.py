@@ -45,8 +45,8 @@ MAX_STRING_BYTES = 2**20
 ColumnType = Literal[
     "string", "name", "term", "json", "numbers", "bool", "int32", "int64", "float32", "float64", "timestamp"
 ]  # fmt: skip
-"""Types of values: ``name`` is like ``string-copy``, ``term`` also allows arguments, ``json`` is strict JSON text.
-``numbers`` is the JSON text of an object of finite numbers, or null in place of a number."""
+"""Types of values. A ``name`` is text such as ``string-copy``, a ``term`` is a name with or without arguments, and
+``json`` is strict JSON text. ``numbers`` is the JSON text of an object whose values are finite numbers or null."""
 
 DecidedBy = Literal["configuration", "training", "circumstances"]
 """Origin of a value. ``verify`` checks, for every row, the values decided by the configuration and the code. It
@@ -81,7 +81,7 @@ class Column:
     choices: tuple[str, ...] = ()
     decided_by: DecidedBy = "configuration"
     since: int = 1
-    """The schema version that introduced the column; in rows written earlier it may be null."""
+    """The schema version that introduced the column, which may be null in rows of earlier versions."""
 
     @property
     def arrow_type(self) -> pa.DataType:

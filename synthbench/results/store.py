@@ -150,7 +150,7 @@ class Store:
 
         Raises:
             StoreError: If the store does not exist and ``create`` is False, or if it is not writable and ``create`` is
-                True. It is also raised if one of its folders is a link, or if a newer synthbench made the store.
+                True. It is also raised if a folder in the store is a link, or if a newer synthbench made the store.
         """
         store = cls(root, is_writable=create, limits=limits)
         if not create and not root.is_dir():
@@ -179,7 +179,7 @@ class Store:
 
         Args:
             is_checked: True to compare every row with its checksum. By default, this is skipped for files whose names
-                contain the hash of their bytes, which is enough for the user's own store.
+                contain the hash of their bytes; for the user's own store, the hash is enough.
             columns: Columns to return. The values of all other columns are checked too; this may be skipped in the
                 store that comes with synthbench.
 
@@ -926,9 +926,9 @@ def _refuse_unreadable(table: pa.Table, file: "File") -> None:
     """Refuse a table of rows or curve points if Python cannot represent a value, such as text that is not UTF-8.
 
     Raises:
-        Damaged: If there is such a value or a time outside the years 1 to 9999. Also if a row states a schema below 1,
-            or a newer one than this version of synthbench has while the footer states an older one.
-        StoreError: If a row states a newer schema, and the footer none.
+        Damaged: If there is such a value, or a time outside the years 1 to 9999. It is also raised if a row states a
+            schema version below 1, or one that is newer than both this synthbench and the version in the footer.
+        StoreError: If a row states a schema version newer than this synthbench, and the footer states none.
     """
     try:
         table.validate(full=True)
@@ -1118,7 +1118,10 @@ def _check_columns(present: pa.Schema, schema: pa.Schema) -> None:
 
 
 def _may_hold(held: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether a column of type ``wanted`` may be stored as ``held``, as by pandas; a later cast checks it."""
+    """Return whether a column of type ``wanted`` may be stored as type ``held``, as pandas does.
+
+    The later cast to ``wanted`` checks the values.
+    """
     is_text = pa.types.is_large_string(held) or pa.types.is_string_view(held)
     is_number = pa.types.is_integer(held) or pa.types.is_floating(held)
     return bool(
@@ -1131,12 +1134,12 @@ def _may_hold(held: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _refuse_newer(path: Path, metadata: pq.FileMetaData, *, is_hash_named: bool) -> None:
-    """Refuse a file of a newer schema, since results without its rows would be wrong without notice.
+    """Refuse a file of a newer schema, since leaving out its rows could make results wrong without notice.
 
     Raises:
-        StoreError: If the footer (metadata) states a newer schema, and the file is intact. This is known if its name
-            has the hash of its bytes, or if it has an unknown column.
-        Damaged: If the footer's schema version is no number from 1, or is newer and the file may be damaged.
+        StoreError: If the footer (metadata) states a newer schema version, and the file is intact. A file counts as
+            intact if its name contains the hash of its bytes, or if it has an unknown column.
+        Damaged: If the footer's schema version is not a positive integer, or is newer and the file may be damaged.
     """
     stated = _stated_version(metadata)
     if stated is None:

@@ -97,7 +97,7 @@ def num_memory_kills() -> int:
 
 
 def _lines(path: Path) -> list[str]:
-    """Read the lines of a file that systems other than Linux lack; there, return none."""
+    """Read the lines of a file that only Linux has; return an empty list if the file cannot be read."""
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except OSError:

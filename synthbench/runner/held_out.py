@@ -41,7 +41,7 @@ SAID = "worker.score"
 """Name of the metric that records the score claimed by the worker, for information only."""
 
 BUCKET = 16
-"""Number of neighbouring positions whose questions are answered in one batch, with zeros after the shorter ones."""
+"""Number of neighbouring positions whose questions are answered in one batch, padded with zeros to one length."""
 
 MOST_DRAWS = 64
 """Limit on the batches drawn for one test; one batch may give too few questions."""
@@ -197,9 +197,9 @@ def results_of(questions: Mapping[int, Questions], folder: Path, run_id: str) ->
 
 
 def _losses(logits: Float[np.ndarray, "count classes"], targets: Int[np.ndarray, " count"]) -> np.ndarray:
-    """Compute losses in nats; the answers are normalised first, since their probabilities may sum to more than 1.
+    """Compute losses in nats from answers, each of which has a log-probability for every token.
 
-    An answer has a log-probability for each token.
+    The answers are normalised first, since a worker may claim probabilities that sum to more than 1.
     """
     with np.errstate(invalid="ignore"):
         shifted = logits - logits.max(-1, keepdims=True)

@@ -34,7 +34,7 @@ _WORDS: dict[Quantity, str] = {"params": "parameters", "state": "state elements"
 def parse_match(text: str) -> tuple[Quantity, int | None]:
     """Parse a value of ``--match`` into a quantity and a target: ``state=4096`` gives ``state`` and 4096.
 
-    Without a number, the returned target is None. The size of the suite's first mechanism is then the target.
+    Without a number, None is returned for the target; it stands for the size of the suite's first mechanism.
 
     Raises:
         UnknownName: If the quantity is neither ``params`` nor ``state``.
@@ -194,7 +194,8 @@ def with_width(cell: Cell, width: int) -> Cell:
 def _nearest(number: Number, quantity: Quantity, target: int) -> list[Cell]:
     """Vary one number of a cell (task × mechanism), and return the variants nearest in size to the target.
 
-    They are the nearest from below and from above. The list is empty if the number has no effect on the size.
+    If possible, one variant is smaller than the target, and the other has at least the size of the target. The list is
+    empty if the number has no effect on the size.
     """
 
     @cache

@@ -412,8 +412,8 @@ def _registered(expressions: Sequence[str]) -> tuple[list[str], set[str]]:
 def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_type: str, is_full: bool) -> list[Cell]:
     """Make one cell per pair of task and mechanism; options from the command line override the options of the suite.
 
-    Cells of tasks outside the suite belong to a copy of it with these tasks instead of its own, made by
-    :func:`~synthbench.suites.with_tasks`.
+    If tasks are not listed in the suite, their cells belong to a copy of the suite that lists only these tasks
+    (:func:`~synthbench.suites.with_tasks`).
 
     Raises:
         UnknownName: If a task, a block, a position encoding or an option does not exist.
@@ -447,10 +447,12 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
 
 
 def _require_phases(cells: Sequence[Cell]) -> None:
-    """Refuse mechanisms without several geometries, which the suite's curriculum adds one after another in training.
+    """Refuse mechanisms that do not have several geometries, for a suite with a curriculum.
+
+    The curriculum adds a mechanism's geometries one after another in training.
 
     Raises:
-        UsageError: If there is such a mechanism.
+        UsageError: If a mechanism does not have several geometries.
     """
     for cell in cells:
         if not _has_phases(cell):
@@ -552,9 +554,10 @@ def default_group_size(cell: Cell) -> int:
 
 
 def _sharing(ids: Mapping[Cell, Mapping[Run, str]], group_size: int | None) -> list[list[Cell]]:
-    """Group cells (task × mechanism) that can train as one program; a cell too many for a group begins a new one.
+    """Group cells (task × mechanism) that can train as one program.
 
-    A group may have at most ``group_size`` runs; None means the result of :func:`default_group_size`.
+    A group has at most ``group_size`` runs, unless its only cell has more; None means the result of
+    :func:`default_group_size`.
     """
     groups: list[list[Cell]] = []
     open_groups: dict[str, tuple[list[Cell], int]] = {}

@@ -131,8 +131,8 @@ def run(
         on_plan: Called once, with the plan and the executor, before the first job.
         on_outcome: Called with each run's outcome once its row is written.
         stop: Event that, once set, keeps further jobs from starting.
-        most_loose: Largest number of files that hold the rows of a single job. If the store has more such files at the
-            end, they are merged.
+        most_loose: Limit on the number of files that each hold the rows of one job. If the store has more such files at
+            the end, they are merged.
 
     Raises:
         UsageError: If a name, argument or value is not allowed.

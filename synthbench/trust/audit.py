@@ -1,8 +1,8 @@
 """Find contradictions within a result row, without the code that made the row and without training again.
 
-A row has already passed the schema and its own checksum, but a forged row passes both. The checks here test that the
-row's id is the hash of its configuration, that its numbers are consistent, and that no value is harmfully large. Only
-training again can show that the numbers are true.
+A row has already passed the checks of its schema and checksum, but a forger can make a row that passes them. The checks
+here test that the row's id is the hash of its configuration, that its numbers are consistent, and that no value is
+harmfully large. Only training again can show that the numbers are true.
 """
 
 import json
@@ -98,7 +98,7 @@ def faults(row: Mapping[str, Any], now: datetime) -> list[str]:
 
     Args:
         row: A row of a results store; its columns, types and checksum must already be checked.
-        now: The present time, with a time zone. A row must not have finished later.
+        now: The present time, with a time zone. A row must not have finished more than ``CLOCK_SKEW`` later.
     """
     oversized = list(_oversized(row))
     if oversized:  # its content is not read any further
@@ -215,6 +215,6 @@ def _of_times(row: Mapping[str, Any], now: datetime) -> Iterator[str]:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """Parse valid JSON text; return an empty object unless the text is that of an object."""
+    """Parse valid JSON text; return an empty object if its value is not an object."""
     value = json.loads(text)
     return value if isinstance(value, dict) else {}

@@ -203,7 +203,7 @@ class _Capped(io.RawIOBase):
         self._stream, self._left, self._left_of_header = stream, MAX_BYTES, MAX_HEADER_BYTES
 
     def accept(self, num_bytes: int) -> None:
-        """Allow the stream to be read on: the next file's ``num_bytes`` bytes of content, then another header."""
+        """Allow reading of the next ``num_bytes`` bytes, a file's content, and of the headers before another file."""
         self._left_of_header = num_bytes + MAX_HEADER_BYTES
 
     def readable(self) -> bool:

@@ -52,9 +52,9 @@ def curves_of(store: Store, run_ids: Iterable[str]) -> dict[str, pd.DataFrame]:
 def tolerance_of(row: Row, deviation: float, standard_error: float | None = None) -> float:
     """Compute how far a re-run's score may be from the score in a row if the device or the versions differ.
 
-    Different rounding changes the course of training as another seed would. So two differences are estimated: between
-    two runs with different seeds, and between one model's scores on two test sets of the same size. The larger one is
-    returned, in units of the score.
+    Different rounding changes the course of training as another seed would. So two tolerances are computed: one for the
+    spread of scores over seeds, and one for the difference of one model's scores on two test sets of the same size. The
+    larger one is returned, in units of the score.
 
     Args:
         row: The recorded row.
@@ -111,7 +111,10 @@ def judged(
 
 
 def _judged_elsewhere(row: Row, again: Row, changed: list[str], reason: str, tolerance: float) -> tuple[Verdict, str]:
-    """Return verdict and reason if the last bits may differ for ``reason``; ``changed`` lists the differing columns."""
+    """Return verdict and reason for a re-run whose last bits may differ from those of the row.
+
+    ``changed`` lists the columns that differ, and ``reason`` states why the last bits may differ.
+    """
     if certain := [name for name in changed if name in EVERYWHERE]:
         return "differs", ", ".join(f"{name} is {row[name]} and now {again[name]}" for name in certain)
     distance = 0.0 if row["score"] is None or again["score"] is None else abs(row["score"] - again["score"])

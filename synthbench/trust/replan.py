@@ -104,7 +104,7 @@ class Groups:
         self._configs = {name: json.loads(row["config_json"]) for name, row in self.rows.items()}
         self._of_cell: dict[str, list[Row]] = {}
         self._batches: dict[str, list[Row]] = {}
-        """The rows of a batch, by run id; a batch is kept only if all of its rows are here."""
+        """For each run id, the rows of the run's batch; a batch is kept only if all of its rows are here."""
         self._cells: dict[str, Cell | CannotVerify] = {}
         for row in rows:
             self._of_cell.setdefault(self._cell_key(row), []).append(row)
@@ -140,12 +140,19 @@ class Groups:
             return _run(cell, config, row)
 
     def group(self, row: Row) -> list[Row]:
-        """Return a row and all rows trained together with it; only the row itself if some are missing or do not fit."""
+        """Return a row and all rows that were trained together with it.
+
+        If some of these rows are missing or could not be trained together, return only the row itself.
+        """
         batch = self._batches.get(row["run_id"], [row])
         return batch if self._is_one_program(batch) else [row]
 
     def _is_one_program(self, rows: Sequence[Row]) -> bool:
-        """Return whether runs with the configurations of these rows can train together, whatever the rows claim."""
+        """Return whether the configurations of these rows allow training as one program.
+
+        What the rows state about their batch could be forged, so it is not used. Rows with foreign code must have the
+        same cell.
+        """
         if len({self._cell_key(row) for row in rows}) == 1:
             return True
         if any(map(is_foreign, rows)):
@@ -189,8 +196,8 @@ class Groups:
     def _traits(self, row: Row) -> tuple[tuple[Any, ...], ...]:
         """Return three keys of a row; rows that were trained together have at least one of them in common.
 
-        Each key holds mechanism, suite and number of runs trained together. The first also holds host and starting
-        time, and the second the cell. They are tried in this order.
+        Each key holds mechanism, suite and number of runs trained together. The first key also holds host and starting
+        time, and the second key the cell. The keys are tried in this order.
         """
         config = self._configs[row["run_id"]]
         mechanism = json.dumps([config.get(name) for name in ("mech", "mech_args", "role")])

@@ -44,8 +44,8 @@ def submit(request: Request, target: Path, *, plugin: Path | None = None, packag
     """Write a bundle to submit, with all rows of some mechanisms in a suite; if rows are missing, write nothing.
 
     Args:
-        request: Request with the suite, the mechanisms as they were run, the device and the store. The device ``auto``
-            means the type of device on which the rows were made.
+        request: Request with the suite, the mechanisms and the options of their runs, the device and the store. The
+            device ``auto`` means the type of device on which the rows were made.
         target: Path of the bundle to write: a folder or a ``.tar.gz`` file.
         plugin: Plugin file that defines the mechanisms; None if a package defines them.
         package: Installed package that defines the mechanisms, with its version: ``name==version``.

@@ -3,7 +3,7 @@
 Each row's id, the hash of ``config_json``, is looked up among the runs that the row's suite plans. If the suite has
 changed, the id is not found, and the row is not rerun. A re-run is ordinary training, but writes to a temporary store.
 
-Foreign code, which does not come with synthbench, runs only in other processes, which take no part in the comparison.
+Foreign code, which does not come with synthbench, runs only in other processes, and this process compares the results.
 If a row's task is built in, but another component of the row is foreign, this process computes the score of the re-run
 from the model's answers (:mod:`synthbench.runner.held_out`).
 """
@@ -276,7 +276,8 @@ class Made:
 def _run_again(batches: Sequence[list[Row]], groups: Groups, store: Store, sampling: Sampling) -> list[Rerun]:
     """Run batches of rows (trained together) again and judge each row.
 
-    If a score differs too much, other seeds of its row are run too, to measure how far scores scatter over seeds.
+    If a score differs too much, the row's mechanism is also trained again on the same task with other seeds, to measure
+    how far scores scatter over seeds.
     """
     made = _made_again(batches, groups, store, sampling)
     sampled = list(made)

@@ -21,7 +21,10 @@ from synthbench.runner.request import EXECUTORS, Request
 __all__ = ["Executor", "Inline", "JobDone", "Pool", "make_executor"]
 
 LONG_S = 30.0
-"""Seconds; two jobs with less total time run in this process, since starting worker processes takes a few seconds."""
+"""By default, two jobs that take less than this many seconds in total run in this process.
+
+Starting worker processes takes a few seconds.
+"""
 
 
 def make_executor(

@@ -87,7 +87,7 @@ class Pool(WorkerExecutor[Future]):
             slots = (slots[0]._replace(share=1.0),) if context.is_alone else slots
         self._context = context
         self._memory_kills: dict[Future, int] = {}
-        """Number of processes that this machine had killed for their memory when each job was queued."""
+        """For each job, how many processes this machine had killed for lack of memory before the job was queued."""
         with orphans_ended() as self._folder:
             self._new_pool = partial(
                 ProcessPool,

@@ -69,8 +69,8 @@ class Ray(WorkerExecutor[Task]):
 
     Without an address, a private cluster is started on this machine, even if ``RAY_ADDRESS`` is set. The private
     cluster is protected by a secret token, and is stopped after the command's jobs. If this process is already
-    connected to Ray, that connection is used, whatever the address. All machines of a cluster must see the results
-    folder under the same path, and have the same version of synthbench.
+    connected to Ray, that connection is used, even if an address is given. All machines of a cluster must see the
+    results folder under the same path, and have the same version of synthbench.
 
     Args:
         num_workers: Number of tasks that run at once; None for as many as the cluster has room for.

@@ -44,11 +44,11 @@ _HIGHEST, _NARROWEST = 1.04, 0.3
 _HEIGHT = 3.0
 """Height of a panel in inches; panels with names are lower."""
 _MARK = 2.5
-"""Half the width of a marker, in points."""
+"""Half the width of a marker, in points (1/72 inch)."""
 _DISTANCES = np.arange(_MARK + 1.8, 65, 3.6)
-"""Distances of a text from its point that are tried, in points."""
+"""Distances between a marker and its text that are tried, in points (1/72 inch)."""
 _TURNS = np.pi / 8 * np.array([0, 1, -1, 2, -2, 3, -3, 4, -4, 5, -5, 6, -6, 7, -7, 8])
-"""Directions from a point to its text that are tried, as angles, the right one first."""
+"""Directions from a marker to its text, as angles in the order in which they are tried; 0 is to the right."""
 
 
 _SIZES = {"state": ("state of a layer, numbers", "state"), "parameters": ("parameters", "num_parameters")}

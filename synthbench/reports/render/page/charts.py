@@ -14,7 +14,7 @@ HEAT_LEVELS = 10
 
 PLOT_WIDTH, PLOT_HEIGHT = 120, 60
 MOST_POINTS = 40
-"""Largest number of points drawn of a curve; from more points, evenly spaced ones are chosen, including the last."""
+"""Limit on the points drawn for a curve; if there are more, evenly spaced points are chosen, including the last."""
 
 
 class Bar(NamedTuple):
