@@ -153,13 +153,11 @@ def _answer(model: SequenceModel, runs: Sequence[Run], number: int, folder: Path
         [open_memmap(_file(folder, run.run_id, number, kind), mode="r") for run in runs]
         for kind in ("inputs", "places")
     )
-    is_prefix = runs[0].cell.task.readout == "position"
-    tasks = [run.cell.task for run in runs]
     answers = [_no_answers(len(at), _num_probabilities(run.cell)) for at, run in zip(places, runs, strict=True)]
     every = np.unique(np.concatenate(places))
     for near in np.split(every, np.flatnonzero(np.diff(every // BUCKET)) + 1):
         here = [np.flatnonzero(np.isin(at, near)) for at in places]
-        num_visible = int(near[-1]) + 1 if is_prefix else asked[0].shape[-1]
+        num_visible = int(near[-1]) + 1 if runs[0].cell.task.readout == "position" else asked[0].shape[-1]
         tokens = np.zeros((len(runs), max(map(len, here)), num_visible), np.int64)
         for index, chosen in enumerate(here):
             tokens[index, : len(chosen)] = asked[index][chosen, :num_visible]
@@ -168,7 +166,8 @@ def _answer(model: SequenceModel, runs: Sequence[Run], number: int, folder: Path
         logits = torch.cat([model(piece, columns).float().cpu() for piece, _ in in_pieces(given, given)], 1)
         for index, chosen in enumerate(here):
             own = logits[index, np.arange(len(chosen)), np.searchsorted(near, places[index][chosen])]
-            told = own[:, : tasks[index].vocab_size].log_softmax(-1) if answers[index].ndim > 1 else own.argmax(-1)
+            count = runs[index].cell.task.vocab_size
+            told = own[:, :count].log_softmax(-1) if answers[index].ndim > 1 else own.argmax(-1)
             answers[index][chosen] = told.numpy()
     for run, own_answers in zip(runs, answers, strict=True):
         own_answers.tofile(_file(folder, run.run_id, number, "answers"))

@@ -21,7 +21,7 @@ class Late(Mechanism):
     """Sound in small models, else whatever ``misbehave`` does; named after its class, as in ``says-nothing``."""
 
     is_always: ClassVar = False
-    """Whether it is no better in small models, so when it is examined."""
+    """True if it does so in small models too, and so when it is checked."""
     label: ClassVar = "a fault"
     family: ClassVar = "fault"
     source: ClassVar = "unpublished"
