@@ -150,7 +150,7 @@ def counted(page: str) -> str:
         r"\*\*{} tasks\*\*": len(TASKS),
         r"{} with a \[ladder\]": ladders,
         r"and {} without": len(TASKS) - ladders,
-        r"Of these, {} are from the SLAY paper": len(load_suite("paper").tasks),
+        r"Of those without, {} are from the SLAY paper": len(load_suite("paper").tasks),
         r"\*\*{} mechanisms\*\*": len(MECHANISMS),
         r"all {} results in": in_paper,
         r"and {} more from its authors": len(cells) - in_paper,
