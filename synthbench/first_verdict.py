@@ -104,12 +104,12 @@ def p_better(differences: PerTask, categories: Sequence[str]) -> float:
 
 
 def level_of(query: int, num_kept: int) -> float:
-    """Return the significance level of a query: its mechanism is accepted if the p value is not above this level.
+    """Return the significance level of a query, which is one comparison of a mechanism with a reference.
 
-    A query is one comparison of a mechanism with a reference. The level comes from LOND, a procedure for a growing
-    sequence of tests. LOND keeps the false discovery rate at or below ``SIGNIFICANCE``. This rate is the expected
-    fraction of accepted mechanisms that are no better than their reference. The p values may be positively dependent,
-    for example because several queries have the same reference.
+    The mechanism is accepted if its p value is not above this level. The level comes from LOND, a procedure for a
+    growing sequence of tests. LOND keeps the false discovery rate at or below ``SIGNIFICANCE``. This rate is the
+    expected fraction of accepted mechanisms that are no better than their reference. The p values may be positively
+    dependent, for example because several queries have the same reference.
 
     Args:
         query: Number of the query in the ledger (the file of all queries); 1 is the first.

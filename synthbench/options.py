@@ -127,10 +127,11 @@ def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
 
 
 def absent_values(unit: type) -> dict[str, Value]:
-    """Return the ``absent`` value of each option of a class by name, for options whose default is another value.
+    """Return the ``absent`` values of a class's options, by the names of the options.
 
     An option has no effect at its ``absent`` value, and is then not written to rows. So if a stored row lacks the
-    option, the run used the ``absent`` value, not the default.
+    option, the run used the ``absent`` value, not the default. Options without an ``absent`` value are left out, and so
+    are those whose default equals it.
     """
     return {
         name: declared.absent

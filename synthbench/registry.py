@@ -132,7 +132,8 @@ class Registry(Mapping[str, type[T]]):
     def resolve(self, name: str) -> str:
         """Return the registered name of a component, given its name or table label in any spelling.
 
-        If nothing matches, ``name`` is returned unchanged. Packages with further components are not imported.
+        If nothing matches, ``name`` is returned unchanged. Installed plugin packages are not imported for the lookup.
+        Components of a package that is not imported yet are found by name, but not by label.
 
         Raises:
             UsageError: If several components match ``name``.

@@ -290,8 +290,8 @@ def check_bounds(task: Task, length: int) -> None:
     """The floor must not exceed the ceiling; floor, ceiling and references must be in the allowed range.
 
     The floor is the best score of a predictor that does not see the input, and the ceiling is the best possible score.
-    Both are accuracies in [0, 1], or negated bits per token in [-64, 0]. References are scores of simple predictors, in
-    [0, 64] bits per token.
+    Both are accuracies in [0, 1], or negated bits per token in [-64, 0]. References are the scores
+    of simple predictors, from 0 to 64. Unlike the floor and the ceiling, bits per token are not negated in references.
     """
     floor, ceiling = task.floor(length), task.ceiling(length)
     least, most = (-MOST_BITS, 0) if task.measure == "bits" else (0, 1)

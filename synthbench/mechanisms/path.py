@@ -113,10 +113,11 @@ def turned_attention(
     with :math:`Y = (I + tril(B W W^T, -1))^{-1} B W`. The scores within the chunk are
     :math:`tril(Q K^T) - tril(Q W^T) X` with :math:`X = (I + tril(B W W^T, -1))^{-1} tril(B W K^T, -1)`.
 
-    The scores between chunks are inner products of transformed queries and keys. Queries are multiplied by the matrices
-    back to the start of their chunk, which gives :math:`Q - tril(Q W^T) Y`. Keys are multiplied by the matrices up to
-    the end of their chunk, which gives :math:`K - X^T W`. A loop over chunks stores all earlier keys, and multiplies
-    them by the matrix :math:`I - Y^T W` of each chunk.
+    The scores between chunks are inner products of transformed queries and keys. Each query is multiplied by the H of
+    its own token and of all earlier tokens in its chunk, which gives :math:`Q - tril(Q W^T) Y`. Each key is multiplied
+    by the H of all later tokens in its chunk, which gives :math:`K - X^T W`. A loop over chunks stores the keys of
+    earlier chunks as rows. After each chunk, it multiplies them from the right by :math:`I - Y^T W`, the transpose of
+    that chunk's product, and appends the chunk's own keys.
 
     Source: Yang et al. (2025), PaTH attention, section 3.2 (the UT transform of a chunk's product).
     """

@@ -357,7 +357,7 @@ class Store:
     # Compaction: the committed store is append-only, so compact files stay as they are unless they are repaired
 
     def compact(self) -> int:
-        """Merge the files that single jobs have written into few large files; return how many files were deleted.
+        """Make a few large files out of the files that single jobs have written; return how many files were deleted.
 
         Files of rows and files of curves both count. Large files from earlier calls stay as they are. A job's file is
         deleted only after the large file was read back and found correct.
@@ -761,8 +761,9 @@ def newest_numbers(table: pa.Table) -> pa.Array:
 def only_there(rows: pa.Table, numbers: pa.Array) -> pa.Table:
     """Select the migrated rows that are not in use, because another row of the same run is used instead.
 
-    A migrated row is one whose run id was replaced for a newer schema. If a copy of a row in another file is in use,
-    the row counts as in use too. ``numbers`` are the numbers (from 0) of the rows in use, one per run id.
+    A migrated row is one whose run id was replaced for a newer schema. A row also counts as in use if an identical row
+    (with the same checksum) from another file is in use. ``numbers`` are the numbers (from 0) of the rows in use, one
+    per run id.
     """
     counting = rows["row_sha256"].take(numbers).combine_chunks()
     return rows.filter(pc.and_(rows["is_migrated"], pc.invert(pc.is_in(rows["row_sha256"], counting))))

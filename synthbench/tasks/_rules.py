@@ -609,7 +609,7 @@ def _ranges(view: View, kind: str) -> Int[np.ndarray, "scored length"]:
 
 
 class Scored(NamedTuple):
-    """Scored positions of a batch with their sequences and answers: the data of lookup tables.
+    """Scored positions of a batch with their sequences and answers, on which lookup tables are learned and scored.
 
     A lookup table is a rule that maps a few tokens to an answer.
     """
