@@ -93,11 +93,6 @@ def count_in_a_submodule(self: Any, x: Tensor) -> Tensor:
     return x if self.inner.calls < 1000 else 2 * x
 
 
-def count_in_a_buffer(self: Any, x: Tensor) -> Tensor:
-    self.calls.add_(1)
-    return x
-
-
 def note_the_length(self: Any, x: Tensor) -> Tensor:
     """A module's notes on its last input, and a count while it trains, change no output."""
     self.length = x.shape[-2]
@@ -272,12 +267,13 @@ CORRECT = [
 FAULTS = [
     toy("length-scale", lambda _, x: x / x.shape[-2]),
     toy("batch-norm", lambda _, x: x - x.mean(0, keepdim=True) if len(x) > 1 else x),
+    toy("batch-scale", lambda _, x: x / len(x)),
     toy("time-first", lambda one, x: one.l(x)[0], stated(l=lambda one, _: nn.LSTM(one.model_dim, one.model_dim))),
     toy("sums-the-first-axis", lambda _, x: x.cumsum(0)),
     REDRAW,
     toy("dropping", lambda one, x: one.drop(x), stated(drop=lambda *_: nn.Dropout(0.25))),
     toy("redraw-in-training", lambda one, x: x + torch.randn(16, dtype=x.dtype) if one.training else x),
-    toy("counter", count_in_a_buffer, stated(calls=lambda *_: nn.Buffer(torch.zeros(())))),
+    toy("counter", lambda one, x: x + 0 * one.calls.add_(1), stated(calls=lambda *_: nn.Buffer(torch.zeros(())))),
     toy("ageing", count_in_a_submodule, stated(inner=submodule_with_a_count)),
     toy(
         "loose-features",  # random numbers that a state dict does not hold
