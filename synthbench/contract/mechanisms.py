@@ -433,6 +433,7 @@ def _check_shape(probe: Probe) -> None:
             f"{described(first.__cause__ or first, probe.unit)}; every length from 1 token on must work"
         ) from first
     if not probe.runs:
+        _check_input(probe)  # a change of the input may be why the backward pass fails
         x = probe.input().requires_grad_()
         with torch.enable_grad(), probe.blamed(x):
             torch.autograd.backward(probe.mechanism(x.clone()).sum())

@@ -287,6 +287,7 @@ FAULTS = [
     PAIR,
     IN_PLACE,
     toy("in-place-in-training", lambda one, x: x.mul_(0.5) if one.training else x * 0.5),
+    toy("in-place-after-use", lambda one, x: x.add_(one.l(x)), stated(l=linear_layer)),
     toy("keeps", add_what_came_before),
     toy("first-input", centre_by_the_first_input),
     toy("first-input-noted", note_the_first_input),
