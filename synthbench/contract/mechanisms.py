@@ -658,9 +658,9 @@ def _check_prefixes(probe: Probe) -> None:
             change = _change(whole[:, :cut], probe.forward(x[:, :cut]))
             if not change <= probe.setting.tolerance:
                 raise ContractError(
-                    f"{probe.name} depends on the sequence length: removing the tokens from position {cut} onwards "
-                    f"(length {length}) changes the outputs before position {cut} by {change:.2g} of the largest "
-                    "output; do not compute a constant from the length of the input"
+                    f"{probe.name} depends on later inputs or the sequence length: removing the tokens from position "
+                    f"{cut} onwards (length {length}) changes the outputs before position {cut} by {change:.2g} of the "
+                    "largest output; do not compute a constant from the length, or reshape across positions"
                 )
 
 

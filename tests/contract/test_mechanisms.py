@@ -266,6 +266,7 @@ CORRECT = [
 ]
 FAULTS = [
     toy("length-scale", lambda _, x: x / x.shape[-2]),
+    toy("heads-untransposed", lambda _, x: x.reshape(len(x), 2, x.shape[1], -1).cumsum(2).reshape(x.shape)),
     toy("batch-norm", lambda _, x: x - x.mean(0, keepdim=True) if len(x) > 1 else x),
     toy("batch-scale", lambda _, x: x / len(x)),
     toy("time-first", lambda one, x: one.l(x)[0], stated(l=lambda one, _: nn.LSTM(one.model_dim, one.model_dim))),
