@@ -85,27 +85,27 @@ def draws_noted() -> Iterator[set[str]]:
 
 
 def cause_of_difference(drawn: set[str], dropouts: Sequence[str] = ()) -> str:
-    """Explain why two calls with equal inputs give different outputs; the text is empty if no cause is known.
-
-    The text ends with a semicolon and a space, so that an error message can continue after it.
+    """Explain why two calls with equal inputs give different outputs.
 
     Args:
         drawn: Names of the global random generators from which the calls drew numbers.
-        dropouts: Descriptions of dropout layers. If there are any, the text names only them.
+        dropouts: Descriptions of dropout rates. If there are any, the text names only them.
     """
     if dropouts:
-        return f"{', '.join(dropouts)} drops values in training: set it to 0, since the suite sets the regularisation; "
-    return f"it draws from {' and '.join(sorted(drawn))}; " if drawn else ""
+        return f"{', '.join(dropouts)} drops values in training: set it to 0, since the suite sets the regularisation"
+    if drawn:
+        return f"it draws from {' and '.join(sorted(drawn))}; use no dropout or noise; draw all else when it is built"
+    return "it keeps values from one call to the next, or draws from a generator of its own"
 
 
 def dropouts_of(module: nn.Module) -> list[str]:
-    """List the layers of a module that drop values at random, as in ``module.drop (Dropout, p=0.1)``."""
-    dropouts = []
-    for path, layer in module.named_modules():
-        rate = getattr(layer, "p" if "Dropout" in type(layer).__name__ else "dropout", 0)
-        if isinstance(rate, float) and rate > 0:
-            dropouts.append(f"{path or 'the module'} ({type(layer).__name__}, p={rate:g})")
-    return dropouts
+    """List the rates at which layers of a module drop values at random, as in ``module.drop (Dropout, p=0.1)``."""
+    return [
+        f"{path or 'the module'} ({type(layer).__name__}, {name}={rate:g})"
+        for path, layer in module.named_modules()
+        for name, rate in vars(layer).items()
+        if isinstance(rate, float) and rate > 0 and "drop" in (type(layer).__name__ if name == "p" else name).lower()
+    ]
 
 
 def _cause(mechanism: Mechanism, x: Tensor, future: Tensor, tolerance: float) -> str | None:

@@ -318,7 +318,7 @@ def _check_twice(block: str, positions: str) -> None:
     if not torch.equal(first, second):
         raise ContractError(
             f"block {block!r} with positions {positions!r} gives different logits for the same tokens in train mode; "
-            f"{cause_of_difference(drawn, dropouts_of(model))}draw random values only once, when it is built"
+            f"{cause_of_difference(drawn, dropouts_of(model))}"
         )
 
 

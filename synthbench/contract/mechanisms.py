@@ -485,12 +485,9 @@ def _check_determinism(probe: Probe) -> None:
                 )
         change = _change(first, torch.stack(outs))
         if not change <= probe.setting.last_bits:
-            cause = cause_of_difference(drawn, dropouts_of(one) if mode else ())
-            advice = "draw random values only once, when it is built"
-            unknown = "it keeps values from one call to the next, or draws from a generator of its own"
             raise ContractError(
                 f"{probe.name} gives two outputs for one input in {'train' if mode else 'eval'} mode, "
-                f"{change:.2g} apart; {cause}{advice if cause else unknown}"
+                f"{change:.2g} apart; {cause_of_difference(drawn, dropouts_of(one) if mode else ())}"
             )
 
 
@@ -845,9 +842,10 @@ def _check_seed(probe: Probe) -> None:
         again = probe.build()
     first, second = probe.forward(x), probe.forward(x, again)
     if not _change(first, second) <= probe.setting.last_bits:
+        source = f"it draws from {' and '.join(sorted(drawn))}; " if drawn else ""
         raise ContractError(
             f"{probe.name} built twice with one seed gives outputs {_change(first, second):.2g} of their size "
-            f"apart; {cause_of_difference(drawn)}draw every parameter and feature with PyTorch"
+            f"apart; {source}draw every parameter and feature with PyTorch"
         )
     (one, left, one_seeds), (other, left_by_other, other_seeds) = probe.noting_draws(0), probe.noting_draws(1)
     if left and left == left_by_other:  # two seeds, one state: it was set again; constants alone leave the states apart

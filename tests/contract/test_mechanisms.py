@@ -272,7 +272,7 @@ FAULTS = [
     toy("time-first", lambda one, x: one.l(x)[0], stated(l=lambda one, _: nn.LSTM(one.model_dim, one.model_dim))),
     toy("sums-the-first-axis", lambda _, x: x.cumsum(0)),
     REDRAW,
-    toy("dropping", lambda one, x: one.drop(x), stated(drop=lambda *_: nn.Dropout(0.25))),
+    toy("dropping", lambda one, x: nn.functional.dropout(x, one.drop, one.training), stated(drop=lambda *_: 0.25)),
     toy("redraw-in-training", lambda one, x: x + torch.randn(16, dtype=x.dtype) if one.training else x),
     toy("counter", lambda one, x: x + 0 * one.calls.add_(1), stated(calls=lambda *_: nn.Buffer(torch.zeros(())))),
     toy("ageing", count_in_a_submodule, stated(inner=submodule_with_a_count)),
