@@ -63,9 +63,8 @@ class Command(TyperCommand):
             raise self._refusal(problem, args) from None
 
     def _refusal(self, problem: Any, args: list[str]) -> UsageError:
-        if hasattr(problem, "possibilities"):  # of the unknown option
-            names = [name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)]
-            return UnknownName(f"option of {self.name!r}", problem.option_name, names)
+        if hasattr(problem, "possibilities"):
+            return _unknown_option(self, problem)
         names = problem.param.opts if getattr(problem, "param", None) else []
         given = [f"{word} is {value!r}" for word, value in pairwise(args) if word in names]
         what = " ".join((problem.message if given else problem.format_message()).split()).rstrip(".")
@@ -73,7 +72,18 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group of commands; the error for a misspelt command suggests the nearest name."""
+    """A group of commands; the error for a misspelt command or option suggests the nearest name."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words after the group's name.
+
+        Raises:
+            UnknownName: If there is no such option.
+        """
+        try:
+            return super().parse_args(ctx, args)
+        except _WrongLine as problem:
+            raise _unknown_option(self, problem) if hasattr(problem, "possibilities") else problem from None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that the first word names.
@@ -84,6 +94,11 @@ class Group(TyperGroup):
         if args[0] not in self.commands and not args[0].startswith("-"):
             raise UnknownName("command", args[0], self.commands)
         return super().resolve_command(ctx, args)
+
+
+def _unknown_option(command: TyperCommand | TyperGroup, problem: Any) -> UnknownName:
+    names = [name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)]
+    return UnknownName(f"option of {command.name!r}", problem.option_name, names)
 
 
 def spread(words: Sequence[str], repeatable: Sequence[str]) -> list[str]:

@@ -82,7 +82,7 @@ def fidelity(
     if sweep:
         measured = bench.sweep(drawn, table, num_repeats=repeats, bias=bias)
     else:
-        chosen, budgets = _mechanisms(mech) if mech else None, options.parse_names(budget)
+        chosen, budgets = _mechanisms(mech) if mech else None, options.parse_names("--budget", budget)
         measured = bench.measure(budgets, drawn, table, num_repeats=repeats, bias=bias, mechanisms=chosen)
     for row in measured:
         say(f"{row['budget']} seed {row['seed']} {row['estimator']}: {row['rel_l2']:.3f}", err=True)
@@ -117,7 +117,7 @@ def scaling(
     from synthbench.forms import kernels
     from synthbench.runner.environment import resolve_device
 
-    chosen = FORMS if forms == "all" else options.parse_names(forms)
+    chosen = FORMS if forms == "all" else options.parse_names("--forms", forms)
     for form in chosen:
         if form not in FORMS:
             raise UnknownName("form", form, FORMS)

@@ -200,6 +200,13 @@ def parse_lengths(text: str) -> list[int]:
     return [int(piece) for piece in pieces]
 
 
-def parse_names(text: str) -> list[str]:
-    """Split comma-separated names: ``md, tex`` becomes ``md`` and ``tex``."""
-    return [name for name in (piece.strip() for piece in text.split(",")) if name]
+def parse_names(option: str, text: str) -> list[str]:
+    """Split an option's comma-separated names: ``md, tex`` becomes ``md`` and ``tex``.
+
+    Raises:
+        UsageError: If there is no name.
+    """
+    names = [name for name in (piece.strip() for piece in text.split(",")) if name]
+    if not names:
+        raise UsageError(f"{option} is {text!r}; allowed: one or more names, separated by commas")
+    return names

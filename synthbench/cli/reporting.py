@@ -111,7 +111,7 @@ def report(
     from synthbench.reports.folder import stale, write
     from synthbench.reports.report import Report
 
-    wanted = None if formats is None else options.parse_names(formats)
+    wanted = None if formats is None else options.parse_names("--format", formats)
     has_curves = wanted is None or not WITH_CURVES.isdisjoint(wanted)
     read, suite, suite_version = asked.read(curves=has_curves)
     made = Report(asked.selection(read, suite, suite_version), read.curves, origins=read.origins, describe=describe)
@@ -276,7 +276,7 @@ def export(
         tasks=selected(rows, "task", task) if task else None,
         mechanisms=selected(rows, "mechanism", asked.mech) if asked.mech else None,
         seeds=asked.root_seeds,
-        columns=options.parse_names(columns),
+        columns=options.parse_names("--columns", columns),
         across=across,
         has_variants=variants,
     )

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pebble import ProcessExpired, ProcessPool
 
 from synthbench import plugins
-from synthbench.errors import ContractError, SynthbenchError
+from synthbench.errors import ContractError, SynthbenchError, UsageError
 from synthbench.process import become_worker, begin, end_children, exit_of, orphans_ended, require_guarded_main
 
 T = TypeVar("T")
@@ -33,9 +33,14 @@ class IsolatedProcess:
         plugins: Files and modules of plugins to load before each attempt.
         timeout_s: Time limit of an attempt, in seconds; None for :data:`TIMEOUT_S`.
         num_workers: Number of attempts that may run at once, each in its own process.
+
+    Raises:
+        UsageError: If the time limit is not a positive number.
     """
 
     def __init__(self, plugins: Sequence[str], timeout_s: float | None = None, num_workers: int = 1) -> None:
+        if timeout_s is not None and not timeout_s > 0:
+            raise UsageError(f"timeout is {timeout_s}; allowed: more than 0 seconds")
         self.plugins = list(plugins)
         self._timeout_s = timeout_s or TIMEOUT_S
         self._ended = ExitStack()

@@ -254,8 +254,7 @@ def export(
 
     Raises:
         UnknownName: If the rows lack the suite, its version or a column, or if ``across`` has another value.
-        UsageError: If no row is selected, or if no column is named. It is also raised if several columns are named and
-            ``across`` is not ``columns``.
+        UsageError: If no row is selected, or if several columns are named and ``across`` is not ``columns``.
     """
     if across not in ACROSS:
         raise UnknownName("thing to stand across", across, ACROSS)
@@ -269,8 +268,6 @@ def export(
         chosen = having(selection.rows, "task", present or tasks)
         selection = replace(selection, rows=chosen.reset_index(drop=True))
     measures = _measures(selection, columns)
-    if not measures:
-        raise UsageError("no column is named; allowed: one or more, as in score,skill,n_params")
     if across != "columns" and len(measures) > 1:
         names = ",".join(measure.name for measure in measures)
         raise UsageError(f"{across} stand across and the columns are {names!r}; allowed: a single column")

@@ -16,16 +16,20 @@ Files = Mapping[str, str | bytes]
 def write(files: Files, folder: Path) -> list[str]:
     """Bring a report's folder up to date: write changed files, and remove files that only an earlier report had.
 
-    Files that no report wrote are not touched. The folder is created if it does not exist.
+    Files that no report wrote are not touched. A folder without a report must have no other file under a name of the
+    new one. The folder is created if it does not exist.
 
     Returns:
         Names of the files that were written or removed, in alphabetical order.
 
     Raises:
-        StoreError: If the folder is a file, or if something in it cannot be written.
+        StoreError: If the folder is a file, or if something in it cannot be written or is not of a report.
     """
     wanted = _with_index(files)
     changed = _differing(wanted, folder, lambda _name, content, present: content == present)
+    taken = [] if (folder / INDEX).exists() else [name for name in changed if (folder / name).exists()]
+    if taken:
+        raise StoreError(f"{folder} has a file {taken[0]!r} that no report wrote; name another folder with --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, content in ((folder / name, wanted.get(name)) for name in changed):

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from synthbench.cli.example import describe
+from synthbench.errors import StoreError
 from synthbench.reports.build import FORMATS, build
 from synthbench.reports.folder import Files, stale, write
 from tests.reports._made import make_frame
@@ -135,6 +136,15 @@ def test_a_folder_is_brought_up_to_date_and_nothing_else_is_touched(tmp_path: Pa
     (folder / "a.md").write_text("edited")
     (folder / "c.md").unlink()
     assert stale(second, folder) == ["a.md", "c.md"]
+
+
+def test_a_readme_that_no_report_wrote_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("mine")
+
+    with pytest.raises(StoreError, match=r"has a file 'README\.md' that no report wrote; name another folder"):
+        write({"README.md": "a report", "a.md": "1"}, tmp_path)
+
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("README.md", "mine")]
 
 
 def test_a_picture_is_stale_if_it_is_missing_or_was_drawn_from_other_numbers(whole: Files, tmp_path: Path) -> None:
