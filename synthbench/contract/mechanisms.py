@@ -148,6 +148,8 @@ class Probe:
         """
 
         def hint(problem: BaseException) -> str:
+            if "does not require grad" in text_of(problem):
+                return "; evaluation keeps no gradients, so take those of forward itself within torch.enable_grad()"
             needs_gpu = x.device.type == "cpu" and any(word in text_of(problem).lower() for word in OF_A_GPU)
             return "; check it with --device cuda where there is a GPU" if needs_gpu else ""
 
@@ -279,7 +281,8 @@ def _refusal(probe: Probe) -> str:
             continue
         if out.dtype != x.dtype:
             return f"it returns {out.dtype}"
-        is_exact = _lowest_precision(mechanism, x.detach()) == x.dtype and _is_smooth(mechanism, x.detach())
+        with probe.blamed(x):
+            is_exact = _lowest_precision(mechanism, x.detach()) == x.dtype and _is_smooth(mechanism, x.detach())
         return "" if is_exact or x.dtype != torch.float64 else "it computes in a lower precision inside"
     return refusal
 
@@ -719,10 +722,10 @@ def _remark_on_unused(probe: Probe) -> None:
 def _require_finite(probe: Probe, what: str, values: Tensor, scale: float = 1, length: int | None = None) -> None:
     num_bad = int((~values.isfinite()).sum())
     if num_bad:
+        fault = "gives NaN" if scale == 1 and values.isnan().any() else "overflows"
         raise ContractError(
-            f"{probe.name} overflows: {num_bad} of {values.numel()} values of the {what} are not finite "
-            f"for inputs of scale {scale:g} in {str(values.dtype).removeprefix('torch.')} (length "
-            f"{length or values.shape[1]})"
+            f"{probe.name} {fault}: {num_bad} of {values.numel()} values of the {what} are not finite for inputs of "
+            f"scale {scale:g} in {str(values.dtype).removeprefix('torch.')} (length {length or values.shape[1]})"
         )
 
 

@@ -127,7 +127,7 @@ def write_inputs(questions: Mapping[int, Questions], folder: Path, run_id: str) 
                 np.save(file, array, allow_pickle=False)
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def answer(model: SequenceModel, runs: Sequence[Run], folder: Path, device: torch.device) -> None:
     """Let the trained model answer the questions in a folder, and write its answers there.
 

@@ -51,7 +51,7 @@ def own_tokens(inputs: RunIds, targets: RunIds) -> Bool[Tensor, "runs batch leng
     return torch.nn.functional.pad(goes_on & in_steps.view(-1, 1, 1), (1, 0))
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def decode(model: SequenceModel, inputs: RunIds, is_own: Bool[Tensor, "runs batch length"], form: Form) -> RunIds:
     """Predict the most probable token at every position; at marked positions, the model reads its own prediction.
 
@@ -98,7 +98,7 @@ def _at_once(model: SequenceModel, given: Tensor, is_own: Tensor) -> Tensor:
     return outs
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def streams(model: SequenceModel, inputs: RunIds) -> bool:
     """Return True if a model can stream: read one token at a time, with the same logits as in one pass.
 

@@ -64,7 +64,7 @@ def _losses(
     return losses.view(targets.shape)
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def evaluate(
     model: SequenceModel,
     blocks: Iterable[DeviceBlock],
@@ -172,7 +172,7 @@ METRIC_SEQUENCES = 16
 """Validation sequences per run on which the metrics of trained layers are measured."""
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def layer_metrics(model: SequenceModel, block: DeviceBlock) -> list[dict[str, float]]:
     """Compute the metrics that mechanisms define for their layers; return a dictionary per run.
 

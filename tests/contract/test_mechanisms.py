@@ -232,6 +232,14 @@ def route_by_the_past(one: Any, x: Tensor) -> Tensor:
     return mixed
 
 
+def descend(_: Any, x: Tensor) -> Tensor:
+    """Take a step of an inner training, as layers that learn at test time do."""
+    with torch.enable_grad():
+        start = x if x.requires_grad else x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(start.cos().sum(), start, create_graph=True)
+    return x + slope.cumsum(-2)
+
+
 def grow(one: Any, x: Tensor) -> Tensor:
     if not hasattr(one, "gain"):
         one.gain = nn.Parameter(torch.ones(x.shape[-1], dtype=x.dtype))
@@ -262,6 +270,7 @@ CORRECT = [
     toy("checkpoint", lambda one, x: checkpoint(one.l, x.cumsum(-2), use_reentrant=True), stated(l=linear_layer)),
     toy("table", read_a_table),
     toy("mixture", route_by_the_past, stated(gate=lambda one, _: nn.Linear(one.model_dim, 24), experts=experts)),
+    toy("descends", descend),
     toy("act-of-a-class", lambda one, x: one.act(one.l(x)), stated(l=linear_layer), act=nn.SiLU()),
 ]
 FAULTS = [
@@ -269,6 +278,8 @@ FAULTS = [
     toy("heads-untransposed", lambda _, x: x.reshape(len(x), 2, x.shape[1], -1).cumsum(2).reshape(x.shape)),
     toy("batch-norm", lambda _, x: x - x.mean(0, keepdim=True) if len(x) > 1 else x),
     toy("batch-scale", lambda _, x: x / len(x)),
+    toy("descends-unasked", lambda _, x: x + torch.autograd.grad(x.cos().sum(), x, create_graph=True)[0]),
+    toy("no-keys", lambda _, x: (x @ x.mT + torch.full([x.shape[-2]] * 2, -torch.inf).triu()).softmax(-1) @ x),
     toy("time-first", lambda one, x: one.l(x)[0], stated(l=lambda one, _: nn.LSTM(one.model_dim, one.model_dim))),
     toy("sums-the-first-axis", lambda _, x: x.cumsum(0)),
     REDRAW,

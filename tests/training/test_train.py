@@ -240,6 +240,21 @@ def test_scores_are_counted_over_all_sequences(task: str, tokens_at_once: int) -
         assert score.loss == pytest.approx(expected_loss.item(), rel=1e-5)
 
 
+def test_a_layer_may_take_gradients_while_a_model_is_evaluated() -> None:
+    runs = make_cell("reverse", "linear", length=10).runs([0])
+    model, slopes = stack_models(build_models(runs), "fold"), list[Tensor]()
+
+    def descend(_layer: object, inputs: tuple[Tensor]) -> None:
+        with torch.enable_grad():
+            start = inputs[0].detach().requires_grad_()
+            slopes.extend(torch.autograd.grad(start.square().sum(), start))
+
+    model.head.register_forward_pre_hook(descend)
+    evaluate(model, device_blocks(runs, "test", num_batches=1, batch_size=4, device=CPU))
+
+    assert slopes
+
+
 @pytest.mark.parametrize("tokens_at_once", [200, 10**9])
 def test_calibration_compares_confidence_with_accuracy_in_bins(tokens_at_once: int) -> None:
     cell = make_cell("text", "linear", length=16)
