@@ -322,10 +322,11 @@ class Ledger:
         Raises:
             StoreError: If the file cannot be read or written.
         """
+        self.entries()  # refuses what is no ledger before a file is made, and a pipe, which would wait for a reader
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{self.path}.lock", timeout=LOCKED_S):
-                known = self.entries()  # refuses a pipe, which would wait for a reader when it is opened
+                known = self.entries()
                 with self.path.open("ab", buffering=0) as file:
                     yield known, partial(self._append, file)
         except OSError as problem:

@@ -9,7 +9,7 @@ import typer
 from synthbench.cli import options
 from synthbench.cli.output import print_facts, say
 from synthbench.errors import UnknownName, UsageError
-from synthbench.options import RUN_SUITE, parse_seeds
+from synthbench.options import LARGEST, RUN_SUITE, parse_seeds
 
 if TYPE_CHECKING:
     from synthbench.bench.rows import Table
@@ -24,7 +24,7 @@ Out = Annotated[
     options.printing(help="Parquet file for the rows, one per measurement; measurements that it has are skipped."),
 ]
 Dtype = Annotated[str, options.executing(help="float32, bfloat16, float16 or float64.")]
-BatchSize = Annotated[int, options.executing(help="Sequences per call.", min=1)]
+BatchSize = Annotated[int, options.executing(help="Sequences per call.", min=1, max=LARGEST)]
 
 
 def _table(bench: ModuleType, device: str, out: Path | None) -> "Table":

@@ -116,10 +116,9 @@ def merge_stores(
     from synthbench.trust.bundle import opened
     from synthbench.trust.merge import merge
 
-    if not (results / "store.json").exists():
-        for other in others:  # a refused store must not leave an empty one behind
-            with opened(other) as (readable, _):
-                readable.statuses()
+    for other in others:  # before anything is written: a refused store must leave no part of the others behind
+        with opened(other) as (readable, _):
+            readable.statuses()
     store = Store.open(results, create=True)
     merged = [merge(store, other) for other in others]
     facts = [conflict for one in merged for conflict in one.conflicts]

@@ -67,6 +67,13 @@ def test_a_run_made_twice_with_the_same_outcome_is_told_apart_from_a_contradicti
     assert (code, conflict["is_outcome"]) == (0, False)
 
 
+def test_a_source_that_is_refused_leaves_no_part_of_the_others(tmp_path: Path, synthbench: Command) -> None:
+    ours, _ = filled(tmp_path / "ours", [make_honest(1)]), filled(tmp_path / "theirs", [make_honest(2)])
+
+    assert synthbench("store", "merge", "theirs", "nothing", "--results", "ours").returncode == 3
+    assert ours.runs()["seed"].tolist() == [1]
+
+
 def test_what_is_damaged_hostile_or_without_its_curve_is_left_out_and_named(
     tmp_path: Path, synthbench: Command
 ) -> None:
