@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -29,11 +30,14 @@ from synthbench.cli.shortcuts import shortcuts
 from synthbench.cli.store import store_app
 from synthbench.cli.submissions import compare, submit, verify
 from synthbench.errors import StoreError, SynthbenchError, UnknownName, UsageError
-from synthbench.plugins import Interrupted, hint_for
+from synthbench.plugins import Interrupted, hint_for, loaded
 from synthbench.process import end_at_once
 
 OLD_NAMES: Mapping[str, str] = MappingProxyType({"--members": "--batched"})
 """Present names of renamed options, by old name; old names still work."""
+
+GRACE_S = 1.0
+"""Seconds that a thread of a plugin has to end after the command."""
 
 _WrongLine: type[Any] = typer.BadParameter.__mro__[1]
 """The base class of typer's errors for wrong command lines, which typer does not export."""
@@ -178,6 +182,21 @@ def handle_signals() -> None:
 
 
 def run_app() -> None:
+    """Run the command line, and exit; threads that a plugin has left running are not waited for."""
+    try:
+        _run_app()
+    except SystemExit as end:
+        for thread in threading.enumerate():
+            if thread is not threading.main_thread() and not thread.daemon and loaded():
+                thread.join(GRACE_S)
+                if thread.is_alive():
+                    note(f"thread {thread.name!r}, which a plugin may have started, is still running: it is ended")
+                    sys.stdout.flush()
+                    end_at_once(int(end.code or 0))
+        raise
+
+
+def _run_app() -> None:
     """Run the command line; after a user error or a full disk, print one line to stderr and exit with an error code."""
     handle_signals()
     for stream in (sys.stdout, sys.stderr):

@@ -25,6 +25,7 @@ from synthbench.results import Store
 from synthbench.runner.request import Request
 from synthbench.runner.run import prepare, run
 from synthbench.trust.compare import RESULTS
+from tests.cli.commands import python
 from tests.runner.runs import FAULTS, plugin_text, tiny
 
 pytestmark = pytest.mark.end_to_end
@@ -220,3 +221,13 @@ def test_rows_beside_a_plugin_that_replaces_attention_and_the_optimiser_are_thos
     assert by_name["softmax"]["plugins_loaded"] is None
     for name in ("first", "second"):
         assert json.loads(by_name[name]["plugins_loaded"]) == [f"{name}.py"]
+
+
+def test_a_command_does_not_wait_for_a_thread_of_a_plugin(tmp_path: Path) -> None:
+    endless = "import threading\nthreading.Thread(target=threading.Event().wait, name='endless').start()\n"
+    (tmp_path / "mine.py").write_text(endless + plugin_text("mine"))
+    done = python("-m", "synthbench", "show", "mine", "--plugin", "mine.py", cwd=tmp_path)
+
+    assert done.returncode == 0
+    assert "thread 'endless'" in done.stderr
+    assert done.stdout.startswith("mechanism mine\n")
