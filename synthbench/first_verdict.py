@@ -659,11 +659,14 @@ def quick(
     began = time.monotonic()
     if minutes is not None and not minutes > 0:
         raise UsageError(f"minutes is {minutes:g}; allowed: more than 0")
-    if mechanism.endswith(".py"):
-        mechanism, plugins = _only_mechanism(mechanism, plugins)
-    request = request_of(mechanism, suite, plugins=plugins, **how)
-    # With rerun, a repeated command has as many workers as the first, though fewer runs are left.
-    planned = None if has_packaged_rows(request) else checked(replace(request, rerun="all"))
+    is_file = mechanism.endswith(".py")
+    every = map(plugin_files.resolved, [*plugins, mechanism] if is_file else plugins)
+    with IsolatedProcess(list(dict.fromkeys(every))) as isolated:
+        if is_file:
+            mechanism = _only_mechanism(mechanism, isolated)
+        request = request_of(mechanism, suite, plugins=isolated.plugins, **how)
+        # With rerun, a repeated command has as many workers as the first, though fewer runs are left.
+        planned = None if has_packaged_rows(request) else checked(replace(request, rerun="all"), isolated)
     num_workers = None if planned is None else planned.executor.num_workers or NUM_FIRST
     query = _Query(request, Ledger(ledger or request.results / LEDGER), minutes, run, note, num_workers)
     return replace(query.verdict(against), wall_s=time.monotonic() - began)
@@ -847,13 +850,13 @@ def has_packaged_rows(request: Request) -> bool:
     return all(run.run_id in ends for cell in cells for run in cell.runs(seeds))
 
 
-def checked(request: Request) -> Prepared:
-    """Plan the runs of a request, and check all of its components that do not come with synthbench.
+def checked(request: Request, isolated: IsolatedProcess) -> Prepared:
+    """Plan the runs of a request, and check all of its components that do not come with synthbench, in ``isolated``.
 
     Raises:
         ContractError: If a plugin cannot be loaded, or if a component fails a check.
     """
-    prepared = prepare(request)
+    prepared = prepare(request, isolated)
     if prepared.checks:
         Store.open(request.results, create=True)
         record(prepared.checks, request.results / CONTRACT)  # the runs need not repeat the checks
@@ -863,24 +866,21 @@ def checked(request: Request) -> Prepared:
     return prepared
 
 
-def _only_mechanism(file: str, named: Sequence[str]) -> tuple[str, list[str]]:
-    """Load a plugin file and the plugins ``named``; return the file's only mechanism, and all these plugins.
+def _only_mechanism(file: str, isolated: IsolatedProcess) -> str:
+    """Load the plugins of ``isolated``, and return the only mechanism that the plugin file ``file`` registers.
 
     Raises:
-        UsageError: If there is no such file, or the file registers no mechanism or several.
+        UsageError: If the file registers no mechanism or several.
         ContractError: If the file or another plugin cannot be loaded.
     """
-    path = plugin_files.resolved(file)
-    every = list(dict.fromkeys([*named, path]))
-    with IsolatedProcess(every) as isolated:
-        isolated.try_plugins()
-    plugin_files.load(every)
-    registered = plugin_files.components_of(plugin_files.module_of(path))
+    isolated.try_plugins()
+    plugin_files.load(isolated.plugins)
+    registered = plugin_files.components_of(plugin_files.module_of(plugin_files.resolved(file)))
     names = [name for kind, name in registered if kind == MECHANISMS.kind]
     if len(names) != 1:
         found = ", ".join(names) or "none"
         raise UsageError(f"{file} registers these mechanisms: {found}; allowed: one, or --mech NAME --plugin {file}")
-    return names[0], every
+    return names[0]
 
 
 def _scores(runs: pd.DataFrame) -> "pd.Series[float]":

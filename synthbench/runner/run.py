@@ -7,7 +7,7 @@ plan's jobs to workers, and each worker writes the rows of its job (:mod:`synthb
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -169,10 +169,11 @@ class Prepared:
     executor: Executor
 
 
-def prepare(request: Request) -> Prepared:
+def prepare(request: Request, isolated: IsolatedProcess | None = None) -> Prepared:
     """Load plugins, check their components, plan the request, and choose the executor; the store is not changed.
 
-    Each plugin is first loaded in a separate process, and then in this process.
+    Each plugin is first loaded in a separate process, and then in this process. ``isolated`` is a separate process for
+    the request's plugins that may be running already; None: a new one.
 
     Raises:
         UsageError: If a name, argument or value is not allowed.
@@ -187,10 +188,10 @@ def prepare(request: Request) -> Prepared:
     if request.results.exists() and not request.results.is_dir():
         raise StoreError(f"cannot write to the results store {request.results}: not a folder")
     request = replace(request, plugins=[plugins.resolved(plugin) for plugin in request.plugins])
-    with IsolatedProcess(request.plugins, request.timeout_s) as isolated:
-        isolated.try_plugins()
+    with nullcontext(isolated) if isolated else IsolatedProcess(request.plugins, request.timeout_s) as separate:
+        separate.try_plugins()
         selected = select_components(request)
-        checks = check_foreign(foreign_components(selected), isolated, request.results / CONTRACT, devices_of(device))
+        checks = check_foreign(foreign_components(selected), separate, request.results / CONTRACT, devices_of(device))
     for component, results in checks.items():
         failure = first_failure(results)
         if failure is not None and component.kind != MECHANISMS.kind:  # rows of a mechanism have the status contract
