@@ -35,7 +35,7 @@ from synthbench.training.ensemble import (
 )
 from synthbench.training.evaluate import METRIC_SEQUENCES, Score, evaluate, layer_metrics, summed_losses
 from synthbench.training.optimiser import RunAdamW, make_optimiser
-from synthbench.training.schedule import make_schedule
+from synthbench.training.schedule import Schedule
 from synthbench.training.seeding import KeptBlocks, init_seed
 from synthbench.training.stream import DeviceBlock, device_blocks, in_pieces
 
@@ -158,7 +158,7 @@ class Trainer:
         self.strategies = [strategy_of(*layer) for layer in cell.layers]
         self.model = stack_models(models, self.strategies).to(device)
         self.rates = [run.learning_rate for run in runs if run.learning_rate is not None]
-        self.schedule = make_schedule(self.suite.training)
+        self.schedule = Schedule(self.suite.training)
         is_captured = (
             is_captured
             and device.type == "cuda"

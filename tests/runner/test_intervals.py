@@ -1,6 +1,7 @@
 """Nothing waits for the device between two points of a learning curve: a GPU is given its steps without a pause."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -9,10 +10,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from synthbench.suites.config import TrainingSettings
 from synthbench.training import train
 from synthbench.training.cell import Cell, Run
-from synthbench.training.schedule import Schedule, make_schedule
+from synthbench.training.schedule import Schedule
 from synthbench.training.train import GroupResult, Trainer, train_group
 from tests.training.cells import make_cell
 
@@ -79,16 +79,15 @@ class _OfKernels(TorchDispatchMode):
         return out
 
 
+@dataclass(frozen=True)
 class Watched(Schedule):
     """A schedule that says when a step begins."""
 
-    def __init__(self, settings: TrainingSettings, waits: Waits) -> None:
-        self.inner, self.waits = make_schedule(settings), waits
-        self.keeps_program = self.inner.keeps_program  # type: ignore[misc]
+    waits: Waits
 
     def apply(self, step: int, *others: Any) -> float:
         self.waits.num_begun += 1
-        return self.inner.apply(step, *others)
+        return super().apply(step, *others)
 
 
 Watch = Callable[[list[Run]], tuple[Waits, GroupResult]]
@@ -107,7 +106,7 @@ def waits_of(monkeypatch: pytest.MonkeyPatch) -> Watch:
             return losses
 
         monkeypatch.setattr(Trainer, "step", step)
-        monkeypatch.setattr(train, "make_schedule", lambda settings: Watched(settings, waits))
+        monkeypatch.setattr(train, "Schedule", lambda settings: Watched(settings, waits))
         with _OfPython(waits), _OfKernels(waits):
             result = train_group(runs, torch.device("cpu"))
         return waits, result

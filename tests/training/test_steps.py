@@ -12,7 +12,7 @@ from synthbench.suites import load_suite
 from synthbench.training.capture import WARM_UP_STEPS, CapturedStep
 from synthbench.training.cell import Run
 from synthbench.training.optimiser import FusedAdamW, RunAdamW, make_optimiser
-from synthbench.training.schedule import Schedule, make_schedule
+from synthbench.training.schedule import Schedule
 from synthbench.training.train import Trainer
 from tests.training.cells import make_cell
 
@@ -90,7 +90,7 @@ def test_parameters_of_each_run_move_as_in_pytorch_and_frozen_ones_stay(rates: l
 
 def named(schedule: str, steps: int, **settings: int) -> Schedule:
     """The schedule that a suite names."""
-    return make_schedule(SETTINGS.model_copy(update={"schedule": schedule, "steps": steps, **settings}))
+    return Schedule(SETTINGS.model_copy(update={"schedule": schedule, "steps": steps, **settings}))
 
 
 FOUR_PHASES = [1.0, 1.0, 1.0, 0.1, 0.1, 0.1, 0.1, 0.1, 0.08, 0.04]
@@ -108,7 +108,7 @@ FOUR_PHASES = [1.0, 1.0, 1.0, 0.1, 0.1, 0.1, 0.1, 0.1, 0.08, 0.04]
         ),
         (named("warmup-stable-decay", 8, warmup_steps=2, decay_steps=4), [0.5, 1, 1, 1, 1, 0.75, 0.5, 0.25]),
     ],
-    ids=lambda of: type(of).__name__,
+    ids=lambda of: of.settings.schedule if isinstance(of, Schedule) else "shares",
 )
 def test_the_rate_is_this_share_of_the_full_one_at_every_step(schedule: Schedule, shares: list[float]) -> None:
     assert [schedule.share(step) for step in range(len(shares))] == pytest.approx(shares)
