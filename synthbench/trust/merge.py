@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from synthbench.errors import UsageError
 from synthbench.results.store import Store, only, rows_of
 from synthbench.trust.audit import faults
@@ -48,8 +46,8 @@ def merge(store: Store, source: Path) -> Merged:
     now = datetime.now(UTC)
     with opened(source) as (other, _manifest), store.alone():
         their_rows = rows_of(other)
-        wrong = {row["run_id"]: said[0] for row in their_rows.to_pylist() if (said := faults(row, now))}
-        ours, theirs = _by_run(rows_of(store)), _by_run(their_rows)
+        ours, theirs = ({row["run_id"]: row for row in rows.to_pylist()} for rows in (rows_of(store), their_rows))
+        wrong = {name: said[0] for name, row in theirs.items() if (said := faults(row, now))}
         both = sorted(ours.keys() & theirs.keys() - wrong.keys())
         differing = [name for name in both if ours[name]["row_sha256"] != theirs[name]["row_sha256"]]
         new = only(their_rows, theirs.keys() - ours.keys() - wrong.keys())
@@ -62,10 +60,6 @@ def merge(store: Store, source: Path) -> Merged:
         tuple(_conflict(source, ours[name], theirs[name]) for name in differing),
         left_out | {f"run {name}": reason for name, reason in wrong.items()},
     )
-
-
-def _by_run(rows: pa.Table) -> dict[str, dict[str, Any]]:
-    return {row["run_id"]: row for row in rows.to_pylist()}
 
 
 def _conflict(source: Path, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
