@@ -407,17 +407,21 @@ def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> 
         return
     began = time.perf_counter()
     is_ladder = bool(trainer.runs[0].cell.levels)
+    scores: Sequence[Score]
+    levels: Sequence[list[LevelScore]] = [[] for _ in trainer.runs]
+    predictions: Sequence[np.ndarray | None] = [None] * len(trainer.runs)
     if is_ladder:
-        scores = _test_on_levels(trainer, result)
+        scores, levels = zip(*on_levels(trainer, "test"), strict=True)
     else:
-        scores = _scores(trainer, result, keeps_predictions=keeps_predictions)
+        scores, predictions = _scores(trainer, keeps_predictions=keeps_predictions)
     all_metrics: list[dict[str, float]] = [{} for _ in scores]
     if any(mechanism.metrics is not Mixer.metrics for mechanism in trainer.mechanisms):
         all_metrics = layer_metrics(trainer.model, next(trainer.batches("validation", 1, METRIC_SEQUENCES)))
-    decoded = _decoded(trainer)
-    for run, score, metrics, of_answers in zip(result.runs, scores, all_metrics, decoded, strict=True):
+    tested = zip(result.runs, scores, levels, predictions, all_metrics, _decoded(trainer), strict=True)
+    for run, score, of_levels, predicted, metrics, of_answers in tested:
+        run.check_loss(score.loss, result.steps)
         if run.diverged_at is None:
-            run.score = score
+            run.score, run.levels, run.predictions = score, of_levels, predicted
             run.metrics |= metrics | of_answers
     for cell in dict.fromkeys(run.cell for run in trainer.runs):
         of_cell = [run for run in result.runs if run.run.cell is cell]
@@ -429,32 +433,18 @@ def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> 
     result.eval_s += time.perf_counter() - began
 
 
-def _scores(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> list[Score]:
-    """Score every run on its test stream; if requested, keep the predictions of runs that did not diverge."""
+def _scores(trainer: Trainer, *, keeps_predictions: bool) -> tuple[list[Score], Sequence[np.ndarray | None]]:
+    """Score every run on its test stream; return the scores and, if requested, each run's predicted tokens."""
     block = next(trainer.batches("test", 1, trainer.suite.evaluation.test_sequences))
     predicted: list[torch.Tensor] | None = [] if keeps_predictions else None
     tasks = [run.cell.task for run in trainer.runs]
     scores = evaluate(trainer.model, [block], predicted=predicted, tasks=tasks)
-    for run, score in zip(result.runs, scores, strict=True):
-        run.check_loss(score.loss, result.steps)
-    if predicted is not None:
-        columns = block.columns.cpu().numpy()
-        for run, tokens in zip(result.runs, torch.cat(predicted, 1).numpy(), strict=True):
-            if run.diverged_at is None:
-                run.predictions = np.zeros((len(tokens), run.run.cell.length), tokens.dtype)
-                run.predictions[:, columns] = tokens
-    return scores
-
-
-def _test_on_levels(trainer: Trainer, result: GroupResult) -> list[Score]:
-    """Test every run on all levels; keep the scores on each level for runs that did not diverge."""
-    scores = []
-    for run, (score, levels) in zip(result.runs, on_levels(trainer, "test"), strict=True):
-        scores.append(score)
-        run.check_loss(score.loss, result.steps)
-        if run.diverged_at is None:
-            run.levels = levels
-    return scores
+    if predicted is None:
+        return scores, [None] * len(scores)
+    tokens = torch.cat(predicted, 1).numpy()
+    predictions = np.zeros((*tokens.shape[:2], trainer.runs[0].cell.length), tokens.dtype)
+    predictions[..., block.columns.cpu().numpy()] = tokens
+    return scores, list(predictions)
 
 
 def on_levels(trainer: Trainer, split: Literal["validation", "test"]) -> list[tuple[Score, list[LevelScore]]]:
