@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Iterator
+from functools import lru_cache
 from threading import Lock
 
 import numpy as np
@@ -99,25 +100,13 @@ class KeptBlocks:
         return block
 
 
-_of_command: dict[str, KeptBlocks] = {}
-"""Cache of blocks for the command that this process works for, under the command's id."""
-
-
-def blocks_of(command: str, device_type: str) -> KeptBlocks:
+@lru_cache(maxsize=1)
+def blocks_of(command: str, device_type: str) -> KeptBlocks:  # noqa: ARG001 - the cache is of one command
     """Return this process's cache of drawn data for the command with the id ``command``.
 
-    If there is none yet, a new cache is made, and the caches of other commands are dropped.
+    If there is none yet, a new cache is made, and the cache of another command is dropped.
     """
-    blocks = _of_command.get(command)
-    if blocks is None:
-        forget_blocks()
-        blocks = _of_command[command] = KeptBlocks(KEPT_BYTES[device_type])
-    return blocks
-
-
-def forget_blocks() -> None:
-    """Drop all data that this process keeps in memory."""
-    _of_command.clear()
+    return KeptBlocks(KEPT_BYTES[device_type])
 
 
 def data_blocks(

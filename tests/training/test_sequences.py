@@ -132,7 +132,7 @@ def test_a_command_draws_the_data_of_two_mechanisms_once(draws: Draws, tmp_path:
     assert len(draws) == 6  # training, validation and test of two seeds
     assert len(list(events)) == len(jobs) - 1 == 1
     assert len(draws) == 6
-    assert seeding._of_command == {}
+    assert seeding.blocks_of.cache_info().currsize == 0
 
 
 def test_a_class_that_was_defined_again_has_streams_of_its_own(draws: Draws) -> None:

@@ -11,7 +11,7 @@ import torch
 from synthbench.runner.executors.base import Executor, JobDone, OnBegin
 from synthbench.runner.plan import Job
 from synthbench.runner.worker import RunContext, execute
-from synthbench.training.seeding import forget_blocks
+from synthbench.training.seeding import blocks_of
 
 
 class Inline(Executor):
@@ -35,4 +35,4 @@ class Inline(Executor):
                 yield JobDone(job, outcomes)
         finally:
             torch.set_num_threads(threads_before)
-            forget_blocks()
+            blocks_of.cache_clear()
