@@ -122,10 +122,6 @@ class Mechanism(FieldModule, Mixer):
     def forward(self, x: Tokens) -> Tokens:
         """Mix positions causally: output t depends on inputs 0..t."""
 
-    def forward_last(self, x: Tokens) -> Token:
-        """Compute ``forward`` at the last position only, for tasks that score no other position."""
-        return self.forward(x)[..., -1:, :]
-
     def init_state(self) -> State:
         """Return the initial state, in which no token has been processed yet."""
         return State()

@@ -285,10 +285,6 @@ class LoopedMixer(Mixer):
         """Compute the runs one by one."""
         return torch.stack([alone(rows) for alone, rows in zip(self._current(), x, strict=True)])
 
-    def forward_last(self, x: RunTokens) -> RunToken:
-        """Compute ``forward`` at the last position."""
-        return self.forward(x)[..., -1:, :]
-
     def stream_step(self, x: RunVectors, state: State) -> tuple[RunVectors, State]:
         """Compute the output at the next token of every sequence, run by run; return it with the runs' new state."""
         after, outs = state.copied(), []
