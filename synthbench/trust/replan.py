@@ -142,25 +142,20 @@ class Groups:
     def group(self, row: Row) -> list[Row]:
         """Return a row and all rows that were trained together with it.
 
-        If some of these rows are missing or could not be trained together, return only the row itself.
+        If some of these rows are missing, or if their configurations do not allow training as one program, return only
+        the row itself. Rows with foreign code must have the same cell. What the rows state about their batch could be
+        forged, so it is not trusted.
         """
         batch = self._batches.get(row["run_id"], [row])
-        return batch if self._is_one_program(batch) else [row]
-
-    def _is_one_program(self, rows: Sequence[Row]) -> bool:
-        """Return whether the configurations of these rows allow training as one program.
-
-        What the rows state about their batch could be forged, so it is not used. Rows with foreign code must have the
-        same cell.
-        """
-        if len({self._cell_key(row) for row in rows}) == 1:
-            return True
-        if any(map(is_foreign, rows)):
-            return False
+        if len({self._cell_key(other) for other in batch}) == 1:
+            return batch
+        if any(map(is_foreign, batch)):
+            return [row]
         try:
-            return len({self.run(row).cell.program for row in rows}) == 1
+            programs = {self.run(other).cell.program for other in batch}
         except CannotVerify:
-            return False
+            return [row]
+        return batch if len(programs) == 1 else [row]
 
     def siblings(self, row: Row) -> list[str]:
         """Return the ids of all rows that have the configuration of the given row, except perhaps for the seed."""
