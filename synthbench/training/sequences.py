@@ -17,7 +17,7 @@ from synthbench.options import LARGEST_SEED, arguments_of, parse_term, registere
 from synthbench.plugins import blamed
 from synthbench.suites import Suite, load_suite
 from synthbench.tasks import SPLITS, TASKS, Batch, Level, Split, Task, sized
-from synthbench.training.ladder import ladder_schedule
+from synthbench.training.ladder import ladder_schedule, sized_in
 from synthbench.training.seeding import data_blocks
 
 MOST_TOKENS = 1 << 28
@@ -106,8 +106,7 @@ def draw(
         level, num_batches, batch_size = _level_of(protocol, stream, name, given)
         unit, length = level.task, level.length
     else:
-        listed = {} if protocol is None else protocol.tasks.get(name, {})
-        length, options = sized(name, {**listed, **given})
+        length, options = sized(name, given) if protocol is None else sized_in(protocol, name, given)
         level, unit = None, TASKS[name](**options)
         num_batches, batch_size = _in_batches(count, batch_size) if protocol is None else _read_by(protocol, stream)
     most = min(num_batches * batch_size, MOST_TOKENS // length)

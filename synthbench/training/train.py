@@ -153,7 +153,6 @@ class Trainer:
         cell = runs[0].cell
         self.suite = cell.suite
         models = build_models(runs)
-        self.mechanisms = [mechanism for mechanism, _ in cell.layers]
         self.sizes = [model.size(cell.length) for model in models]
         self.strategies = [strategy_of(*layer) for layer in cell.layers]
         self.model = stack_models(models, self.strategies).to(device)
@@ -415,7 +414,7 @@ def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> 
     else:
         scores, predictions = _scores(trainer, keeps_predictions=keeps_predictions)
     all_metrics: list[dict[str, float]] = [{} for _ in scores]
-    if any(mechanism.metrics is not Mixer.metrics for mechanism in trainer.mechanisms):
+    if any(mechanism.metrics is not Mixer.metrics for mechanism, _ in trainer.runs[0].cell.layers):
         all_metrics = layer_metrics(trainer.model, next(trainer.batches("validation", 1, METRIC_SEQUENCES)))
     tested = zip(result.runs, scores, levels, predictions, all_metrics, _decoded(trainer), strict=True)
     for run, score, of_levels, predicted, metrics, of_answers in tested:
