@@ -23,12 +23,11 @@ selecting, modelling, executing, reading, printing = (
 Quiet = Annotated[bool, printing("--quiet", "-q", help="Print errors and results only.")]
 Verbose = Annotated[bool, printing("--verbose", "-v", help="Print more: file names, run ids, tracebacks.")]
 AsJson = Annotated[bool, printing("--json", help="Print JSON to stdout.")]
-SuiteName = Annotated[str, selecting("--suite", help="A suite's name, or a TOML file.")]
+SuiteName = Annotated[str, selecting(help="A suite's name, or a TOML file.")]
 ReportedSuite = Annotated[
     str | None,
     selecting(
-        "--suite",
-        help=f"The suite whose rows to read. Default: that of your newest rows, else {MAIN_SUITE} if it has some.",
+        help=f"The suite whose rows to read. Default: that of your newest rows, else {MAIN_SUITE} if it has some."
     ),
 ]
 SuiteVersion = Annotated[
@@ -42,51 +41,20 @@ MechanismTerms = Annotated[
     list[str] | None,
     selecting("--mech", help="Names or globs, comma-separated; @family, all, !name; slay:R=3,P=8 sets options."),
 ]
-Seeds = Annotated[
-    str | None, selecting("--seeds", help="Root seeds: 42-51, or 0,3,7. Default: the suite's, or all with rows.")
-]
-Rates = Annotated[
-    str | None,
-    selecting("--rates", help="Learning rates, some of the suite's: 1e-2, or 3e-3,3e-2. Default: all of them."),
-]
-Shard = Annotated[
-    str | None,
-    selecting("--shard", help="2/3: run the second of three parts of the plan, to share it between machines."),
-]
-BlockTerm = Annotated[
-    str | None, modelling("--block", help="The block; aether:norm=pre sets options. Default: the suite's.")
-]
-Conv = Annotated[
-    int | None,
-    modelling(
-        "--conv",
-        help="Add a short causal convolution over this many tokens, such as 4, to each mechanism's input. "
-        "--block NAME:conv=4,conv_on=qkv adds it to queries, keys and values.",
-    ),
-]
-Gate = Annotated[bool, modelling("--gate", help="Multiply each mechanism's output by a sigmoid of its input.")]
+Seeds = Annotated[str | None, selecting(help="Root seeds: 42-51, or 0,3,7. Default: the suite's, or all with rows.")]
+BlockTerm = Annotated[str | None, modelling(help="The block; aether:norm=pre sets options. Default: the suite's.")]
 Condition = Annotated[
     str | None,
     modelling(
-        "--condition",
         help="stock: each layer as its authors build it, with their positions; bare: the recurrence or the scores "
-        "alone. Default: the suite's.",
+        "alone. Default: the suite's."
     ),
 ]
 PositionsTerm = Annotated[
     str | None,
     modelling(
-        "--positions",
         help="The position encoding: own, none, rope, espr, ... Default: the suite's; with --condition, each "
-        "mechanism's own.",
-    ),
-]
-Match = Annotated[
-    str | None,
-    modelling(
-        "--match",
-        help="params or state: rescale each mechanism to the parameters or the state of the suite's first; "
-        "state=4096 sets the number.",
+        "mechanism's own."
     ),
 ]
 Device = Annotated[str, executing(help="auto, cpu, cuda or cuda:1.")]
@@ -95,14 +63,12 @@ _HERE, _ELSEWHERE = (
     for there in (False, True)
 )
 ExecutorName = Annotated[
-    str,
-    executing("--executor", help=f"{_HERE} on this machine; {_ELSEWHERE} on others. auto stays on this machine."),
+    str, executing(help=f"{_HERE} on this machine; {_ELSEWHERE} on others. auto stays on this machine.")
 ]
 Workers = Annotated[
-    int | None,
-    executing(help="Worker processes (default: one per core), or elements of a SLURM array (default: 8)."),
+    int | None, executing(help="Worker processes (default: one per core), or elements of a SLURM array (default: 8).")
 ]
-Results = Annotated[Path, reading("--results", envvar="SYNTHBENCH_RESULTS", help="Folder of the results store.")]
+Results = Annotated[Path, reading(envvar="SYNTHBENCH_RESULTS", help="Folder of the results store.")]
 Beside = Annotated[
     str | None,
     reading(help="Another store whose rows to show: its folder, a .parquet file or a .tar.gz bundle. It is only read."),
@@ -111,8 +77,7 @@ Packaged = Annotated[bool, reading("--packaged/--no-packaged", help="Also read t
 Plugins = Annotated[
     list[str] | None,
     reading(
-        "--plugin",
-        help="A Python file or module that registers more components; repeatable. It runs with your rights.",
+        "--plugin", help="A Python file or module that registers more components; repeatable. It runs with your rights."
     ),
 ]
 

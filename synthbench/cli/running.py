@@ -41,16 +41,36 @@ class Selection:
     mechanisms: options.MechanismTerms = None
     suite: options.SuiteName = RUN_SUITE
     seeds: options.Seeds = None
-    rates: options.Rates = None
+    rates: Annotated[
+        str | None,
+        options.selecting(help="Learning rates, some of the suite's: 1e-2, or 3e-3,3e-2. Default: all of them."),
+    ] = None
     block: options.BlockTerm = None
-    conv: options.Conv = None
-    gate: options.Gate = False
+    conv: Annotated[
+        int | None,
+        options.modelling(
+            help="Add a short causal convolution over this many tokens, such as 4, to each mechanism's input. "
+            "--block NAME:conv=4,conv_on=qkv adds it to queries, keys and values."
+        ),
+    ] = None
+    gate: Annotated[
+        bool, options.modelling("--gate", help="Multiply each mechanism's output by a sigmoid of its input.")
+    ] = False
     positions: options.PositionsTerm = None
     condition: options.Condition = None
-    match: options.Match = None
+    match: Annotated[
+        str | None,
+        options.modelling(
+            help="params or state: rescale each mechanism to the parameters or the state of the suite's first; "
+            "state=4096 sets the number."
+        ),
+    ] = None
     device: options.Device = "auto"
     results: options.Results = Path("results")
-    shard: options.Shard = None
+    shard: Annotated[
+        str | None,
+        options.selecting(help="2/3: run the second of three parts of the plan, to share it between machines."),
+    ] = None
     plugins: options.Plugins = None
 
     def request(self) -> "Request":
