@@ -27,9 +27,9 @@ def new(
 
     for path in write(kind, name, Path.cwd(), is_package=is_package, is_module=is_module):
         say(path.relative_to(Path.cwd()))
-    if not is_package and kind in NEXT_STEPS:
+    if not is_package and kind == "task":
         say("next:", err=True)
-        for step in NEXT_STEPS[kind]:
+        for step in NEXT_STEPS:
             say(f"  {step.format(name=name)}", err=True)
 
 

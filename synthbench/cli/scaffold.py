@@ -17,15 +17,13 @@ from synthbench.tasks import TASKS
 GROUPS = {"mech": "mechanisms", "task": "tasks"}
 """Entry-point group of each kind of plugin; the kind is the first word after ``synthbench new``."""
 
-NEXT_STEPS = {
-    "task": (
-        "synthbench check {name}",
-        "synthbench run --suite ./{name}.toml",
-        "synthbench report --suite {name}",
-        "synthbench run --suite smoke --task {name}",
-    )
-}
-"""Commands to suggest after writing a file, by kind of plugin."""
+NEXT_STEPS = (
+    "synthbench check {name}",
+    "synthbench run --suite ./{name}.toml",
+    "synthbench report --suite {name}",
+    "synthbench run --suite smoke --task {name}",
+)
+"""Commands to suggest after writing the file of a task."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _LOAD = """from synthbench.plugins import load
