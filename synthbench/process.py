@@ -292,14 +292,13 @@ def contained(log: Path) -> Iterator[None]:
         tempfile.TemporaryDirectory(prefix="synthbench-", dir=os.environ.get(STARTED_BY)) as scratch,
         log.open("wb") as output,
         _sent_to(output.fileno()),
+        contextlib.chdir(scratch),  # on some systems, the current folder of a process cannot be removed
     ):
         mark_in_use(output)
-        os.chdir(scratch)
         try:
             yield
         finally:
             end_children()
-            os.chdir(log.parent)  # on some systems, the current folder of a process cannot be removed
     # The log is gone if its folder was cleared, or if the job ran twice because its first worker was taken for dead.
     with contextlib.suppress(FileNotFoundError):
         if not log.stat().st_size:
