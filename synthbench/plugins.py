@@ -348,13 +348,14 @@ def _load_file(path: Path) -> str:
     try:
         # Not by an import, which would use old bytecode if the file was edited within the same second.
         exec(compile(content, path, "exec"), vars(module))  # noqa: S102 - the user named the file
-    except UsageError:
-        del sys.modules[name]
-        raise
     except BaseException as problem:
         del sys.modules[name]
+        if isinstance(problem, UsageError):
+            raise
         raise_interrupt(problem)
-        raise ContractError(f"plugin {os.fspath(path)!r} is broken: {_located(problem, path)}") from problem
+        line = last_line(problem, {os.fspath(path)}).rpartition(":")[2]
+        where = f" (line {line})" if line else ""
+        raise ContractError(f"plugin {os.fspath(path)!r} is broken: {reason(problem)}{where}") from problem
     _loaded[name] = digest
     return name
 
@@ -370,12 +371,6 @@ def _load_module(name: str) -> str:
             raise UsageError(f"no module {name!r} for a plugin; allowed: one that Python finds, or a file") from None
         raise ContractError(f"plugin {name!r} is broken: {reason(problem)}") from problem
     return name
-
-
-def _located(problem: BaseException, path: Path) -> str:
-    """Describe an exception in one line, with the number of its innermost traceback line in the file ``path``."""
-    line = last_line(problem, {os.fspath(path)}).rpartition(":")[2]
-    return reason(problem) + (f" (line {line})" if line else "")
 
 
 # The origin of a component, and the file and line of its code for messages.
