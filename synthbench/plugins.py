@@ -260,26 +260,36 @@ def file_of(target: str) -> list[str]:
     return [resolved(target)] if target.endswith(".py") else []
 
 
-def load(plugins: Sequence[str]) -> list[str]:
+def load(plugins: Sequence[str]) -> None:
     """Import plugins, which registers their components; a file that is already loaded is run again only if it changed.
 
     Args:
         plugins: Paths of plugin files, and names of Python modules.
-
-    Returns:
-        The plugins in the form that :func:`resolved` returns, each once.
 
     Raises:
         UsageError: If a file or module does not exist, or if a plugin raises a ``UsageError``, for example because two
             components have the same name.
         ContractError: If a plugin raises any other exception, or if it registers nothing.
     """
-    names = list(dict.fromkeys(map(resolved, plugins)))
-    for name in names:
-        module = _load_file(Path(name)) if name.endswith(".py") else _load_module(name)
-        if not components_of(module):
+    for name in dict.fromkeys(map(resolved, plugins)):
+        try:
+            if name.endswith(".py"):
+                _run_file(name)
+            else:
+                importlib.import_module(name)
+        except UsageError:
+            raise
+        except BaseException as problem:
+            raise_interrupt(problem)
+            if isinstance(problem, ModuleNotFoundError) and f"{name}.".startswith(f"{problem.name}."):
+                raise UsageError(
+                    f"no module {name!r} for a plugin; allowed: one that Python finds, or a file"
+                ) from None
+            line = last_line(problem, {name}).rpartition(":")[2]  # none if the plugin is no file
+            where = f" (line {line})" if line else ""
+            raise ContractError(f"plugin {name!r} is broken: {reason(problem)}{where}") from problem
+        if not components_of(module_of(name)):
             raise ContractError(f"plugin {name!r} registers nothing; a class needs @mechanism, @task or the like")
-    return names
 
 
 def components_of(module: str) -> list[tuple[str, str]]:
@@ -326,51 +336,33 @@ def hint_for(name: str) -> str:
 def is_loaded(plugin: str) -> bool:
     """Tell whether this process has loaded a resolved plugin; a file that has changed since then does not count."""
     if plugin.endswith(".py"):
-        return _loaded.get(module_of(plugin)) == hashlib.sha256(_content(Path(plugin))).hexdigest()
+        return _loaded.get(module_of(plugin)) == hashlib.sha256(_content(plugin)).hexdigest()
     return plugin in sys.modules
 
 
-def _content(path: Path) -> bytes:
+def _content(file: str) -> bytes:
     try:
-        return path.read_bytes()
+        return Path(file).read_bytes()
     except OSError as problem:
-        raise UsageError(f"plugin file {os.fspath(path)!r} cannot be read: {problem.strerror}") from None
+        raise UsageError(f"plugin file {file!r} cannot be read: {problem.strerror}") from None
 
 
-def _load_file(path: Path) -> str:
-    name, content = module_of(os.fspath(path)), _content(path)
+def _run_file(file: str) -> None:
+    """Run a plugin file as a module, unless its present content has already been run."""
+    name, content = module_of(file), _content(file)
     digest = hashlib.sha256(content).hexdigest()
     if _loaded.get(name) == digest:
-        return name
+        return
     module = ModuleType(name)
-    module.__file__ = os.fspath(path)
+    module.__file__ = file
     sys.modules[name] = module  # dataclasses look up their module while it is loaded
     try:
         # Not by an import, which would use old bytecode if the file was edited within the same second.
-        exec(compile(content, path, "exec"), vars(module))  # noqa: S102 - the user named the file
-    except BaseException as problem:
+        exec(compile(content, file, "exec"), vars(module))  # noqa: S102 - the user named the file
+    except BaseException:
         del sys.modules[name]
-        if isinstance(problem, UsageError):
-            raise
-        raise_interrupt(problem)
-        line = last_line(problem, {os.fspath(path)}).rpartition(":")[2]
-        where = f" (line {line})" if line else ""
-        raise ContractError(f"plugin {os.fspath(path)!r} is broken: {reason(problem)}{where}") from problem
-    _loaded[name] = digest
-    return name
-
-
-def _load_module(name: str) -> str:
-    try:
-        importlib.import_module(name)
-    except UsageError:
         raise
-    except BaseException as problem:
-        raise_interrupt(problem)
-        if isinstance(problem, ModuleNotFoundError) and f"{name}.".startswith(f"{problem.name}."):
-            raise UsageError(f"no module {name!r} for a plugin; allowed: one that Python finds, or a file") from None
-        raise ContractError(f"plugin {name!r} is broken: {reason(problem)}") from problem
-    return name
+    _loaded[name] = digest
 
 
 # The origin of a component, and the file and line of its code for messages.
