@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from synthbench.cli.output import about
+from synthbench.cli.output import about, is_quiet, is_verbose
+from synthbench.reports.table import counted
 from synthbench.runner.executors import Executor
 from synthbench.runner.plan import Plan
 from synthbench.runner.worker import RunOutcome
@@ -71,14 +72,11 @@ class Eta:
 class Progress:
     """Display of the numbers of finished trainings and rows, and of the estimated time left if it is known.
 
-    Args:
-        is_quiet: True to print nothing.
-        is_verbose: True to print one line per row, with the row's id, even in a terminal.
+    With ``--quiet``, nothing is printed. With ``--verbose``, each row has a line with its id, even in a terminal.
     """
 
-    def __init__(self, *, is_quiet: bool = False, is_verbose: bool = False) -> None:
-        self._is_verbose = is_verbose
-        self._console = Console(stderr=True, quiet=is_quiet)
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, quiet=is_quiet())
         self._bar: Bar | None = None
         self._stopped = threading.Event()
         self._lock = threading.RLock()
@@ -126,9 +124,9 @@ class Progress:
         if self._bar is not None:
             completed = self._eta.num_trainings - self._eta.num_left
             self._bar.update(self._bar.task_ids[0], completed=completed, description=self._state())
-        if self._bar is None or self._is_verbose:
+        if self._bar is None or is_verbose():
             score = "" if outcome.score is None else f" {outcome.score:.4f}"
-            name = f" {outcome.run_id}" if self._is_verbose else ""
+            name = f" {outcome.run_id}" if is_verbose() else ""
             rate = "" if outcome.learning_rate is None else f" rate {outcome.learning_rate:g}"
             words = f"{outcome.task} {outcome.mechanism} seed {outcome.seed}{rate} {outcome.status}{score}{name}"
             self._line(words)
@@ -169,8 +167,8 @@ def to_do(plan: Plan) -> str:
     Tuning runs only choose a learning rate.
     """
     num_tuning = sum(len(job.untuned) for job in plan.jobs)
-    runs = f"{plan.num_missing} {'run' if plan.num_missing == 1 else 'runs'} to do"
-    return f"{runs} after {num_tuning} tuning {'run' if num_tuning == 1 else 'runs'}" if num_tuning else runs
+    runs = f"{counted(plan.num_missing, 'run')} to do"
+    return f"{runs} after {counted(num_tuning, 'tuning run')}" if num_tuning else runs
 
 
 def workers_of(executor: Executor) -> str:
@@ -183,5 +181,5 @@ def workers_of(executor: Executor) -> str:
         return "in this process"
     if executor.num_workers is None:
         return executor.name
-    workers = f"{executor.num_workers} {'worker' if executor.num_workers == 1 else 'workers'}"
+    workers = counted(executor.num_workers, "worker")
     return workers if executor.name == "pool" else f"{workers} of {executor.name}"

@@ -17,7 +17,7 @@ import typer
 
 from synthbench import plugins
 from synthbench.cli import options
-from synthbench.cli.output import about, is_quiet, is_verbose, note, print_facts, say, width_of_stdout
+from synthbench.cli.output import about, is_verbose, note, print_facts, say, width_of_stdout
 from synthbench.errors import UsageError
 from synthbench.options import RUN_SUITE, parse_rates, parse_seeds, parse_term
 from synthbench.process import end_at_once
@@ -344,7 +344,7 @@ def run_with_progress(request: "Request") -> "RunReport":
     # Ray writes messages about its workers to stdout, which is reserved for results.
     with (
         _interruptible(stop),
-        Progress(is_quiet=is_quiet(), is_verbose=is_verbose()) as progress,
+        Progress() as progress,
         redirect_stdout(sys.stderr),
     ):
         done = run_request(request, on_plan=progress.begin, on_outcome=progress.advance, stop=stop)
