@@ -110,13 +110,11 @@ def num_fitting(lines: Sequence[Sequence[str]], width: int | None) -> int:
 
 def _runs(results: Path) -> dict[str, Scored]:
     known = Store.open(results, create=False).columns(("run_id", "status", "skill", "score", "metric_name", "metrics"))
-    columns = (column.to_pylist() for column in known.itercolumns())
-    return {
-        name: Scored(
-            status, skill, -score if score is not None and metric == BITS else None, choice_in(json.loads(metrics))
-        )
-        for name, status, skill, score, metric, metrics in zip(*columns, strict=True)
-    }
+    found = {}
+    for row in known.to_pylist():
+        bits = -row["score"] if row["score"] is not None and row["metric_name"] == BITS else None
+        found[row["run_id"]] = Scored(row["status"], row["skill"], bits, choice_in(json.loads(row["metrics"])))
+    return found
 
 
 def _cells(runs: Runs, scored: Mapping[str, Scored]) -> dict[str, dict[str, list[Scored | None]]]:
