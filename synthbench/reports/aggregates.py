@@ -213,11 +213,9 @@ def interquartile_means(skills: Skills, weights: PerTask, prior: Prior | None = 
     return [t_interval(value, 2 * error, free) for value, error, free in zip(values, errors, of_errors, strict=True)]
 
 
-def reached(
-    skills: Float[np.ndarray, "..."], threshold: float | Float[np.ndarray, " thresholds"]
-) -> Float[np.ndarray, "..."]:
+def reached(skills: Skills, threshold: float) -> Skills:
     """Return 1 for each run whose skill is at least the threshold, 0 for any other run, and NaN for a missing run."""
-    has_reached: Float[np.ndarray, ...] = np.where(np.isnan(skills), math.nan, skills >= threshold - TOLERANCE)
+    has_reached: Skills = np.where(np.isnan(skills), math.nan, skills >= threshold - TOLERANCE)
     return has_reached
 
 
@@ -315,17 +313,6 @@ def probability_of_improvement(
     num_worth = 1 / float((balanced(categories) ** 2).sum())
     is_rare = min(interval.value, 1 - interval.value) * num_worth < FEW
     return _reaching_wilsons(interval, num_worth) if is_rare and not math.isnan(interval.low) else interval
-
-
-def profile(
-    skills: Float[np.ndarray, "tasks seeds"], weights: PerTask, thresholds: Float[np.ndarray, " thresholds"]
-) -> Float[np.ndarray, " thresholds"]:
-    """Return a mechanism's performance profile: for each threshold, the weighted share of runs whose skill reaches it.
-
-    Source: Agarwal et al. (2021), section 4.2, the run-score distribution.
-    """
-    share: Float[np.ndarray, " thresholds"] = weights @ np.nanmean(reached(skills[..., None], thresholds), axis=1)
-    return share
 
 
 def _num_runs(skills: Skills) -> PerCell:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from synthbench.reports.aggregates import Interval, balanced, over_seeds, profile, reached
+from synthbench.reports.aggregates import Interval, balanced, over_seeds, reached
 from synthbench.reports.cells import DIGITS, MechanismFacts, TaskFacts
 from synthbench.reports.ladder import Ladder, Profile
 from synthbench.reports.leaderboard import Leaderboard
@@ -208,11 +208,10 @@ def _profiles(board: Leaderboard) -> dict[str, Line]:
     """Return the performance profile of every ranked mechanism, by its label."""
     weights = balanced([task.category for task in board.tasks])
     skills = np.array([entry.skills for entry in board.entries])
-    at = [over_seeds(reached(skills, threshold), weights) for threshold in _THRESHOLDS]
-    _value, low, high = np.array(at).transpose(2, 1, 0)  # [entries, thresholds]
+    shares = [over_seeds(reached(skills, threshold), weights) for threshold in _THRESHOLDS]
     return {
-        entry.mechanism.label: Line(_THRESHOLDS, profile(entry.skills, weights, _THRESHOLDS), *ends)
-        for entry, *ends in zip(board.entries, low, high, strict=True)
+        entry.mechanism.label: Line(_THRESHOLDS, *np.array(of_entry).T)
+        for entry, of_entry in zip(board.entries, zip(*shares, strict=True), strict=True)
     }
 
 
