@@ -14,8 +14,9 @@ Source: Luna et al. (2026), section 3.2 and table 6.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from statistics import median
 from typing import Any, cast
 
@@ -41,7 +42,6 @@ BATCH_SIZE, MODEL_DIM, NUM_HEADS, EPSILON = 8, 64, 4, 1e-6
 Estimator = Callable[[Tensor, Tensor, Tensor], Tensor]
 """A function from q, k, v [batch, heads, length, head_dim] to the outputs of the heads."""
 Others = Callable[["Budget", int, torch.device], dict[str, Estimator]]
-CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Budget:
     """Number of positive random features per quadrature node."""
     polynomial: int
     """Width of the polynomial factor."""
-    arguments: tuple[tuple[str, Any], ...] = ()
-    """Further options of the mechanism that differ from its defaults, as pairs of name and value."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Further options of the mechanism that differ from its defaults."""
 
 
 BUDGETS = {
@@ -65,7 +65,6 @@ BUDGETS = {
 }
 
 COMPARED = (
-    "slay",
     "slay-laplace",
     "slay-hadamard",
     "slay-exact",
@@ -130,23 +129,46 @@ def sweep(seeds: Sequence[int], table: Table, *, num_repeats: int, bias: bool = 
         *(replace(base, name=f"nodes {nodes}", nodes=nodes) for nodes in (1, 3, 5, 8)),
         *(replace(base, name=f"features {features}", features=features) for features in (16, 32, 64, 128, 256)),
         *(replace(base, name=f"anchors {anchors}", polynomial=anchors) for anchors in (16, 32, 64, 128, 256)),
-        replace(base, name="orthogonal", arguments=(("omega", "orthogonal"),)),
+        replace(base, name="orthogonal", arguments={"omega": "orthogonal"}),
     ]
     return _all(budgets, seeds, table, partial(_chosen, {}), num_repeats=num_repeats, bias=bias)
 
 
+@torch.no_grad()
 def _all(
     budgets: Sequence[Budget], seeds: Sequence[int], table: Table, others: Others, *, num_repeats: int, bias: bool
 ) -> Iterator[Row]:
-    """Yield rows for the exact kernel, ``slay``, the running mean and ``others``, but not for seeds in the table."""
-    for budget in budgets:
-        for seed in seeds:
-            begun = {"bench": "fidelity", "budget": budget.name, "bias": bias, "seed": seed}
-            names = ("exact", "slay", "mean", *others(budget, seed, CPU))
-            if all(table.find({**begun, **_about(name)}) is not None for name in names):
-                continue
-            for row in _rows(budget, seed, others, table.device, num_repeats=num_repeats, bias=bias):
-                yield table.add({**begun, **_about(row["estimator"]), **row})
+    """Yield rows for the exact kernel, ``slay``, the running mean and ``others``, but not for seeds in the table.
+
+    Random numbers are drawn on the CPU, so that all devices get the same.
+    """
+    device = table.device
+    for budget, seed in product(budgets, seeds):
+        generator = torch.Generator().manual_seed(seed)
+        target = YatSpherical(model_dim=MODEL_DIM, num_heads=NUM_HEADS, epsilon=EPSILON, bias=bias, generator=generator)
+        x = torch.randn(BATCH_SIZE, budget.length, MODEL_DIM, generator=generator)
+        target = target.to(device)
+        slay = _mechanism("slay", budget, seed, device)
+        fixed = {"exact": target.attend, "slay": slay.attend, "mean": running_mean}
+        estimators = fixed | others(budget, seed, device)
+        begun = {"bench": "fidelity", "budget": budget.name, "bias": bias, "seed": seed}
+        if all(table.find({**begun, **_about(name)}) is not None for name in estimators):
+            continue
+        q, k, v = target.heads(x.to(device))
+        expected = target.merge_heads(target.attend(q, k, v))
+        outs = {name: target.merge_heads(estimate(q, k, v)) for name, estimate in estimators.items()}
+        calls = {name: partial(estimate, q, k, v) for name, estimate in estimators.items()}
+        seconds = interleaved(calls, num_repeats, device)
+        for name, out in outs.items():
+            row = {
+                "length": budget.length,
+                "R": budget.nodes,
+                "D": budget.features,
+                "P": budget.polynomial,
+                **errors(out, expected),
+                "latency_ms": 1e3 * median(seconds[name]),
+            }
+            yield table.add({**begun, **_about(name), **row})
 
 
 def _about(estimator: str) -> dict[str, str]:
@@ -182,39 +204,6 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return summed_up
 
 
-@torch.no_grad()
-def _rows(
-    budget: Budget, seed: int, others: Others, device: torch.device, *, num_repeats: int, bias: bool
-) -> list[dict[str, Any]]:
-    """Measure all estimators on the device; random numbers are drawn on the CPU, so that all devices get the same.
-
-    An estimator is a way to compute or approximate attention.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    target = YatSpherical(model_dim=MODEL_DIM, num_heads=NUM_HEADS, epsilon=EPSILON, bias=bias, generator=generator)
-    x = torch.randn(BATCH_SIZE, budget.length, MODEL_DIM, generator=generator)
-    target = target.to(device)
-    q, k, v = target.heads(x.to(device))
-    expected = target.merge_heads(target.attend(q, k, v))
-    slay = _mechanism("slay", budget, seed).to(device)
-    estimators = {"exact": target.attend, "slay": slay.attend, "mean": running_mean, **others(budget, seed, device)}
-    outs = {name: target.merge_heads(estimate(q, k, v)) for name, estimate in estimators.items()}
-    calls = {name: partial(run, q, k, v) for name, run in estimators.items()}
-    seconds = interleaved(calls, num_repeats, device)
-    return [
-        {
-            "length": budget.length,
-            "R": budget.nodes,
-            "D": budget.features,
-            "P": budget.polynomial,
-            "estimator": name,
-            **errors(out, expected),
-            "latency_ms": 1e3 * median(seconds[name]),
-        }
-        for name, out in outs.items()
-    ]
-
-
 def errors(out: Float[Tensor, "*batch dim"], expected: Float[Tensor, "*batch dim"]) -> dict[str, float]:
     """Compare ``out`` with ``expected``: relative L2 error, mean cosine similarity and mean squared error."""
     difference = out - expected
@@ -231,7 +220,7 @@ def estimators_of(budget: Budget, seed: int, device: torch.device) -> dict[str, 
     They are the variants of ``slay`` in its paper, kernels with only some approximations of ``slay``, and limits of
     infinitely many features.
     """
-    slay = cast("Slay", _mechanism("slay", budget, seed).to(device))
+    slay = cast("Slay", _mechanism("slay", budget, seed, device))
 
     def exponentials(x: Tensor) -> Tensor:
         return inverse_distance(budget.nodes, EPSILON, x)
@@ -249,7 +238,7 @@ def estimators_of(budget: Budget, seed: int, device: torch.device) -> dict[str, 
         "quadrature and random features": _by_kernel(random_features_only),
         "anchors, limit": _by_cosine(lambda x: (1 + 2 * x.square()) * exponentials(x)),
         "Laplace, limit": _by_cosine(exponentials),
-        **{name: _mechanism(name, budget, seed).to(device).attend for name in COMPARED[1:]},
+        **{name: _mechanism(name, budget, seed, device).attend for name in COMPARED},
     }
 
 
@@ -270,11 +259,9 @@ def _chosen(
     mechanisms: Mapping[str, dict[str, Any]], budget: Budget, seed: int, device: torch.device
 ) -> dict[str, Estimator]:
     return {
-        term_of(MECHANISMS[name], options): _mechanism(
-            name, replace(budget, arguments=tuple(options.items())), seed
-        ).to(device).attend
+        term_of(MECHANISMS[name], options): _mechanism(name, replace(budget, arguments=options), seed, device).attend
         for name, options in mechanisms.items()
-    }  # fmt: skip
+    }
 
 
 def running_mean(_q: Tensor, _k: Tensor, v: Tensor) -> Tensor:
@@ -282,20 +269,19 @@ def running_mean(_q: Tensor, _k: Tensor, v: Tensor) -> Tensor:
     return v.cumsum(-2) / torch.arange(1, v.shape[-2] + 1, dtype=v.dtype, device=v.device).unsqueeze(-1)
 
 
-def _mechanism(name: str, budget: Budget, seed: int) -> Attention:
-    """Build a mechanism with the budget's numbers of features.
+def _mechanism(name: str, budget: Budget, seed: int, device: torch.device) -> Attention:
+    """Build a mechanism on a device, with the budget's numbers of features.
 
     If a variant has a single option ``M`` for its number of features, M is the product of the numbers of random and
     polynomial features, ``D * P``.
     """
     unit = MECHANISMS[name]
-    sizes: dict[str, Any] = {"R": budget.nodes, "D": budget.features, "P": budget.polynomial, "epsilon": EPSILON}
+    sizes = {"R": budget.nodes, "D": budget.features, "P": budget.polynomial, "epsilon": EPSILON}
     sizes["M"] = budget.features * budget.polynomial
-    arguments: dict[str, Any] = {
-        key: value for key, value in {**sizes, **dict(budget.arguments)}.items() if key in options_of(unit)
-    }
+    arguments = {key: value for key, value in {**sizes, **budget.arguments}.items() if key in options_of(unit)}
     generator = torch.Generator().manual_seed(seed + 1)
-    return cast("Attention", unit(model_dim=MODEL_DIM, num_heads=NUM_HEADS, generator=generator, **arguments))
+    mechanism = unit(model_dim=MODEL_DIM, num_heads=NUM_HEADS, generator=generator, **arguments)
+    return cast("Attention", mechanism.to(device))
 
 
 def _by_cosine(kernel: Callable[[Tensor], Tensor]) -> Estimator:

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from synthbench.bench import published, suite
-from synthbench.bench.fidelity import CPU
 from synthbench.bench.rows import Row, Table
 from synthbench.options import RUN_SUITE
 from synthbench.suites import load_suite
 from synthbench.training.cell import Run
+from tests.training.cells import CPU
 
 
 @pytest.fixture(autouse=True)

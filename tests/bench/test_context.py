@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from synthbench.bench import context
-from synthbench.bench.fidelity import CPU
 from synthbench.bench.rows import Row, Table
+from tests.training.cells import CPU
 
 
 def found(mechanism: str, gigabytes: float, *, table: Table | None = None, **limits: float) -> list[Row]:

@@ -8,12 +8,13 @@ import torch
 from synthbench.bench import fidelity
 from synthbench.bench.rows import Row, Table, load
 from synthbench.errors import StoreError
+from tests.training.cells import CPU
 
 SEEDS = (0, 1)
 
 
 def fresh() -> Table:
-    return Table(fidelity.IDENTITY, fidelity.CPU)
+    return Table(fidelity.IDENTITY, CPU)
 
 
 def measured(seeds: Sequence[int], table: Table | None = None, **changes: Any) -> list[Row]:

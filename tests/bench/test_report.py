@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from synthbench.bench import report, scaling, suite
-from synthbench.bench.fidelity import CPU
 from synthbench.bench.rows import Table
 from synthbench.cli.app import app
 from synthbench.reports.folder import Files
+from tests.training.cells import CPU
 
 
 @pytest.fixture(scope="module")

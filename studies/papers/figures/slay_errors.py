@@ -129,7 +129,7 @@ def error_against_features() -> Curves:
     D = 8 unless varied, seeds 0–2. SLAY beats the running mean, which is blind to content, with 64 to 128 features a
     node or 32 anchors, not with up to 8 nodes. The paper holds the quadrature to be the dominant error.
     """
-    rows = pd.DataFrame(list(fidelity.sweep((0, 1, 2), Table(fidelity.IDENTITY, fidelity.CPU), num_repeats=1)))
+    rows = pd.DataFrame(list(fidelity.sweep((0, 1, 2), Table(fidelity.IDENTITY, torch.device("cpu")), num_repeats=1)))
     error = Axis("relative error of outputs", ends=(0.55, 0.75))
     panels = []
     for word, size in (("features", "D"), ("anchors", "P"), ("nodes", "R")):
