@@ -5,8 +5,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import torch
-
 from synthbench.bench.forms import DIRECTIONS, Form, Setting, built, call_of, dtype_of, inputs_of
 from synthbench.bench.instruments import (
     Call,
@@ -58,7 +56,7 @@ def measure(
         batch_size: Sequences per call.
         dtype: Name of the number type, such as ``float32``.
     """
-    device, kind = table.device, dtype_of(dtype)
+    kind = dtype_of(dtype)
     with as_in_a_worker():
         for name, arguments in mechanisms.items():
             unit = MECHANISMS[name]
@@ -75,44 +73,41 @@ def measure(
                     "max_seconds": max_seconds,
                 }
                 if table.find(about) is None:
-                    first = Setting(direction, SHORTEST, batch_size, device, kind)
-                    attempt = partial(_attempt, name, arguments, first)
-                    yield table.add(about | _longest(attempt, device, int(gigabytes * 2**30), longest, max_seconds))
+                    shortest = Setting(direction, SHORTEST, batch_size, table.device, kind)
+                    attempt = partial(_attempt, name, arguments)
+                    yield table.add(about | _longest(attempt, shortest, int(gigabytes * 2**30), longest, max_seconds))
 
 
-def _attempt(name: str, arguments: Mapping[str, Any], setting: Setting, length: int) -> Call:
-    setting = replace(setting, length=length)
+def _attempt(name: str, arguments: Mapping[str, Any], setting: Setting) -> tuple[Call, int]:
+    """Return a call of a mechanism's layer, and the call's peak memory in bytes."""
     layer = Form("layer", "layer", built(name, arguments, setting).forward)
-    return call_of(layer, inputs_of(setting), setting)
+    call = call_of(layer, inputs_of(setting), setting)
+    return call, peak_bytes(call, setting.device)
 
 
 def _longest(
-    attempt: Callable[[int], Call], device: torch.device, budget: int, longest: int, max_seconds: float
+    attempt: Callable[[Setting], tuple[Call, int]], setting: Setting, budget: int, longest: int, max_seconds: float
 ) -> dict[str, Any]:
     """Double the length until a call exceeds ``budget`` bytes, then bisect between the last two lengths.
 
     The search also ends beyond ``longest`` tokens, or once a call takes more than ``max_seconds``.
     """
     fits: dict[str, Any] = {"length": None, "peak_bytes": None, "seconds": None}
-    ended, too_long, length = "memory", None, SHORTEST
+    too_long, length = None, setting.length
     while length <= longest:
         give_back_memory()
-        call = unless_out_of_memory(partial(attempt, length))
-        peak = None if call is None else unless_out_of_memory(partial(peak_bytes, call, device))
-        if call is None or peak is None or peak > budget:
+        tried = unless_out_of_memory(partial(attempt, replace(setting, length=length)))
+        if tried is None or tried[1] > budget:
             too_long = length
         else:
-            fits = {"length": length, "peak_bytes": peak, "seconds": seconds(call, device)}
+            fits = {"length": length, "peak_bytes": tried[1], "seconds": seconds(tried[0], setting.device)}
             if fits["seconds"] > max_seconds:
-                ended = "time"
-                break
+                return {**fits, "ended": "time"}
+        known = fits["length"] or 0
         if too_long is None:
             length *= 2
-            continue
-        known = fits["length"] or 0
-        if too_long - known <= max(1, known // 16):
-            break
-        length = (known + too_long) // 2
-    else:
-        ended = "longest"
-    return {**fits, "ended": ended}
+        elif too_long - known <= max(1, known // 16):
+            return {**fits, "ended": "memory"}
+        else:
+            length = (known + too_long) // 2
+    return {**fits, "ended": "longest"}

@@ -131,10 +131,7 @@ def measure(
                     about = {"bench": "scaling", "mechanism": term, "mech_version": version_of(type(unit))}
                     trials += _tried(asked, setting, about, course)
                 _time(trials, num_repeats)
-                rows = [trial.row(roof) for trial in trials]
-                for row in rows:
-                    table.add(row)
-                yield from rows
+                yield from [table.add(trial.row(roof)) for trial in trials]  # all are in the table before the first
 
 
 def summary(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
