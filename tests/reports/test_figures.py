@@ -17,7 +17,7 @@ from matplotlib.transforms import Bbox
 from synthbench.reports.aggregates import Interval
 from synthbench.reports.render.figures import Drawing, drawings, render
 from synthbench.reports.render.figures.drawing import LONGEST, SINGLE, _style, shown
-from synthbench.reports.render.figures.scatter import Point, _draw, looks
+from synthbench.reports.render.figures.scatter import Point, _draw, styled
 from tests.reports._made import joined, make_frame, report_of, scattered
 
 Pictures = dict[str, dict[str, bytes]]
@@ -101,14 +101,14 @@ def test_a_complete_sweep_has_every_figure_and_what_rows_say_nothing_about_is_le
 
 def test_of_many_mechanisms_each_has_a_number_and_a_marker_of_its_own_in_the_colour_of_its_family() -> None:
     points = [Point(f"m{one}", "abcdefghij"[one % 10], Interval(0.5, 0.4, 0.6), (1.0,)) for one in range(41)]
-    of_points = looks(points)
+    of_points = styled(points)
 
     assert [look.text for look in of_points] == [str(number) for number in range(1, 42)]
     assert len({(look.colour, look.marker) for look in of_points}) == 41
     assert len({look.colour for look in of_points}) == 10
     assert all((one.colour == other.colour) == (a.family == b.family)
                for (one, a), (other, b) in combinations(zip(of_points, points, strict=True), 2))  # fmt: skip
-    assert [look.text for look in looks(points[:3])] == ["m0", "m1", "m2"]
+    assert [look.text for look in styled(points[:3])] == ["m0", "m1", "m2"]
 
 
 def test_every_mechanism_is_in_the_key_and_its_number_at_its_point() -> None:

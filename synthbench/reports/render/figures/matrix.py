@@ -71,14 +71,13 @@ def _draw_matrix(
                     column + 0.5, line + 0.5, fixed(float(value), 2), size=SMALL - 0.5, ha="center",
                     color="white" if value < 0.65 else "black", va="center_baseline",
                 )  # fmt: skip
-    categories = [shown(task.category.replace("_", " ")) for task in tasks]
     firsts = [index for index, task in enumerate(tasks) if index == 0 or task.category != tasks[index - 1].category]
-    if firsts:
-        axis.hlines(firsts[1:], 0, len(columns), color="white", linewidth=3)
-        right = axis.secondary_yaxis("right")
-        right.set_yticks([first + 0.5 for first in firsts], [categories[first] for first in firsts])
-        right.tick_params(length=0, pad=2, labelcolor=DARK)
-        right.spines[:].set_visible(False)
+    axis.hlines(firsts[1:], 0, len(columns), color="white", linewidth=3)
+    right = axis.secondary_yaxis("right")
+    names = [shown(tasks[first].category.replace("_", " ")) for first in firsts]
+    right.set_yticks([first + 0.5 for first in firsts], names)
+    right.tick_params(length=0, pad=2, labelcolor=DARK)
+    right.spines[:].set_visible(False)
     bar = figure.colorbar(fields, location="bottom", shrink=0.6, aspect=30, pad=0.02, ticks=[0, 0.5, 1], label="skill")
     bar.outline.set_visible(False)
     for solid in bar.ax.collections:

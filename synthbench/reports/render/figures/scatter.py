@@ -8,6 +8,7 @@ are identified by colour and marker.
 import itertools
 import math
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -56,25 +57,20 @@ _SIZES = {"state": ("state of a layer, numbers", "state"), "parameters": ("param
 
 
 class Point(NamedTuple):
-    """One mechanism in the plot: its skill and its costs."""
+    """One mechanism in the plot: its skill and its costs, and how it is drawn."""
 
     label: str
     family: str
     skill: Interval
     costs: Sequence[float]
     """Costs, one per panel; a panel leaves out a point whose cost is NaN."""
-
-
-class Look(NamedTuple):
-    """The style and text of a mechanism's point."""
-
-    colour: str
-    marker: str
-    text: str
+    colour: str = ""
+    marker: str = ""
+    text: str = ""
     """The text at the point: the mechanism's number in the key, or its name."""
 
 
-def looks(points: Sequence[Point]) -> list[Look]:
+def styled(points: Sequence[Point]) -> list[Point]:
     """Choose the colour, marker and text of each point: the colour shows the family, the marker the mechanism in it.
 
     The text is the label of the mechanism. If there are more than ``MOST_NAMED`` points, it is the number of the point,
@@ -84,10 +80,10 @@ def looks(points: Sequence[Point]) -> list[Look]:
     colours = dict(zip(families, itertools.cycle(FAMILY_COLOURS), strict=False))
     markers = {family: itertools.cycle(MARKERS) for family in families}
     return [
-        Look(
-            colours[point.family],
-            next(markers[point.family]),
-            shown(point.label) if len(points) <= MOST_NAMED else str(number),
+        point._replace(
+            colour=colours[point.family],
+            marker=next(markers[point.family]),
+            text=shown(point.label) if len(points) <= MOST_NAMED else str(number),
         )
         for number, point in enumerate(points, start=1)
     ]
@@ -130,18 +126,18 @@ def _draw(points: Sequence[Point], names: Sequence[str], width: float) -> Figure
 
     ``points`` are sorted by skill, highest first, and ``names`` are the labels of the cost axes, with units.
     """
-    of_points = looks(points)
+    points = styled(points)
     height = _HEIGHT if len(points) > MOST_NAMED else 0.75 * _HEIGHT
     key = {"handlelength": 1.0, "handletextpad": 0.4, "columnspacing": 1.0}
-    figure, axes = panels([""] * len(names), "skill", _key(points, of_points), height=height, width=width, key=key)
+    figure, axes = panels([""] * len(names), "skill", _key(points), height=height, width=width, key=key)
     for index, (name, axis) in enumerate(zip(names, axes, strict=True)):
         axis.set_xlabel(name, labelpad=2)
         axis.set_ylim(*_limits(points))
-        _draw_points(axis, points, index, of_points)
+        _draw_points(axis, points, index)
     figure.draw_without_rendering()  # the texts are placed where the layout leaves room
     figure.set_layout_engine("none")
     for index, axis in enumerate(axes):
-        _draw_texts(axis, points, index, of_points)
+        _draw_texts(axis, points, index)
     return figure
 
 
@@ -153,14 +149,14 @@ def _limits(points: Sequence[Point]) -> tuple[float, float]:
     return max(-0.02, float(low) - room), min(_HIGHEST, float(high) + room)
 
 
-def _draw_points(axis: Axes, points: Sequence[Point], index: int, of_points: Sequence[Look]) -> None:
+def _draw_points(axis: Axes, points: Sequence[Point], index: int) -> None:
     edge = _scale(axis, [point.costs[index] for point in points])
-    for point, look in zip(points, of_points, strict=True):
+    for point in points:
         x = point.costs[index] or edge
         if not math.isnan(point.skill.low):
-            axis.vlines(x, point.skill.low, point.skill.high, color=look.colour, linewidth=0.5, alpha=0.5, zorder=2)
+            axis.vlines(x, point.skill.low, point.skill.high, color=point.colour, linewidth=0.5, alpha=0.5, zorder=2)
         axis.plot(
-            [x], [point.skill.value], color=look.colour, marker=look.marker, markersize=3.5, linestyle="",
+            [x], [point.skill.value], color=point.colour, marker=point.marker, markersize=3.5, linestyle="",
             markeredgecolor="white", markeredgewidth=0.3, zorder=4, clip_on=False,
         )  # fmt: skip
 
@@ -196,21 +192,17 @@ def _ticks(low: float, high: float) -> list[float]:
     return ticks
 
 
-def _draw_texts(axis: Axes, points: Sequence[Point], index: int, of_points: Sequence[Look]) -> None:
+def _draw_texts(axis: Axes, points: Sequence[Point], index: int) -> None:
     """Draw the text of each point at the nearest place where it covers no point and no other text, if there is one."""
     edge = axis.get_xticks()[0]  # the position of points with a cost of zero
-    there = [
-        ((point.costs[index] or edge, point.skill.value), look)
-        for point, look in zip(points, of_points, strict=True)
-        if point.costs[index] >= 0
-    ]
+    there = [((point.costs[index] or edge, point.skill.value), point) for point in points if point.costs[index] >= 0]
     pixels = axis.figure.dpi / 72  # in a point
-    middles = [axis.transData.transform(at) for at, _look in there]
+    middles = [axis.transData.transform(at) for at, _point in there]
     taken = [Bbox([middle, middle]).padded(_MARK * pixels) for middle in middles]
-    for (at, look), middle in zip(there, middles, strict=True):
+    for (at, point), middle in zip(there, middles, strict=True):
         text = axis.annotate(
-            look.text, at, (0, 0), textcoords="offset points", size=SMALL, color=look.colour, ha="center", va="center",
-            zorder=5, arrowprops={"arrowstyle": "-", "color": PALE, "linewidth": 0.3},
+            point.text, at, (0, 0), textcoords="offset points", size=SMALL, color=point.colour, zorder=5,
+            ha="center", va="center", arrowprops={"arrowstyle": "-", "color": PALE, "linewidth": 0.3},
         )  # fmt: skip
         half = np.array(Text.get_window_extent(text).size) / 2 + pixels
         for distance, turn in itertools.product(_DISTANCES * pixels, _TURNS):
@@ -225,16 +217,16 @@ def _draw_texts(axis: Axes, points: Sequence[Point], index: int, of_points: Sequ
             text.remove()
 
 
-def _key(points: Sequence[Point], of_points: Sequence[Look]) -> list[tuple[str, Artist]]:
+def _key(points: Sequence[Point]) -> list[tuple[str, Artist]]:
     """List the entries of the legend by family; where points have numbers, each family begins with its name."""
     is_numbered = len(points) > MOST_NAMED
-    order = sorted(range(len(points)), key=lambda index: (points[index].family, index))
+    by_family = attrgetter("family")
     entries: list[tuple[str, Artist]] = []
-    for family, runs in itertools.groupby(order, key=lambda index: points[index].family):
+    for family, of_family in itertools.groupby(sorted(points, key=by_family), key=by_family):
         if is_numbered:
             entries.append((f"{shown(family)}:", Line2D([], [], linestyle="")))
-        for index in runs:
-            look, label = of_points[index], shown(points[index].label)
-            handle = Line2D([], [], color=look.colour, marker=look.marker, linestyle="", markersize=3.5)
-            entries.append((f"{look.text}  {label}" if is_numbered else f"{label} ({shown(family)})", handle))
+        for point in of_family:
+            label = f"{point.text}  {shown(point.label)}" if is_numbered else f"{point.text} ({shown(family)})"
+            handle = Line2D([], [], color=point.colour, marker=point.marker, linestyle="", markersize=3.5)
+            entries.append((label, handle))
     return entries
