@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from synthbench.reports.table import Cell, Line, Table, printed_labels
+from synthbench.reports.table import Cell, Column, Line, Table, printed_labels
 
 MOST_COLUMNS = 8
 """Largest number of columns of numbers in a float; a table of tasks with more columns is transposed."""
@@ -130,13 +130,9 @@ def _floats(table: Table, prefix: str) -> list[str]:
 
 def _parts(table: Table) -> Iterator[tuple[list[_Column], Sequence[Line]]]:
     """Yield the columns and lines of each float that shows a part of the table; every float has the label columns."""
-    kinds = ["word"] * len(table.headings) + [column.kind for column in table.columns]
-    headings = [*table.headings, *(column.label for column in table.columns)]
+    headed = [*(Column(heading, "word") for heading in table.headings), *table.columns]
     texts = [[*line.labels, *map(_text, line.cells)] for line in table.lines]
-    columns = [
-        _column(heading, kind, [line[place] for line in texts])
-        for place, (heading, kind) in enumerate(zip(headings, kinds, strict=True))
-    ]
+    columns = [_column(*column, [line[place] for line in texts]) for place, column in enumerate(headed)]
     surplus = sum(column.width + _BETWEEN for column in columns) - _COLUMN_WIDTH
     if surplus > 0 and columns[0].width - surplus >= _NARROW:
         columns[0] = columns[0]._replace(width=columns[0].width - surplus, is_wrapped=True)
