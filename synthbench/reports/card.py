@@ -32,7 +32,7 @@ def card(report: Report, name: str) -> str:
     board = ranked_board(report)
     names = {one.name: one.label.removesuffix(" (bare)") for one in report.cells.mechanisms}
     found, page = resolve("mechanism", name, names), content(report)
-    sections = [section for section in page.mechanisms if section.facts.name == found]
+    sections = [section for section in page.mechanisms.values() if section.facts.name == found]
     if not sections:
         raise UnknownName(f"mechanism with rows of suite {report.selection.suite!r}", name, names)
     whole = page.boards[0]

@@ -147,7 +147,7 @@ def test_a_report_says_what_added_seeds_mean_and_misses_no_run_of_decided_pairs(
         built = build(rows, None, "core", formats=["md", "pages", "html"])
         for name in ("full.md", "separation.md", "index.html"):
             assert ("may have been added because a pair" in str(built[name])) == is_said, name
-    for section in content(report_of(uneven, "core")).mechanisms:
+    for section in content(report_of(uneven, "core")).mechanisms.values():
         assert set(section.statuses) == {"ok"}
 
 

@@ -55,8 +55,8 @@ def content(report: Report) -> SimpleNamespace:
     ranked = [_board(report, whole, category) for category in categories] if whole else []
     mechanisms = _mechanism_sections(report, ranked[0], shown)
     tasks = _task_sections(report, shown)
-    best = [section.facts for section in mechanisms[:NUM_COLOURS]]
-    coloured = [mechanism for mechanism in cells.mechanisms if mechanism in best]  # as in the figures
+    best = list(mechanisms)[:NUM_COLOURS]
+    coloured = [mechanism for mechanism in cells.mechanisms if mechanism.key in best]  # as in the figures
     names = list(dict.fromkeys(mechanism.name for mechanism in cells.mechanisms))
     # One command runs one setting per mechanism; if there are more, each section has its own command.
     is_one_command = len({mechanism.key[:-1] for mechanism in cells.mechanisms}) == len(cells.mechanisms)
@@ -78,10 +78,7 @@ def content(report: Report) -> SimpleNamespace:
         ),
         boards=ranked,
         mechanisms=mechanisms,
-        sections={section.facts.key: section for section in mechanisms},
         tasks=tasks,
-        task_anchors={section.facts.key: section.anchor for section in tasks},
-        has_local=cells.has_local,
         ids=_ids(cells),
         factors=[table for table in variant_tables(report.variants, report.changes) if table.name == "changes"],
         panels=_panels(cells, coloured),
@@ -171,8 +168,8 @@ def _curve(curves: Curves, task: TaskFacts, mechanism: MechanismFacts) -> charts
     return None
 
 
-def _mechanism_sections(report: Report, board: SimpleNamespace, shown: Results) -> list[SimpleNamespace]:
-    """Collect the content of one section for each mechanism, in the order of the suite's ranking."""
+def _mechanism_sections(report: Report, board: SimpleNamespace, shown: Results) -> dict[Key, SimpleNamespace]:
+    """Collect the content of the section of each mechanism, by its key, in the order of the suite's ranking."""
     cells = report.cells
     lines = [line for body in board.bodies.values() for line in body]
     ids = anchors("mech", [(line.mechanism.key, line.mechanism.name) for line in lines])
@@ -181,7 +178,7 @@ def _mechanism_sections(report: Report, board: SimpleNamespace, shown: Results) 
         by_mechanism.setdefault(mechanism_key(row), []).append(row)
     has_verified = any(map(_is_verified, report.records))
     around = Counter(name for name, *_ in {mechanism.key[:-1] for mechanism in cells.mechanisms})
-    sections = []
+    sections = {}
     for line in lines:
         facts = line.mechanism
         rows = by_mechanism[facts.key]
@@ -189,60 +186,56 @@ def _mechanism_sections(report: Report, board: SimpleNamespace, shown: Results) 
         named = term(facts.name, facts.arguments)
         is_one_of_several = around[facts.name] > 1
         num_missing = len(cells.tasks) - len(of_tasks)
-        sections.append(
-            SimpleNamespace(
-                facts=facts,
-                anchor=ids[facts.key],
-                board=line,
-                arguments=arguments_in(facts.arguments),
-                statuses=_statuses(rows) | ({"tasks missing": num_missing} if num_missing else {}),
-                badge=_badge(rows) if has_verified else "",
-                source=_source(facts.source),
-                command=named
-                and _run_command(
-                    report,
-                    rows,
-                    {int(row["seed"]) for row in rows},
-                    mechanism=named,
-                    match=facts.match,
-                    block=facts.block if is_one_of_several else None,
-                    positions=facts.positions if is_one_of_several or facts.condition else None,
-                ),
-                results=of_tasks,
-            )
+        sections[facts.key] = SimpleNamespace(
+            facts=facts,
+            anchor=ids[facts.key],
+            board=line,
+            arguments=arguments_in(facts.arguments),
+            statuses=_statuses(rows) | ({"tasks missing": num_missing} if num_missing else {}),
+            badge=_badge(rows) if has_verified else "",
+            source=_source(facts.source),
+            command=named
+            and _run_command(
+                report,
+                rows,
+                {int(row["seed"]) for row in rows},
+                mechanism=named,
+                match=facts.match,
+                block=facts.block if is_one_of_several else None,
+                positions=facts.positions if is_one_of_several or facts.condition else None,
+            ),
+            results=of_tasks,
         )
     return sections
 
 
-def _task_sections(report: Report, shown: Results) -> list[SimpleNamespace]:
-    """Collect the content of one section for each task, in printed order."""
+def _task_sections(report: Report, shown: Results) -> dict[Key, SimpleNamespace]:
+    """Collect the content of the section of each task, by its key, in printed order."""
     cells = report.cells
     ids = anchors("task", [(task.key, task.name) for task in cells.tasks])
     newest = {task_key(row): row for row in report.records}
-    sections = []
+    sections = {}
     for task in cells.tasks:
         row, ladder, verdict = newest[task.key], task.ladder, report.verdicts[task.key]
         arguments = str(row["task_args"])
         of_mechanisms = [result for result in shown.values() if result.task.key == task.key]
-        sections.append(
-            SimpleNamespace(
-                facts=task,
-                anchor=ids[task.key],
-                # On a ladder only its loads, since the arguments of all levels would fill a page.
-                arguments={"load": ladder.unit, "levels": ", ".join(f"{load:g}" for load in ladder.loads)}
-                if ladder
-                else arguments_in(arguments),
-                description=report.describe and report.describe(task.name, str(row["task_version"]), arguments),
-                verdict=verdict,
-                source=_source(task.source),
-                command=_run_command(
-                    report,
-                    report.records,
-                    cells.seeds,
-                    task=task_terms(report.selection.suite, {task.name: arguments}) or task.name,
-                ),
-                results=sorted(of_mechanisms, key=lambda result: result.estimate.descending),
-            )
+        sections[task.key] = SimpleNamespace(
+            facts=task,
+            anchor=ids[task.key],
+            # On a ladder only its loads, since the arguments of all levels would fill a page.
+            arguments={"load": ladder.unit, "levels": ", ".join(f"{load:g}" for load in ladder.loads)}
+            if ladder
+            else arguments_in(arguments),
+            description=report.describe and report.describe(task.name, str(row["task_version"]), arguments),
+            verdict=verdict,
+            source=_source(task.source),
+            command=_run_command(
+                report,
+                report.records,
+                cells.seeds,
+                task=task_terms(report.selection.suite, {task.name: arguments}) or task.name,
+            ),
+            results=sorted(of_mechanisms, key=lambda result: result.estimate.descending),
         )
     return sections
 
