@@ -121,7 +121,7 @@ def measure(
             term = term_of(MECHANISMS[name], coerce("mechanism", MECHANISMS[name], dict(arguments)))
             for direction in DIRECTIONS:
                 on_begin(term, direction)
-                course = _Course(table, limits)
+                latest: dict[str, Row] = {}
                 trials: list[_Trial] = []
                 for length in sorted(lengths):
                     give_back_memory()
@@ -129,7 +129,7 @@ def measure(
                     unit = built(name, arguments, setting)
                     asked = [form for form in offered(unit, setting) if form.name in forms]
                     about = {"bench": "scaling", "mechanism": term, "mech_version": version_of(type(unit))}
-                    trials += _tried(asked, setting, about, course)
+                    trials += _tried(asked, setting, about, latest, table, limits)
                 _time(trials, num_repeats)
                 yield from [table.add(trial.row(roof)) for trial in trials]  # all are in the table before the first
 
@@ -201,49 +201,6 @@ def against_naive(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return list(facts.values())
 
 
-class _Course:
-    """The progress of one mechanism in one direction over growing lengths: it tells which forms may still be measured.
-
-    A direction is the forward pass alone or with the backward pass; a form is a way to compute the mechanism.
-    """
-
-    def __init__(self, table: Table, limits: Limits) -> None:
-        self.table, self.limits = table, limits
-        self.latest: dict[str, Row] = {}
-
-    def status(self, form: str) -> str | None:
-        """Return ``ok`` if a form may be measured, or ``over budget`` if it is expected to exceed a limit.
-
-        Return None if the form's latest row, at a shorter length, was not ``ok``.
-        """
-        latest = self.latest.get(form)
-        if latest is None:
-            return "ok"
-        if latest["status"] != "ok":
-            return None
-        # This assumes that the cost grows with the square of the length, and that the length doubles.
-        is_too_slow = 4 * latest["median_ms"] > 1e3 * self.limits.seconds
-        return "over budget" if is_too_slow or 4 * latest["peak_bytes"] > self.limits.gigabytes * 2**30 else "ok"
-
-    def has(self, row: Row) -> bool:
-        """Return whether the table has a usable result of this measurement; if so, note it as the form's latest row.
-
-        If a result was over earlier limits, it is usable only if ``row`` says that it is over the present limits, too.
-        """
-        known = self.table.find(row)
-        # A row that was over earlier limits may be within the present ones.
-        if known is None or (known["status"] == "over budget" and row["status"] != known["status"]):
-            return False
-        self.latest[row["form"]] = known
-        return True
-
-    def take(self, trial: "_Trial") -> None:
-        """Note a trial (a form at one length) as the latest row of its form."""
-        cost = trial.cost
-        spent = {} if cost is None else {"median_ms": 1e3 * cost.seconds, "peak_bytes": cost.peak_bytes}
-        self.latest[trial.form.name] = {**trial.about, **spent}
-
-
 @dataclass(frozen=True)
 class _Cost:
     """Cost of one call of a form (way to compute a mechanism)."""
@@ -285,15 +242,18 @@ class _Trial:
         return {**self.about, **dict(zip(names, numbers, strict=True))}
 
 
-def _tried(forms: Sequence[Form], setting: Setting, about: Row, course: _Course) -> list[_Trial]:
+def _tried(
+    forms: Sequence[Form], setting: Setting, about: Row, latest: dict[str, Row], table: Table, limits: Limits
+) -> list[_Trial]:
     """Make a trial of each form at one length, unless its row is in the table or the form failed at a shorter length.
 
     A form is a way to compute a mechanism. The cost of one call is measured unless it is expected to exceed a limit.
+    The latest row of each form, at the greatest length so far, is noted in ``latest``.
     """
     trials: list[_Trial] = []
     inputs: Inputs | None = None
     for form in forms:
-        status = course.status(form.name)
+        status = _status(latest.get(form.name), limits)
         begun = {
             **about,
             "form": form.name,
@@ -306,16 +266,36 @@ def _tried(forms: Sequence[Form], setting: Setting, about: Row, course: _Course)
             "dtype": str(setting.dtype).removeprefix("torch."),
             "status": status,
         }
-        if status is None or course.has(begun):
+        if status is None:
+            continue
+        known = table.find(begun)
+        # A row that was over earlier limits may be within the present ones.
+        if known is not None and (known["status"] != "over budget" or status == "over budget"):
+            latest[form.name] = known
             continue
         cost = None
         if status == "ok":
             inputs = inputs or unless_out_of_memory(partial(inputs_of, setting))
             cost = unless_out_of_memory(partial(_cost, form, inputs, setting)) if inputs else None
         trial = _Trial(form, setting, begun if cost or status != "ok" else {**begun, "status": "oom"}, cost)
-        course.take(trial)
+        spent = {} if cost is None else {"median_ms": 1e3 * cost.seconds, "peak_bytes": cost.peak_bytes}
+        latest[form.name] = {**trial.about, **spent}
         trials.append(trial)
     return trials
+
+
+def _status(latest: Row | None, limits: Limits) -> str | None:
+    """Return ``ok`` if a form may be measured, or ``over budget`` if it is expected to exceed a limit.
+
+    Return None if the form's latest row, at a shorter length, was not ``ok``.
+    """
+    if latest is None:
+        return "ok"
+    if latest["status"] != "ok":
+        return None
+    # This assumes that the cost grows with the square of the length, and that the length doubles.
+    is_too_slow = 4 * latest["median_ms"] > 1e3 * limits.seconds
+    return "over budget" if is_too_slow or 4 * latest["peak_bytes"] > limits.gigabytes * 2**30 else "ok"
 
 
 def _time(trials: Sequence[_Trial], num_repeats: int) -> None:
