@@ -40,17 +40,6 @@ class CheckResult:
     """The message of a failure or remark, with place and size; otherwise empty."""
 
 
-def require_all(checks: Iterable[Check]) -> None:
-    """Run checks in order until one fails.
-
-    Raises:
-        ContractError: If a check fails.
-    """
-    failure = first_failure(make_all(checks))
-    if failure is not None:
-        raise ContractError(failure)
-
-
 def make_all(checks: Iterable[Check]) -> Iterator[CheckResult]:
     """Run the checks in order, and yield one result for each check.
 

@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_leaves
 
 from synthbench.contract.causality import Shape, alterations, describe_leak, shapes_of_main_suite
 from synthbench.contract.causes import cause_of_difference, cause_of_leak, cause_of_mixing, draws_noted, dropouts_of
-from synthbench.contract.checks import Check, CheckWarning, require_all
+from synthbench.contract.checks import Check, CheckWarning
 from synthbench.contract.setting import DOUBLE, Setting
 from synthbench.contract.states import check_state, check_stream
 from synthbench.errors import ContractError
@@ -388,19 +388,6 @@ def checks_of(probe: Callable[[], Probe]) -> list[Check]:
         check("copies", _check_copies),
         check("seed", _check_seed),
     ]
-
-
-def check_mechanism(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None:
-    """Run the checks of a mechanism until one fails.
-
-    Args:
-        unit: The mechanism's class, registered or not.
-        arguments: The mechanism's options, and any model sizes (such as ``model_dim``) in place of the small defaults.
-
-    Raises:
-        ContractError: If a check fails; the message says what is wrong, where and by how much.
-    """
-    require_all(checks_of(lazy_probe(unit, arguments)))
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ from typing import Any, get_args
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.contract.checks import Check, require_all
+from synthbench.contract.checks import Check
 from synthbench.errors import ContractError, UsageError
 from synthbench.options import LARGEST, Option, Value, arguments_of, options_of
 from synthbench.plugins import BARE_NAME, reason
@@ -50,55 +50,36 @@ MOST_BITS = 64
 """Limit on the bits per token of a floor, ceiling or reference."""
 
 
-def checks_of(task: Task, length: int | None = None) -> list[Check]:
+def checks_of(task: Task, length: int) -> list[Check]:
     """List the checks of a task at one length, in order.
 
     Args:
         task: Task to check, with its options. Only the check of options tries other values.
-        length: Number of tokens in a sequence. Default: ``task.length``.
-
-    Raises:
-        UsageError: If the task has no sequence of this length.
+        length: Number of tokens in a sequence, which the task must allow.
     """
-    tokens = task.length if length is None else length
-    task.check_length(tokens)
 
     def check(name: str, make: Callable[..., None], *at: int, is_needed: bool = False) -> Check:
         meaning = (make.__doc__ or "").partition("\n")[0].rstrip(".")
         return Check(name, meaning, partial(make, task, *at), is_needed)
 
     return [
-        check("facts", check_facts, tokens, is_needed=True),
-        check("shapes", check_shapes, tokens, is_needed=True),
-        check("ids", check_ids, tokens, is_needed=True),
-        check("scored", check_scored, tokens),
-        check("aliasing", check_aliasing, tokens),
-        check("seeding", check_seeding, tokens),
-        check("global generator", check_global_generator, tokens),
-        check("splits", check_splits, tokens),
-        check("kinds", check_kinds, tokens),
-        check("shortcuts", check_shortcuts, tokens),
+        check("facts", check_facts, length, is_needed=True),
+        check("shapes", check_shapes, length, is_needed=True),
+        check("ids", check_ids, length, is_needed=True),
+        check("scored", check_scored, length),
+        check("aliasing", check_aliasing, length),
+        check("seeding", check_seeding, length),
+        check("global generator", check_global_generator, length),
+        check("splits", check_splits, length),
+        check("kinds", check_kinds, length),
+        check("shortcuts", check_shortcuts, length),
         check("lengths", check_lengths),
-        check("batch sizes", check_batch_sizes, tokens),
-        check("bounds", check_bounds, tokens),
-        check("floor", check_floor, tokens),
-        check("options", check_options, tokens),
+        check("batch sizes", check_batch_sizes, length),
+        check("bounds", check_bounds, length),
+        check("floor", check_floor, length),
+        check("options", check_options, length),
         check("levels", check_levels),
     ]
-
-
-def check_task(task: Task, length: int | None = None) -> None:
-    """Run the checks of a task at one length until one fails.
-
-    Args:
-        task: Task to check, with its options. Only the check of options tries other values.
-        length: Number of tokens in a sequence. Default: ``task.length``.
-
-    Raises:
-        ContractError: If a check fails; the message says what is wrong, where and by how much.
-        UsageError: If the task has no sequence of this length.
-    """
-    require_all(checks_of(task, length))
 
 
 def check_facts(task: Task, length: int) -> None:

@@ -1,10 +1,12 @@
 """Golden file of what the contract says of each faulty component in these tests."""
 
 import re
+from collections.abc import Iterable
 
 import pytest
 
-from synthbench.contract.mechanisms import check_mechanism
+from synthbench.contract.checks import Check, first_failure, make_all
+from synthbench.contract.mechanisms import checks_of, lazy_probe
 from synthbench.errors import ContractError
 from synthbench.mechanisms import Mechanism
 from tests.contract._golden import FOLDER
@@ -20,10 +22,17 @@ def is_said(name: str, message: str) -> bool:
     return re.search(rf"{pattern}\Z", message, re.DOTALL) is not None
 
 
+def require_all(checks: Iterable[Check]) -> None:
+    """Run checks in order until one fails, whose message is raised."""
+    failure = first_failure(make_all(checks))
+    if failure is not None:
+        raise ContractError(failure)
+
+
 def assert_refused(unit: type[Mechanism]) -> str:
     """The message with which a mechanism is refused, which ends as the file says."""
     with pytest.raises(ContractError) as refused:
-        check_mechanism(unit, {})
+        require_all(checks_of(lazy_probe(unit, {})))
     message = str(refused.value)
     assert is_said(unit.name, message), message
     return message

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from synthbench.contract.checks import make_all
-from synthbench.contract.mechanisms import check_mechanism, checks_of, lazy_probe
+from synthbench.contract.mechanisms import checks_of, lazy_probe
 from synthbench.errors import UsageError
 from synthbench.mechanisms import MECHANISMS, FeatureAttention, Mechanism, ScoreAttention
 from synthbench.mechanisms.rewa.rewa_mixture import RewaMixture
@@ -417,4 +417,4 @@ def test_outputs_that_are_no_numbers_at_a_length_are_no_leak(longest: int, fails
 
 def test_arguments_reach_the_mechanism() -> None:
     with pytest.raises(UsageError, match="slay:R is 65"):
-        check_mechanism(MECHANISMS["slay"], {"R": 65})
+        lazy_probe(MECHANISMS["slay"], {"R": 65})

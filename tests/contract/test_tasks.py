@@ -8,20 +8,21 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from synthbench.contract.checks import make_all, require_all
-from synthbench.contract.tasks import check_task, checks_of
+from synthbench.contract.checks import make_all
+from synthbench.contract.tasks import checks_of
 from synthbench.errors import ContractError, UsageError
 from synthbench.options import option
 from synthbench.tasks.base import IGNORE, TASKS, Batch, Bound, Task
 from synthbench.tasks.basic.copy import Copy
 from synthbench.tasks.real.text import Text
-from tests.contract._said import SAID, is_said
+from tests.contract._said import SAID, is_said, require_all
 
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("name", list(TASKS))
 def test_every_task_keeps_the_contract(name: str) -> None:
-    check_task(TASKS[name]())
+    task = TASKS[name]()
+    require_all(checks_of(task, task.length))
 
 
 @pytest.mark.parametrize("name", list(TASKS))
@@ -58,11 +59,6 @@ def sampling(change: Sample) -> Task:
 def altering(change: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]) -> Task:
     """The sound task, of whose inputs ``x`` and targets ``y`` others are made."""
     return sampling(lambda task, *how: Batch(*change(*SOUND(task, *how))))
-
-
-def test_the_first_failure_of_a_task_is_raised() -> None:
-    with pytest.raises(ContractError, match="share memory"):
-        check_task(altering(lambda x, _: (x, x)))
 
 
 def broken(sound: type[Task], **methods: Any) -> Task:
@@ -227,7 +223,7 @@ BROKEN = {
 
 def test_the_sound_tasks_pass() -> None:
     for task in (Echo(), Sum()):
-        check_task(task)
+        require_all(checks_of(task, task.length))
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -237,8 +233,3 @@ def test_each_check_fires(name: str) -> None:
     (message,) = [result.detail for result in made if result.check == check and result.state == "FAILED"]
 
     assert is_said(name, f"{check}: {message}"), message
-
-
-def test_a_length_that_the_task_refuses_is_the_callers_mistake() -> None:
-    with pytest.raises(UsageError, match="length of task 'echo' is 1; allowed: 2 to"):
-        check_task(Echo(), 1)
