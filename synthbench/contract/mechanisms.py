@@ -110,15 +110,18 @@ class Probe:
         The base class seeds the global generator before initialisation, differently for each ``seed``. So if two seeds
         lead to equal states after initialisation, the mechanism itself has seeded the generator.
         """
-        states, unit, noted = [], self.unit, _SeedsNoted()
+        states, seeds, unit = [], set[int](), self.unit
+
+        def note(given: Any, _out: Any) -> None:
+            seeds.update(one.initial_seed() for one in tree_leaves(given) if isinstance(one, torch.Generator))
 
         def initialise(mechanism: Any, generator: torch.Generator | None) -> None:
-            with noted:
+            with _Noted(note):
                 unit.initialise(mechanism, generator)
             states.append(torch.get_rng_state().numpy().tobytes())
 
         noting = type(unit.__name__, (unit,), {"initialise": initialise, "__module__": unit.__module__})
-        return self._built(noting, seed, {}), b"".join(states), noted.seeds
+        return self._built(noting, seed, {}), b"".join(states), seeds
 
     def noise(self, *shape: int, seed: int) -> Tensor:
         """Draw random inputs of the mechanism, [*shape, model_dim]."""
@@ -304,30 +307,21 @@ def _is_smooth(mechanism: Mechanism, x: Tensor) -> bool:
 
 
 class _Noted(TorchDispatchMode):
-    """Watch PyTorch's functions in a ``with`` block."""
+    """Call ``note`` with the arguments and the result of each of PyTorch's functions in a ``with`` block."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, note: Callable[[Any, Any], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._note = note
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # True would import torch._dynamo, which takes seconds
 
-
-class _PrecisionNoted(_Noted):
-    """Note the lowest precision of ``x`` and of the numbers that are computed from it in a ``with`` block."""
-
-    supports_higher_order_operators = True
-
-    def __init__(self, x: Tensor) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.lowest = x.dtype
-        self._computed = _numbers(x)
-        """The tensors computed from ``x``. While they are stored, no other tensor gets their memory."""
-
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        if not self._computed.keys().isdisjoint(_numbers((args, kwargs))):
-            self._computed |= (made := _numbers(out))
-            dtypes = [self.lowest, *(one.dtype for one in made.values())]
-            self.lowest = max(dtypes, key=lambda dtype: torch.finfo(dtype).eps)
+        self._note((args, kwargs), out)
         return out
 
 
@@ -338,26 +332,22 @@ def _numbers(tree: Any) -> dict[int, Tensor]:
     return {one.untyped_storage()._cdata if one.layout == torch.strided else id(one): one for one in numbers}  # noqa: SLF001
 
 
-class _SeedsNoted(_Noted):
-    """Note the initial seeds of the generators that are passed to PyTorch's functions in a ``with`` block."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.seeds: set[int] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = (*args, *(kwargs or {}).values())
-        self.seeds |= {one.initial_seed() for one in given if isinstance(one, torch.Generator)}
-        return func(*args, **(kwargs or {}))
-
-
 @torch.no_grad()
 def _lowest_precision(mechanism: Mechanism, x: Tensor) -> torch.dtype:
     """Return the lowest precision of ``x`` and of the tensors that a mechanism computes from it."""
-    noted = _PrecisionNoted(x)
-    with suppress(Exception, SystemExit), without_compilation(), noted:  # another check reports what fails
+    lowest = x.dtype
+    computed = _numbers(x)  # while these tensors are stored, no other tensor gets their memory
+
+    def note(given: Any, out: Any) -> None:
+        nonlocal lowest
+        if not computed.keys().isdisjoint(_numbers(given)):
+            computed.update(made := _numbers(out))
+            dtypes = [lowest, *(one.dtype for one in made.values())]
+            lowest = max(dtypes, key=lambda dtype: torch.finfo(dtype).eps)
+
+    with suppress(Exception, SystemExit), without_compilation(), _Noted(note):  # another check reports what fails
         mechanism(x.clone())
-    return noted.lowest
+    return lowest
 
 
 def checks_of(probe: Callable[[], Probe]) -> list[Check]:
