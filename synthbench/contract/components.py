@@ -212,24 +212,21 @@ def _checks_of_kind(component: Component, unit: type[Any], devices: Devices) -> 
             Check("ceiling", "no small model may score above the ceiling", lambda: _check_ceiling(task, length)),
         ]
     arguments = coerce(component.kind, unit, dict(component.arguments))
-    tokens = Check("tokens", "in a whole model, later tokens must not change earlier logits", lambda: None)
+    tokens = "tokens", "in a whole model, later tokens must not change earlier logits"
     if component.kind == MECHANISMS.kind:
         probe = of_mechanisms.lazy_probe(unit, arguments, devices)
-        return [
-            *of_mechanisms.checks_of(probe),
-            tokens._replace(
-                make=lambda: _check_tokens(
-                    component.name, probe().arguments, "attention_only", "learned", probe().setting
-                )
-            ),
-        ]
+
+        def check_tokens() -> None:
+            _check_tokens(component.name, probe().arguments, "attention_only", "learned", probe().setting)
+
+        return [*of_mechanisms.checks_of(probe), Check(*tokens, check_tokens)]
     term = term_of(unit, arguments)
     if arguments.get("conv"):
         _check_convolution(term)
     around = ("attention_only", term) if component.kind == POSITIONS.kind else (term, "learned")
     _model("softmax", {}, *around, length=LENGTHS[0])
     return [
-        tokens._replace(make=lambda: _check_tokens("softmax", {}, *around), is_needed=True),
+        Check(*tokens, lambda: _check_tokens("softmax", {}, *around), is_needed=True),
         Check("determinism", "the same tokens must give the same logits in training", lambda: _check_twice(*around)),
         Check("runs", "batched runs must give the same logits as each run alone", lambda: _check_runs(*around)),
     ]
