@@ -29,7 +29,7 @@ def shortcuts(
     rule with a skill above .05 (0 is the baseline, 1 the ceiling).
     """
     from synthbench.tasks import TASKS
-    from synthbench.tasks._search import levels_of, search_tasks, write_found
+    from synthbench.tasks._search import levels_of, search_level, write_found
 
     load_what_loads(plugin)
     names = list(task or (name for name in TASKS.usable() if TASKS[name].levels))
@@ -41,7 +41,7 @@ def shortcuts(
         )
     found = []
     for name in names:
-        levels = list(search_tasks([TASKS[name]], longest, has_forest=forest))
+        levels = [search_level(level, has_forest=forest) for level in levels_of(TASKS[name], longest)]
         found += levels
         if write:
             write_found(levels)

@@ -8,7 +8,7 @@ holds the results for all levels. The command ``synthbench shortcuts --write`` r
 import csv
 import hashlib
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -134,16 +134,6 @@ def levels_of(unit: type[Task], longest: int = LONGEST) -> list[Level]:
     """
     levels = unit.ladder(longest)
     return levels + [level for level in unit.ladder(longest, is_extended=True) if level not in levels]
-
-
-def search_tasks(units: Sequence[type[Task]], longest: int, *, has_forest: bool = False) -> Iterator[Found]:
-    """Find the best rule on each level of the given tasks, and yield the results level by level.
-
-    Levels whose sequences have more than ``longest`` tokens are left out.
-    """
-    for unit in units:
-        for level in levels_of(unit, longest):
-            yield search_level(level, has_forest=has_forest)
 
 
 def read_found(file: Path = FILE) -> list[Found]:
