@@ -304,7 +304,7 @@ def check_floor(task: Task, length: int) -> None:
         reached, spare = _score_of_frequencies(task, length, num_sequences), 0.0
     else:
         score = "one constant a position scores {:.4f}"
-        constants = best_constants(_sample(task, length, num_sequences, seed=0).targets, task.vocab_size)
+        constants = best_constants(_sample(task, length, num_sequences, seed=0).targets)
         targets = _sample(task, length, num_sequences, seed=1).targets
         # A sample without a rare event has no spread, so one such event is allowed.
         reached, spare = accuracy(np.broadcast_to(constants, targets.shape), targets), 1 / num_sequences
@@ -383,8 +383,7 @@ def check_levels(task: Task) -> None:
 
 def _check_levels(levels: Sequence[Level]) -> None:
     """Check a few sequences of each level, and compare each level with the next easier one."""
-    below: Level | None = None
-    for level in levels:
+    for below, level in zip((None, *levels), levels, strict=False):
         check_ids(level.task, level.length)
         batch = _sample(level.task, level.length, SMALL_BATCH)
         most = below.length if below else level.length - 1
@@ -395,7 +394,6 @@ def _check_levels(levels: Sequence[Level]) -> None:
             _check_step(below, level)
         if (level.new_targets(batch.targets) == IGNORE).all():
             raise _broken_level(level, f"scores nothing from position {level.first_new} on")
-        below = level
 
 
 def _check_room(levels: Sequence[Level]) -> None:
@@ -463,14 +461,10 @@ def _broken_level(level: Level, what: str) -> ContractError:
     return _broken(level.task, level.length, f"the level of load {level.load} {what}")
 
 
-def best_constants(targets: Int[np.ndarray, "batch length"], vocab_size: int) -> Int[np.ndarray, " length"]:
+def best_constants(targets: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, " length"]:
     """Find the most frequent target at each position; the result is 0 at positions without a scored target."""
-    positions = np.broadcast_to(np.arange(targets.shape[1]), targets.shape)
-    is_scored = targets != IGNORE
-    bins = positions[is_scored] * vocab_size + targets[is_scored]
-    counts = np.bincount(bins, minlength=targets.shape[1] * vocab_size)
-    constants: Int[np.ndarray, " length"] = counts.reshape(targets.shape[1], vocab_size).argmax(axis=1)
-    return constants
+    scored = (answers[answers != IGNORE] for answers in targets.T)
+    return np.array([np.bincount(answers, minlength=1).argmax() for answers in scored])
 
 
 def _generator(seed: int) -> np.random.Generator:

@@ -102,7 +102,7 @@ def test_constants_reach_the_floor_the_oracle_the_ceiling_from_prefixes_and_shor
     oracle = known.oracle or oracle_of(known.reference)
     floor, ceiling = task.floor(length), task.ceiling(length)
     fit, fresh = (task.sample(np.random.default_rng(seed), 8192, length) for seed in (6, 7))
-    constants = best_constants(fit.targets, task.vocab_size)
+    constants = best_constants(fit.targets)
     # On the sample that they were found on, the best constants score more than the floor, on another one less.
     on_fit, on_fresh = (accuracy(np.broadcast_to(constants, of.targets.shape), of.targets) for of in (fit, fresh))
     spread = 4 * np.hypot(on_fresh.standard_error, floor.standard_error) + 1 / 8192
