@@ -20,8 +20,6 @@ from synthbench.errors import ContractError, UnknownName, UsageError
 from synthbench.options import VALUES, Value, coerce, parse_term, resolve
 from synthbench.plugins import (
     BARE_NAME,
-    BUILT_IN,
-    NAME,
     REGISTRIES,
     Offer,
     is_built_in,
@@ -32,18 +30,6 @@ from synthbench.plugins import (
 )
 
 T = TypeVar("T")
-
-__all__ = [
-    "BUILT_IN",
-    "CONTROL",
-    "NAME",
-    "Registry",
-    "bare_source",
-    "code_hash",
-    "is_built_in",
-    "origin_of",
-    "version_of",
-]
 
 CONTROL = "control"
 """Family of the mechanisms without learned mixing, whose scores are only shown for comparison."""

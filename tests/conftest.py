@@ -19,7 +19,7 @@ import torch
 from synthbench import plugins
 from synthbench.bench.instruments import keep_freed_memory
 from synthbench.cli import main
-from synthbench.registry import is_built_in
+from synthbench.plugins import is_built_in
 from tests.suites.files import suite_file
 
 hypothesis.settings.register_profile("any machine", deadline=None)

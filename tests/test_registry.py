@@ -12,7 +12,8 @@ import pytest
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
-from synthbench.registry import Registry, code_hash, origin_of, version_of
+from synthbench.plugins import origin_of
+from synthbench.registry import Registry, code_hash, version_of
 from synthbench.runner.plan import select_mechanisms
 from synthbench.suites import load_suite
 from synthbench.tasks.base import TASKS

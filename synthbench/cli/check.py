@@ -16,7 +16,8 @@ from synthbench.mechanisms import MECHANISMS, Mechanism
 from synthbench.mechanisms._parameters import unused_parameters
 from synthbench.mechanisms.base import num_numbers
 from synthbench.options import coerce, parse_term
-from synthbench.registry import origin_of, resolve_among, version_of
+from synthbench.plugins import origin_of
+from synthbench.registry import resolve_among, version_of
 from synthbench.tasks import TASKS
 from synthbench.training.ensemble import strategy_of
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from synthbench.options import options_of
-from synthbench.registry import origin_of, version_of
+from synthbench.plugins import origin_of
+from synthbench.registry import version_of
 from synthbench.suites import CONDITIONS
 from synthbench.tasks import TASKS, sized
 

@@ -13,7 +13,7 @@ from synthbench.cli.output import is_verbose, note, say
 from synthbench.cli.rows import read_rows, selected
 from synthbench.errors import UnknownName, UsageError
 from synthbench.options import parse_seeds, resolve
-from synthbench.registry import BUILT_IN
+from synthbench.plugins import BUILT_IN
 
 if TYPE_CHECKING:
     import pandas as pd

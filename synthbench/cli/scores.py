@@ -10,7 +10,7 @@ from typing import NamedTuple
 from synthbench.bits import BITS, choice_in
 from synthbench.cli.output import aligned
 from synthbench.options import command_line
-from synthbench.registry import origin_of
+from synthbench.plugins import origin_of
 from synthbench.reports.cells import clipped
 from synthbench.reports.table import NOTHING
 from synthbench.results import Store

@@ -13,7 +13,8 @@ from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
 from synthbench.mechanisms.base import MECHANISMS, Attention, Layer, Mechanism, mean_state, part_option
 from synthbench.options import options_of
-from synthbench.registry import code_hash, is_built_in, set_code_hash, version_of
+from synthbench.plugins import is_built_in
+from synthbench.registry import code_hash, set_code_hash, version_of
 
 SIZES = ("model_dim", "num_heads", "max_length", "bias")
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from synthbench import __version__, sources
-from synthbench.registry import BUILT_IN
+from synthbench.plugins import BUILT_IN
 from synthbench.reports.report import Report
 from synthbench.reports.standings import ranked_board, standings
 from synthbench.results import Store

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from synthbench.canonical import json_entries, run_id_of, sha256
 from synthbench.errors import UnknownName, UsageError
-from synthbench.registry import NAME
+from synthbench.plugins import NAME
 
 if TYPE_CHECKING:
     import pandas as pd

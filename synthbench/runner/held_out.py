@@ -25,7 +25,7 @@ from numpy.lib.format import open_memmap
 from synthbench.bits import BITS, bits_of
 from synthbench.canonical import canonical_json
 from synthbench.levels import LADDER_SCORE, ladder_score, levels_in, metrics_of_levels
-from synthbench.registry import is_built_in
+from synthbench.plugins import is_built_in
 from synthbench.results import Store
 from synthbench.results.schema import skill
 from synthbench.results.store import HELD, mark_in_use

@@ -20,7 +20,8 @@ from synthbench.canonical import canonical_json, sha256
 from synthbench.errors import StoreError
 from synthbench.levels import LADDER_SCORE, levels_in, metrics_of_levels
 from synthbench.options import term_of
-from synthbench.registry import origin_of, version_of
+from synthbench.plugins import origin_of
+from synthbench.registry import version_of
 from synthbench.results.schema import RUN_COLUMNS, skill
 from synthbench.runner.environment import hardware, peak_memory_bytes, software
 from synthbench.runner.estimates import cost_columns

@@ -29,8 +29,8 @@ from synthbench.mechanisms import Attention, Layer, Mechanism, mean_state, num_p
 from synthbench.mechanisms._module import without_compilation
 from synthbench.mechanisms._parameters import unused_parameters
 from synthbench.mechanisms.base import num_numbers
+from synthbench.plugins import is_built_in
 from synthbench.positions import POSITIONS
-from synthbench.registry import is_built_in
 from synthbench.suites.config import ModelSettings
 from synthbench.tasks import Readout
 

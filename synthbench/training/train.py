@@ -17,9 +17,8 @@ from jaxtyping import Int
 from synthbench.errors import UsageError
 from synthbench.layers import Mixer
 from synthbench.levels import LevelScore, ladder_score
-from synthbench.plugins import text_of
+from synthbench.plugins import is_built_in, text_of
 from synthbench.positions import LearnedRotation
-from synthbench.registry import is_built_in
 from synthbench.tasks import IGNORE, Level, Split, floor_and_ceiling, level_bounds
 from synthbench.training.capture import CapturedStep
 from synthbench.training.cell import Cell, Run

@@ -15,8 +15,9 @@ from synthbench.contract.isolated import IsolatedProcess
 from synthbench.errors import StoreError, UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.options import registered, require_current, split_terms
+from synthbench.plugins import origin_of
 from synthbench.positions import POSITIONS
-from synthbench.registry import Registry, origin_of
+from synthbench.registry import Registry
 from synthbench.results import Store
 from synthbench.results.store import curves_of, only
 from synthbench.runner.environment import resolve_device

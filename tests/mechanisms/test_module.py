@@ -16,7 +16,8 @@ from synthbench.mechanisms.base import ModuleMechanism, mechanism_made_of
 from synthbench.mechanisms.slay.slay import Slay
 from synthbench.mechanisms.softmax import Softmax
 from synthbench.options import coerce, options_of
-from synthbench.registry import code_hash, is_built_in, origin_of, version_of
+from synthbench.plugins import is_built_in, origin_of
+from synthbench.registry import code_hash, version_of
 from synthbench.runner.match import size_of as matched_size
 from synthbench.training.train import init_generator
 from tests.runner.runs import plugin_text

@@ -14,8 +14,8 @@ from synthbench import plugins
 from synthbench.cli.app import handle_signals
 from synthbench.errors import UsageError
 from synthbench.mechanisms import MECHANISMS
-from synthbench.plugins import described, place_of
-from synthbench.registry import origin_of, version_of
+from synthbench.plugins import described, origin_of, place_of
+from synthbench.registry import version_of
 from synthbench.tasks import TASKS
 from tests.cli.commands import Command
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Container, Iterable
 
-from synthbench.registry import BUILT_IN
+from synthbench.plugins import BUILT_IN
 from synthbench.reports.cells import IN_ROWS, Cells, is_known
 from synthbench.reports.render import markdown
 from synthbench.reports.report import Report

@@ -32,8 +32,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from synthbench import plugins
 from synthbench.errors import ClusterLost, ContractError, StoreError, SynthbenchError
+from synthbench.plugins import is_built_in
 from synthbench.process import contained
-from synthbench.registry import is_built_in
 from synthbench.results import Store
 from synthbench.runner import held_out
 from synthbench.runner.plan import Job

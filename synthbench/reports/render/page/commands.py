@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from synthbench.options import command_line
-from synthbench.registry import NAME
+from synthbench.plugins import NAME
 from synthbench.reports.selection import EXTRA
 from synthbench.results.schema import TERM, split_match
 
