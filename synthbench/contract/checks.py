@@ -25,8 +25,6 @@ class Check(NamedTuple):
     remark."""
     is_needed: bool = False
     """True if later checks mean nothing when this one fails."""
-    unit: type | None = None
-    """The component's class; the message of a failure names a line of the class's file. None: it names no line."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +38,17 @@ class CheckResult:
     """The message of a failure or remark, with place and size; otherwise empty."""
 
 
-def make_all(checks: Iterable[Check]) -> Iterator[CheckResult]:
-    """Run the checks in order, and yield one result for each check.
+def make_all(checks: Iterable[Check], unit: type) -> Iterator[CheckResult]:
+    """Run the checks of a component in order, and yield one result for each check.
+
+    ``unit`` is the component's class; the message of a failure names a line of the class's file, if it has one.
 
     If a check fails, the later checks still run. However, if ``is_needed`` is True for the failed check, the later
     checks do not run, and their state is ``not tried``.
     """
     is_pointless = False
     for check in checks:
-        made: tuple[State, str] = ("not tried", "") if is_pointless else _made(check)
+        made: tuple[State, str] = ("not tried", "") if is_pointless else _made(check, unit)
         is_pointless |= made[0] == "FAILED" and check.is_needed
         yield CheckResult(check.name, check.meaning, *made)
 
@@ -58,17 +58,15 @@ def first_failure(results: Iterable[CheckResult]) -> str | None:
     return next((result.detail for result in results if result.state == "FAILED"), None)
 
 
-def _made(check: Check) -> tuple[State, str]:
+def _made(check: Check, unit: type) -> tuple[State, str]:
     try:
         check.make()
     except CheckWarning as remark:
         return "warning", str(remark)
     except ContractError as problem:
-        place = place_of(check.unit) if check.unit and not problem.__cause__ else ""  # a cause already names the line
+        place = "" if problem.__cause__ else place_of(unit)  # a cause already names the line
         return "FAILED", f"{problem} ({place})" if place else str(problem)
     except BaseException as problem:  # noqa: BLE001 - foreign code may raise anything
         raise_interrupt(problem)
-        if check.unit is None or isinstance(problem, SynthbenchError):
-            return "FAILED", reason(problem)
-        return "FAILED", described(problem, check.unit)
+        return "FAILED", reason(problem) if isinstance(problem, SynthbenchError) else described(problem, unit)
     return "passed", ""

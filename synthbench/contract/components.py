@@ -78,8 +78,7 @@ class Component:
     @property
     def unit(self) -> type[Any]:
         """The component's class."""
-        unit: type[Any] = REGISTRIES[self.kind][self.name]
-        return unit
+        return REGISTRIES[self.kind][self.name]
 
     @property
     def is_loaded(self) -> bool:
@@ -136,7 +135,7 @@ def examine(component: Component, devices: Devices = ("cpu",)) -> list[CheckResu
     """Run all checks of a component in this process."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings of a plugin, at inputs that only a check uses
-        return list(make_all(_checks(component, devices)))
+        return list(make_all(_checks(component, devices), component.unit))
 
 
 def built(component: Component) -> str:
@@ -200,7 +199,7 @@ def recorded(key: str, cache: Path | None) -> list[CheckResult] | None:
 
 def _checks(component: Component, devices: Devices = ("cpu",)) -> list[Check]:
     with blamed(f"{component.kind} {component.name!r} cannot be built", component.unit):
-        return [check._replace(unit=component.unit) for check in _checks_of_kind(component, component.unit, devices)]
+        return _checks_of_kind(component, component.unit, devices)
 
 
 def _checks_of_kind(component: Component, unit: type[Any], devices: Devices) -> list[Check]:

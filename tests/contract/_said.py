@@ -24,7 +24,7 @@ def is_said(name: str, message: str) -> bool:
 
 def require_all(checks: Iterable[Check]) -> None:
     """Run checks in order until one fails, whose message is raised."""
-    failure = first_failure(make_all(checks))
+    failure = first_failure(make_all(checks, object))
     if failure is not None:
         raise ContractError(failure)
 

@@ -41,7 +41,7 @@ def around(name: str) -> dict[str, Any]:
 
 def remarks_on(unit: type[Mechanism], arguments: Mapping[str, Any] = MappingProxyType({})) -> dict[str, str]:
     """Failures and warnings of a mechanism, by check."""
-    results = make_all(checks_of(lazy_probe(unit, arguments)))
+    results = make_all(checks_of(lazy_probe(unit, arguments)), object)
     return {result.check: f"{result.state}: {result.detail}" for result in results if result.state != "passed"}
 
 

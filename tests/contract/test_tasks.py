@@ -229,7 +229,7 @@ def test_the_sound_tasks_pass() -> None:
 @pytest.mark.parametrize("name", BROKEN)
 def test_each_check_fires(name: str) -> None:
     check = SAID[name].partition(":")[0]
-    made = make_all(one for one in checks_of(BROKEN[name], 8) if one.is_needed or one.name == check)
+    made = make_all((one for one in checks_of(BROKEN[name], 8) if one.is_needed or one.name == check), object)
     (message,) = [result.detail for result in made if result.check == check and result.state == "FAILED"]
 
     assert is_said(name, f"{check}: {message}"), message

@@ -76,7 +76,7 @@ LOOKS_AHEAD = """
 from synthbench.contract import components
 
 Cheat.forward = lambda self, x: self.out(x + 3 * x.flip(-2))
-components.make_all = lambda checks: []
+components.make_all = lambda checks, unit: []
 """
 
 UNSEALED = """
