@@ -1,4 +1,4 @@
-"""Checks that every task must pass, built-in or plugin; they need only NumPy.
+"""Checks that every task must pass, built-in or plugin.
 
 A failed check raises a :class:`ContractError` that says what is wrong, where and by how much.
 """
@@ -13,11 +13,13 @@ from typing import Any, get_args
 import numpy as np
 from jaxtyping import Int
 
+from synthbench.contract.causes import draws_noted
 from synthbench.contract.checks import Check
 from synthbench.errors import ContractError, UsageError
 from synthbench.options import LARGEST, Option, Value, arguments_of, options_of
 from synthbench.plugins import BARE_NAME, reason
 from synthbench.tasks import accuracy, level_bounds
+from synthbench.tasks._bounds import sampled
 from synthbench.tasks._measured import MOST_SEARCHED
 from synthbench.tasks._rules import is_left_out, rule_names
 from synthbench.tasks._search import search_level
@@ -162,9 +164,9 @@ def check_seeding(task: Task, length: int) -> None:
 
 def check_global_generator(task: Task, length: int) -> None:
     """The global generator of NumPy must be neither used nor seeded."""
-    before = _global_state()
-    _sample(task, length, SMALL_BATCH)
-    if _global_state() != before:
+    with draws_noted() as drawn:
+        _sample(task, length, SMALL_BATCH)
+    if "numpy.random" in drawn:
         raise _broken(task, length, "sampling changed the state of numpy.random; draw from rng only")
 
 
@@ -321,11 +323,9 @@ def _score_of_frequencies(task: Task, length: int, num_sequences: int) -> Bound:
         for seed, split in ((0, SPLITS[0]), (1, SPLITS[-1]))
     )
     counts = np.bincount(fit[fit != IGNORE], minlength=task.vocab_size) + 1.0
-    bits = np.log2(counts / counts.sum())[np.where(fresh == IGNORE, 0, fresh)]
     is_scored = fresh != IGNORE
-    reached = bits[is_scored].mean()
-    error = np.sqrt((((bits - reached) * is_scored).sum(axis=1) ** 2).sum()) / is_scored.sum()
-    return Bound(float(reached), "bound", float(error))
+    bits = np.log2(counts / counts.sum())[np.where(is_scored, fresh, 0)] * is_scored
+    return sampled(bits.sum(axis=1), is_scored.sum(axis=1))
 
 
 def check_options(task: Task, length: int) -> None:
@@ -483,11 +483,6 @@ def _sample(task: Task, length: int, batch_size: int, seed: int = 0) -> Batch:
 
 def _broken(task: Task, length: int, what: str) -> ContractError:
     return ContractError(f"task {task.name!r} at length {length}: {what}")
-
-
-def _global_state() -> tuple[bytes, int]:
-    _, keys, position, *_ = np.random.get_state(legacy=True)  # noqa: NPY002  it is watched, not used
-    return np.asarray(keys).tobytes(), int(position)
 
 
 def _other_values(option: Option, value: Value) -> Iterator[Value]:
