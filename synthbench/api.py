@@ -258,7 +258,7 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "mechanism": entry.mechanism.label,
-            **{category: skill.value for category, skill in entry.categories.items()},
+            **{name: part.skill_of(entry.mechanism).value for name, part in board.parts.items() if part.tasks},
             **_columns("skill", entry.skill),
             **_columns("iqm", entry.middle),
             **_columns("solved", entry.solved),

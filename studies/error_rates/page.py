@@ -148,7 +148,8 @@ def _of_these_tasks(case: Case, num_seeds: int, rng: np.random.Generator) -> dic
     of = make_grid(np.clip(case.draw(rng, levels, num_seeds), 0, 1))
     true = np.clip(case.draw(rng, levels, NUM_TRUE), 0, 1)
     means = true.mean(axis=2)
-    by_mechanism = {entry.mechanism.key: entry for entry in leaderboard(of).entries}
+    board = leaderboard(of)
+    by_mechanism = {entry.mechanism.key: entry for entry in board.entries}
     entries, noisy = [by_mechanism[mechanism.key] for mechanism in of.mechanisms], of.mechanisms[NOISY]
     ends = {
         "cell": [
@@ -158,9 +159,9 @@ def _of_these_tasks(case: Case, num_seeds: int, rng: np.random.Generator) -> dic
         ],
         "noisy cell": [(*of.interval(task, noisy), means[row, NOISY]) for row, task in enumerate(of.tasks)],
         "category": [
-            (*entry.categories[name][1:], means[[task.category == name for task in of.tasks], column].mean())
-            for column, entry in enumerate(entries)
-            for name in of.categories
+            (*part.skill_of(mechanism)[1:], means[[task.category == name for task in of.tasks], column].mean())
+            for column, mechanism in enumerate(of.mechanisms)
+            for name, part in board.parts.items()
         ],
         "skill": [(*entry.skill[1:], means[:, column].mean()) for column, entry in enumerate(entries)],
         "IQM": [

@@ -28,8 +28,7 @@ def lines_of(board: Leaderboard | None) -> Iterator[str]:
     yield from aligned([["rank", "mechanism", "mean"], *body])
     if num_more := len(board.entries) - len(best):
         yield f"and {num_more} more"
-    if board.partial:
-        named = (f"{row.mechanism.label} ({row.reason})" for row in board.placed if row.entry is None)
+    if named := [f"{row.mechanism.label} ({row.reason})" for row in board.placed if row.entry is None]:
         yield f"not ranked, as tasks are missing: {', '.join(named)}"
 
 

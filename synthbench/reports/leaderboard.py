@@ -78,8 +78,6 @@ class Entry:
     """Mean over categories of the means over tasks and seeds, with an interval over seeds."""
     middle: Interval
     """Interquartile mean of all runs, with an interval over seeds."""
-    categories: dict[str, Interval]
-    """Mean skill in each category that has a ranked task, with intervals over seeds."""
     solved: Interval
     """Share of runs that solved their task, with an interval over seeds."""
 
@@ -120,10 +118,6 @@ class Leaderboard:
     """The ranked tasks, whose floor and ceiling are far enough apart for differences in skill to exceed noise."""
     entries: tuple[Entry, ...]
     """The ranked mechanisms, best first."""
-    partial: dict[MechanismFacts, int]
-    """Mechanisms that lack a run of some ranked task, each with the number of ranked tasks that it ran."""
-    left_out: tuple[TaskFacts, ...]
-    """Tasks that are not ranked."""
     prior: Prior | None
     """Assumed variance of skill over seeds on tasks where no mechanism has two runs; None if unknown."""
     parts: "dict[str, Leaderboard]"
@@ -132,11 +126,19 @@ class Leaderboard:
     @property
     def placed(self) -> list[Placed]:
         """All mechanisms: the ranked ones, best first, then the mechanisms that lack a run of some ranked task."""
-        ran = {one: f"{count} of {len(self.tasks)} tasks" * bool(count) for one, count in self.partial.items()}
-        return [
-            *(Placed(entry.mechanism, entry) for entry in self.entries),
-            *(Placed(one, None, words or "no task that counts") for one, words in ran.items()),
-        ]
+        placed = [Placed(entry.mechanism, entry) for entry in self.entries]
+        ranked = {entry.mechanism for entry in self.entries}
+        for mechanism in self.cells.mechanisms:
+            if mechanism not in ranked:
+                count = sum(bool(self.cells.cell(task, mechanism).runs) for task in self.tasks)
+                reason = f"{count} of {len(self.tasks)} tasks" if count else "no task that counts"
+                placed.append(Placed(mechanism, None, reason))
+        return placed
+
+    @property
+    def left_out(self) -> tuple[TaskFacts, ...]:
+        """Tasks that are not ranked."""
+        return tuple(task for task in self.cells.tasks if not is_ranked(task))
 
     @property
     def has_conditions(self) -> bool:
@@ -156,24 +158,6 @@ class Leaderboard:
         """The number of seeds per mechanism and task, in words: ``3 seeds``, ``1 to 3 seeds``."""
         fewest, most = zip(*(entry.num_seeds for entry in self.entries), strict=True) if self.entries else ((0,), (0,))
         return seeds_words(min(fewest), max(most))
-
-    @cached_property
-    def improvement(self) -> list[list[Interval | None]]:
-        """Matrix of probabilities of improvement; its rows and columns are the ranked mechanisms, best first.
-
-        An entry is the probability that a run of the row's mechanism beats a run of the column's mechanism on a random
-        task. Each entry has a 95 % interval that treats tasks as a random sample. The diagonal is None.
-        """
-        chances: list[list[Interval | None]] = [[None] * len(self.entries) for _ in self.entries]
-        categories = [task.category for task in self.tasks]
-        ties = np.array([task.ladder.margin if task.ladder else TIE for task in self.tasks])
-        for first, second in combinations(range(len(self.entries)), 2):
-            chance = probability_of_improvement(
-                self.entries[first].skills, self.entries[second].skills, categories, ties
-            )
-            chances[first][second] = chance
-            chances[second][first] = Interval(1 - chance.value, 1 - chance.high, 1 - chance.low)
-        return chances
 
     @property
     def mechanisms(self) -> tuple[Entry, ...]:
@@ -359,15 +343,9 @@ def leaderboard(cells: Cells) -> Leaderboard:
 
 def _ranked(cells: Cells, prior: Prior | None, parts: dict[str, Leaderboard]) -> Leaderboard:
     tasks = ranked_tasks(cells)
-    left_out = tuple(task for task in cells.tasks if task not in tasks)
     ranked = with_all_tasks(cells) if tasks else ()
-    partial = {
-        mechanism: sum(bool(cells.cell(task, mechanism).runs) for task in tasks)
-        for mechanism in cells.mechanisms
-        if mechanism not in ranked
-    }
     if not ranked:
-        return Leaderboard(cells, tasks, (), partial, left_out, prior, parts)
+        return Leaderboard(cells, tasks, (), prior, parts)
     num_runs = np.array([[len(cells.cell(task, mechanism).runs) for task in tasks] for mechanism in ranked])
     if cells.has_ladder:
         # Seeds may have been added until a difference showed, which biases a mean. So each cell uses
@@ -381,24 +359,19 @@ def _ranked(cells: Cells, prior: Prior | None, parts: dict[str, Leaderboard]) ->
     usual = min(USUAL_SEEDS, num_runs.max())
     categories = [task.category for task in tasks]
     weights = balanced(categories)
-    means = over_seeds(skills, weights, prior)
     columns = zip(
         ranked,
         num_seeds,
         [seeds_words(*ends) if ends[0] < usual else "" for ends in num_seeds],
         ranks(skills, categories),
         skills,
-        means,
+        over_seeds(skills, weights, prior),
         interquartile_means(skills, weights, prior),
-        [
-            {name: part.skill_of(mechanism) for name, part in parts.items() if part.tasks} or {categories[0]: mean}
-            for mechanism, mean in zip(ranked, means, strict=True)
-        ],
         solved_rates(reached(skills, SOLVED), weights),
         strict=True,
     )
     entries = tuple(sorted((Entry(*column) for column in columns), key=lambda entry: -entry.skill.value))
-    return Leaderboard(cells, tasks, entries, partial, left_out, prior, parts)
+    return Leaderboard(cells, tasks, entries, prior, parts)
 
 
 def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Table]:
@@ -413,7 +386,6 @@ def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Ta
     has_few = any(entry.few_seeds for entry in board.entries)
     has_ladder = board.cells.has_ladder
     measure = skill_words(has_ladder=has_ladder)
-    parts = board.parts or dict.fromkeys({task.category for task in board.tasks}, board)
     capacities = _table(
         *(board, own, "capacities", "Capacities"),
         "The load at which the skill falls to one half, on one task of each category: median over seeds. ≥: the skill "
@@ -429,10 +401,11 @@ def leaderboard_tables(board: Leaderboard, own: Collection[Key] = ()) -> list[Ta
         *(board, own, "leaderboard", "Score by category" if has_ladder else "Skill by category"),
         f"Mean {measure}, over the tasks of a category and {board.num_seeds}, with {THESE_TASKS}. A run without a "
         f"score counts as 0. {FEW_SEEDS * has_few}Best mean over the categories first."
-        + " Mechanisms that lack tasks in every category are only in the next table." * bool(board.partial)
+        + " Mechanisms that lack tasks in every category are only in the next table."
+        * (len(board.entries) < len(board.cells.mechanisms))
         + f" Not ranked, with less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling: {left_out}."
         * bool(left_out),
-        {f"{name} ({len(part.tasks)})": _mean_of(part) for name, part in parts.items() if part.tasks},
+        {f"{name} ({len(part.tasks)})": _mean_of(part) for name, part in board.parts.items() if part.tasks},
     )
     # On a ladder no task is "solved": the ladder ends only because the lengths of sequences do.
     solved: _Columns = {} if has_ladder else {"Solved": _of_entry(lambda one: interval_cell(one.solved, percent))}
@@ -511,9 +484,16 @@ def _table(board: Leaderboard, own: Collection[Key], name: str, title: str, capt
 
 
 def _improvement_table(board: Leaderboard) -> Table:
+    categories = [task.category for task in board.tasks]
+    ties = np.array([task.ladder.margin if task.ladder else TIE for task in board.tasks])
+    chances: dict[tuple[int, int], Interval] = {}
+    for first, second in combinations(range(len(board.entries)), 2):
+        found = probability_of_improvement(board.entries[first].skills, board.entries[second].skills, categories, ties)
+        chances[first, second] = found
+        chances[second, first] = Interval(1 - found.value, 1 - found.high, 1 - found.low)
+
     def chance(of: int, one: int) -> Cell:
-        found = board.improvement[one][of]
-        return Cell() if found is None else interval_cell(found, show=lambda share: fixed(100 * share, 0))
+        return interval_cell(chances[one, of], lambda share: fixed(100 * share, 0)) if one != of else Cell()
 
     return table_of(
         "improvement",

@@ -40,7 +40,7 @@ def test_mechanisms_with_all_tasks_are_ranked_and_a_failure_counts_as_the_floor(
     # The middle half of 0, 0.2, 0.25, 0.3, 0.5, 0.5: half of the second, two whole, half of the fifth.
     assert worst.middle.value == pytest.approx((0.5 * 0.2 + 0.25 + 0.3 + 0.5 * 0.5) / 3)
     assert worst.middle.low < worst.middle.value < worst.middle.high
-    assert {mechanism.name: count for mechanism, count in board.partial.items()} == {"slay": 1}
+    assert [(row.mechanism.name, row.reason) for row in board.placed if row.reason] == [("slay", "1 of 2 tasks")]
 
 
 def test_nobody_is_below_the_floor_or_above_the_ceiling() -> None:
@@ -55,10 +55,11 @@ def test_every_category_weighs_the_same() -> None:
         make_frame({"slay": [score] * 2, "linear": [0.5] * 2}, task=task, task_category=category, run_id=task)
         for task, (score, category) in tasks.items()
     )
-    (slay,) = (entry for entry in leaderboard(grid(rows)).entries if entry.mechanism.name == "slay")
+    board = leaderboard(grid(rows))
+    (slay,) = (entry for entry in board.entries if entry.mechanism.name == "slay")
 
     assert slay.skill.value == pytest.approx((0.8 + 0.2) / 2)
-    assert {name: skill.value for name, skill in slay.categories.items()} == pytest.approx(
+    assert {name: part.skill_of(slay.mechanism).value for name, part in board.parts.items()} == pytest.approx(
         {"basic": 0.8, "arithmetic": 0.2}
     )
     assert slay.solved.value == pytest.approx(1 / 4)
