@@ -277,11 +277,9 @@ def ranks(skills: Skills, categories: Sequence[str]) -> list[Rank]:
     differences = means[:, None] - means[None]
     errors, dof = _error_over_tasks(differences.reshape(num_mechanisms**2, -1), categories)
     is_unknown = math.isnan(dof) or num_mechanisms < 2
-    limit = math.inf if is_unknown else _farthest_quantile(num_mechanisms, dof)
+    limit = math.nan if is_unknown else _farthest_quantile(num_mechanisms, dof)
     lead = value[:, None] - value[None]
-    with np.errstate(invalid="ignore"):
-        reach = np.where(np.isinf(limit), math.inf, limit * errors.reshape(lead.shape))
-    is_better = lead > reach + TOLERANCE
+    is_better = lead > limit * errors.reshape(lead.shape) + TOLERANCE
     num_above = (lead > TOLERANCE).sum(axis=0)
     return [
         Rank(1 + int(above), 1 + int(better), num_mechanisms - int(worse))

@@ -208,10 +208,10 @@ def _profiles(board: Leaderboard) -> dict[str, Line]:
     """Return the performance profile of every ranked mechanism, by its label."""
     weights = balanced([task.category for task in board.tasks])
     skills = np.array([entry.skills for entry in board.entries])
-    shares = [over_seeds(reached(skills, threshold), weights) for threshold in _THRESHOLDS]
+    at = np.array([over_seeds(reached(skills, threshold), weights) for threshold in _THRESHOLDS])
     return {
-        entry.mechanism.label: Line(_THRESHOLDS, *np.array(of_entry).T)
-        for entry, of_entry in zip(board.entries, zip(*shares, strict=True), strict=True)
+        entry.mechanism.label: Line(_THRESHOLDS, *shares)
+        for entry, shares in zip(board.entries, at.transpose(1, 2, 0), strict=True)
     }
 
 
