@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import combinations
 
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Interval
@@ -77,7 +76,7 @@ def _table(cells: Cells, task: TaskFacts, name: str) -> Table:
     names: tuple[Mark, Mark] = ("best", "second")
     marks = {one.key: mark for one, mark in zip(candidates, names, strict=False) if len(candidates) > 1}
 
-    common_n = common_n_of(cells, [task])
+    common_n = common_n_of(cells)
 
     def whole(mechanism: MechanismFacts) -> Cell:
         cell = _bits_cell(cells, task, mechanism)
@@ -153,5 +152,5 @@ def _tied(cells: Cells, best: MechanismFacts, others: Sequence[MechanismFacts]) 
         return frozenset()
     scores = replace(cells, mechanisms=(best, *others)).scores  # no control is tested, as in other verdicts
     p = holm(pair_tests(scores, is_paired=shares_seeds(scores)).p[0])
-    p_of = dict(zip(combinations((best, *others), 2), p, strict=True))
-    return frozenset(one.key for one in others if not p_of[best, one] < SIGNIFICANCE)
+    # The first pairs are those with the best.
+    return frozenset(one.key for one, of_pair in zip(others, p, strict=False) if not of_pair < SIGNIFICANCE)

@@ -201,7 +201,6 @@ class Export:
     def _printed(self, measure: Measure) -> _Printed:
         """Format one column's values for all tasks and mechanisms; mark the best scores and skills as a report does."""
         printed: _Printed = {}
-        mechanisms = self.report.cells.mechanisms
         for task in self.report.cells.tasks:
             runs = [cell.rows for cell in self.report.cells.cells_of(task)]
             if measure.is_number:
@@ -211,8 +210,8 @@ class Export:
                 cells = [Cell(measure.words(of_cell) or NOTHING) for of_cell in runs]
             if measure.name in _MARKED:
                 means = [mean for mean, _std in moments]
-                cells = marked(self.report.cells, self.report.verdicts[task.key], mechanisms, cells, means)
-            printed |= {(task, one): cell for one, cell in zip(mechanisms, cells, strict=True)}
+                cells = marked(self.report.cells, self.report.verdicts[task.key], cells, means)
+            printed |= {(task, one): cell for one, cell in zip(self.report.cells.mechanisms, cells, strict=True)}
         return printed
 
 

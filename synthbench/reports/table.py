@@ -242,15 +242,15 @@ def score_table(cells: Cells, verdicts: Verdicts, category: str | None = None) -
     task; its columns are the bounds and the mechanisms. The table of one category has a column per task; its rows are
     the mechanisms, then the bounds. The marks and intervals of this table depend on tasks of other categories too.
     """
-    tasks = cells.tasks_of(category)
-    common_n = common_n_of(cells, tasks)
+    shown = replace(cells, tasks=cells.tasks_of(category))
+    common_n = common_n_of(shown)
     printed = {
         (task.key, mechanism.key): cell
-        for task in tasks
+        for task in shown.tasks
         for mechanism, cell in zip(cells.mechanisms, _score_cells(cells, verdicts[task.key], common_n), strict=True)
     }
     return pivot(
-        replace(cells, tasks=tasks),
+        shown,
         lambda mechanism, task: printed[task.key, mechanism.key],
         category or "full",
         f"{category.replace('_', ' ').capitalize()} tasks" if category else "All tasks",
@@ -486,24 +486,18 @@ def _score_cells(cells: Cells, verdict: Verdict, common_n: int | None) -> list[C
         printed = [ladder_cell(cells, verdict, mechanism, common_n) for mechanism in cells.mechanisms]
     else:
         printed = [mean_cell(estimate, common_n) for estimate in estimates]
-    return marked(cells, verdict, cells.mechanisms, printed, [estimate.mean for estimate in estimates])
+    return marked(cells, verdict, printed, [estimate.mean for estimate in estimates])
 
 
-def marked(
-    cells: Cells,
-    verdict: Verdict,
-    mechanisms: Sequence[MechanismFacts],
-    printed: Sequence[Cell],
-    means: Sequence[float],
-) -> list[Cell]:
+def marked(cells: Cells, verdict: Verdict, printed: list[Cell], means: Sequence[float]) -> list[Cell]:
     """Mark the results on a task that are best, second best, or not significantly different from the best.
 
-    ``printed`` holds the table cell of each entry in ``mechanisms``, and ``means`` its mean score. If the best
-    mechanism is not in ``mechanisms``, nothing is marked.
+    ``printed`` holds the table cell of each mechanism, and ``means`` its mean score. If there is no best mechanism,
+    nothing is marked.
     """
-    if verdict.best not in mechanisms:
-        return list(printed)
-    can_win = compared(cells)
+    if verdict.best is None:
+        return printed
+    can_win, mechanisms = compared(cells), cells.mechanisms
     ranked = [mean if mechanism in can_win else math.nan for mechanism, mean in zip(mechanisms, means, strict=True)]
     known = sorted((mean for mean in ranked if not math.isnan(mean)), reverse=True)
     # Means that print alike share their mark; there are no marks if all print alike.
@@ -532,9 +526,9 @@ def ladder_cell(cells: Cells, verdict: Verdict, mechanism: MechanismFacts, commo
     return replace(cell, value=score_text(task, estimate.mean), std=half, remarks=tuple(remarks))
 
 
-def common_n_of(cells: Cells, tasks: Sequence[TaskFacts]) -> int | None:
+def common_n_of(cells: Cells) -> int | None:
     """Return the number of seeds that every cell (task × mechanism) with a score has; None if the numbers differ."""
-    counts = {cell.n for task in tasks for cell in cells.cells_of(task) if cell.n}
+    counts = {cell.n for *_, cell in cells if cell.n}
     return counts.pop() if len(counts) == 1 else None
 
 
