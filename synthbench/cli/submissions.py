@@ -166,9 +166,9 @@ def compare(
     if as_json:
         say(json_text(found.as_facts()), nl=False)
     else:
-        facts = [one.printed() for one in found.tasks]
+        facts = [dataclasses.asdict(one) for one in found.tasks]
         same = [name for name in ("mechanism", "block", "positions") if len({fact[name] for fact in facts}) == 1]
-        columns = [name for name in facts[0] if name not in same]
+        columns = [name for name in facts[0] if name not in (*same, "levels")]
         print_facts(facts, columns, as_json=False)
         say(found.summary())
     if fail_below is not None and found.is_below(fail_below):

@@ -90,10 +90,6 @@ class PairedTask:
         least = LEAST / self.levels if self.levels else MARGIN
         return self.p < SIGNIFICANCE and abs(self.difference) >= least - TOLERANCE
 
-    def printed(self) -> dict[str, Any]:
-        """Return the fields that a table prints: all but ``levels``."""
-        return {name: fact for name, fact in asdict(self).items() if name != "levels"}
-
 
 @dataclass(frozen=True)
 class Comparison:

@@ -104,6 +104,7 @@ def test_compare_prints_a_line_a_task_and_a_summary_and_fails_where_the_whole_in
     assert ("lies below" in passed.stderr, "lies below -0.02" in failed.stderr) == (False, True)
     lines = passed.stdout.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["task", "copy", "reverse"]
+    assert lines[0].split()[-1] == "num_failed"
     assert lines[-1].startswith("slay − softmax, suite paper 2026.1: mean difference of skill -0.1333 (")
 
 
