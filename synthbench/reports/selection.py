@@ -22,7 +22,7 @@ inputs).
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
@@ -86,12 +86,11 @@ class Selection:
         conditions = self.rows["condition"].fillna("") if has_conditions else [""] * len(self.rows)
         columns = pd.MultiIndex.from_arrays([*(self.rows[name] for name in AROUND), settings(self.rows), conditions])
         has_skill = (self.rows["metric_name"] != BITS).to_numpy()
-        tasks_of: dict[tuple[str, ...], set[int]] = {}
-        for column, task in zip(columns[has_skill], self.rows[has_skill].groupby(TASK_KEY).ngroup(), strict=True):
-            tasks_of.setdefault(column, set()).add(task)
+        tasks = self.rows[has_skill].groupby(TASK_KEY).ngroup()
+        tasks_of = {column: set(of_column) for column, of_column in tasks.groupby(columns[has_skill])}
         every = set().union(*tasks_of.values())
 
-        def is_rival(column: tuple[str, ...], other: tuple[str, ...]) -> bool:
+        def is_rival(column: tuple[Hashable, ...], other: tuple[Hashable, ...]) -> bool:
             has_all = has_conditions or tasks_of[other] == every or other[-2] == column[-2]
             return has_all and (other[0], other[-1]) == (column[0], column[-1])
 
@@ -170,8 +169,7 @@ def select(
     ]
     current = pd.concat(widths).sort_values(["finished_at", "run_id"])
     best = _best_rate_only(current)
-    is_ok = (best["status"] == "ok").rename("is_ok")
-    ranked = best.assign(is_ok=is_ok).sort_values(["is_ok", "finished_at", "run_id"])
+    ranked = best.assign(is_ok=best["status"] == "ok").sort_values(["is_ok", "finished_at", "run_id"])
     chosen = ranked.drop_duplicates([*TASK_KEY, *_COLUMN, "seed"], keep="last")
     left_out = {
         "of another protocol under the same suite and version": len(of_version) - len(of_protocol),
