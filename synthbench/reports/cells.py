@@ -452,16 +452,14 @@ def _with_settings(mechanisms: Mapping[Key, Row]) -> dict[Key, Row]:
     for key, row in mechanisms.items():
         label = f"{row['mech_label']} (bare)" if row.get("condition") == "bare" else row["mech_label"]
         if is_known(row["match"]):
-            asked, term = split_match(row["match"])
-            described[key] = {**row, "mech_label": f"{label} (match {asked})", "setting": term}
+            asked, setting = split_match(row["match"])
+            label = f"{label} (match {asked})"
         else:
             others = [arguments[other] for other in mechanisms if other[:-1] == key[:-1]]
-            differing = [
-                f"{name}={value}"
-                for name, value in arguments[key].items()
-                if any(other.get(name) != value for other in others)
-            ]
-            described[key] = {**row, "mech_label": label, "setting": ", ".join(differing)}
+            given = arguments[key].items()
+            differing = [item for item in given if any(other.get(item[0]) != item[1] for other in others)]
+            setting = ", ".join(f"{name}={value}" for name, value in differing)
+        described[key] = {**row, "mech_label": label, "setting": setting}
     return described
 
 

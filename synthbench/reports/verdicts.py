@@ -107,7 +107,7 @@ def judge(cells: Cells) -> Verdicts:
     Returns:
         The verdict on each task by the task's key, in the order in which tasks are printed.
     """
-    ranked, cells = with_all_tasks(cells), _only(cells, compared(cells))
+    ranked, cells = with_all_tasks(cells), replace(cells, mechanisms=compared(cells))
     findings = _examine(cells, analyses_for(len(cells.seeds)) if cells.has_ladder else ONCE)
     pairs = [frozenset(pair) for pair in combinations([mechanism.key for mechanism in cells.mechanisms], 2)]
     verdicts: dict[Key, Verdict] = {}
@@ -173,7 +173,7 @@ def seed_plan(cells: Cells, analyses: Sequence[InterimAnalysis]) -> SeedPlan:
         analyses: The interim analyses so far (tests before all seeds have run): the first entries of
             :data:`synthbench.reports.interim.ANALYSES`.
     """
-    cells = _only(cells, [mechanism for mechanism in cells.mechanisms if mechanism.family != CONTROL])
+    cells = replace(cells, mechanisms=tuple(one for one in cells.mechanisms if one.family != CONTROL))
     findings = _examine(cells, analyses)
     first, second = np.triu_indices(len(cells.mechanisms), 1)
     has_score = ~np.isnan(cells.scores).all(axis=2)
@@ -214,10 +214,6 @@ def compared(cells: Cells) -> tuple[MechanismFacts, ...]:
     complete = [mechanism for mechanism in with_all_tasks(cells) if mechanism.family != CONTROL]
     every = [mechanism for mechanism in cells.mechanisms if mechanism.family != CONTROL]
     return tuple(complete if len(complete) > 1 else every)
-
-
-def _only(cells: Cells, mechanisms: Sequence[MechanismFacts]) -> Cells:
-    return replace(cells, mechanisms=tuple(mechanisms))
 
 
 def _examine(cells: Cells, analyses: Sequence[InterimAnalysis]) -> Findings:
