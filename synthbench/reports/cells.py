@@ -194,6 +194,24 @@ IN_ROWS = ("Softmax", "Standard")
 DIGITS = 9
 """Decimals to which means are rounded before sorting, so that rounding errors do not change the order."""
 NO_ROWS = CellStats()
+CELL_COLUMNS = {
+    "category": "of the task",
+    "task": "name with the options that set it apart",
+    "mechanism": "label in the rows",
+    "n": "runs with a score",
+    "failed": "runs without a score",
+    "mean": "mean score of the runs",
+    "std": "sample standard deviation of the scores",
+    "low": "lower end of the 95 % interval of the mean over seeds",
+    "high": "upper end of that interval",
+    "floor": "score of the best predictor that sees no input",
+    "ceiling": "score of the best causal predictor",
+    "skill": "(mean - floor) / (ceiling - floor), cut to 0 to 1",
+    "rungs": "levels of the task",
+    "load_at_half": "load at which the skill falls to one half, median over seeds",
+    "load_in": "unit of the load",
+}
+"""Meanings of the columns of a report's ``cells.csv``; the last three are for tasks with levels."""
 _ORDER = {
     # First as in Table 8 of the SLAY paper, then alphabetically.
     "category": ("basic", "arithmetic", "long_range", "memory", "patterns", "reasoning", "robustness"),
@@ -276,8 +294,7 @@ class Cells:
     @cached_property
     def frame(self) -> pd.DataFrame:
         """A table with one line per task and mechanism: mean score, 95 % interval, floor, ceiling and so on."""
-        names = ["category", "task", "mechanism", "n", "failed", "mean", "std", "low", "high", "floor", "ceiling"]
-        names += ["skill", *(("rungs", "load_at_half", "load_in") if self.has_ladder else ())]
+        names = [*CELL_COLUMNS] if self.has_ladder else [*CELL_COLUMNS][:-3]
         lines = [
             [
                 *(task.category, task.label, mechanism.row_label, cell.n, cell.num_failed, cell.mean, cell.std),
@@ -351,7 +368,7 @@ class Cells:
         return Cells(tuple(tasks), mechanisms, estimates)
 
 
-def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells:
+def grid(rows: pd.DataFrame) -> Cells:
     """Group the rows (one per run) of a report into cells, one for each mechanism on each task.
 
     Tasks and mechanisms that are in Table 8 of the SLAY paper come first, in the order of that table. All others follow
@@ -360,12 +377,12 @@ def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells
     Args:
         rows: Rows of one suite version with one version of every task and mechanism, in any order, as
             :func:`synthbench.reports.selection.select` returns them.
-        oldest_first: The same rows as dictionaries, as :func:`records` returns them. Default: ``rows`` are converted
-            here.
     """
     _refuse_mixtures(rows)
-    if oldest_first is None:
-        oldest_first = records(rows)
+    ordered = rows.sort_values(["finished_at", "run_id"])
+    # Column by column: pandas' own to_dict("records") takes ten times as long.
+    columns = [ordered[name].to_numpy(dtype=object).tolist() for name in ordered]
+    oldest_first: list[Row] = [dict(zip(ordered, values, strict=True)) for values in zip(*columns, strict=True)]
     # The newest row describes a component: later rows overwrite earlier ones.
     tasks = {task_key(row): row for row in oldest_first}
     rows_of: dict[Key, list[Row]] = {}
@@ -388,14 +405,6 @@ def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells
         ),
         estimates={keys: _estimate(runs) for keys, runs in rows_of_cell.items()},
     )
-
-
-def records(rows: pd.DataFrame) -> list[Row]:
-    """Convert rows (one per run) to dictionaries by column name, the oldest run first."""
-    ordered = rows.sort_values(["finished_at", "run_id"])
-    # Column by column: pandas' own to_dict("records") takes ten times as long.
-    columns = [ordered[name].to_numpy(dtype=object).tolist() for name in ordered]
-    return [dict(zip(ordered, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def task_key(row: Row) -> Key:

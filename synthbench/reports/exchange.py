@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from synthbench import __version__, sources
 from synthbench.plugins import BUILT_IN
+from synthbench.reports.cells import CELL_COLUMNS
 from synthbench.reports.report import Report
 from synthbench.reports.standings import ranked_board, standings
 from synthbench.results import Store
@@ -21,25 +22,6 @@ _CROISSANT = "http://mlcommons.org/croissant/"
 _TYPES = {"bool": "Boolean", "int32": "Integer", "int64": "Integer", "float64": "Float", "timestamp": "DateTime"}
 """Croissant types by column type; columns of all other types are text."""
 _ENCODINGS = {"parquet": "application/x-parquet", "csv": "text/csv"}
-
-CELL_COLUMNS = {
-    "category": "of the task",
-    "task": "name with the options that set it apart",
-    "mechanism": "label in the rows",
-    "n": "runs with a score",
-    "failed": "runs without a score",
-    "mean": "mean score of the runs",
-    "std": "sample standard deviation of the scores",
-    "low": "lower end of the 95 % interval of the mean over seeds",
-    "high": "upper end of that interval",
-    "floor": "score of the best predictor that sees no input",
-    "ceiling": "score of the best causal predictor",
-    "skill": "(mean - floor) / (ceiling - floor), cut to 0 to 1",
-    "rungs": "levels of the task",
-    "load_at_half": "load at which the skill falls to one half, median over seeds",
-    "load_in": "unit of the load",
-}
-"""Meanings of the columns of a report's ``cells.csv``."""
 
 
 class Data(NamedTuple):

@@ -4,13 +4,14 @@ import re
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
 from synthbench import sources
 from synthbench.reports.bits import bits_tables, bits_verdict
-from synthbench.reports.cells import Cells, Key, Row, grid, mechanism_key, records
+from synthbench.reports.cells import Cells, Key, Row, grid, mechanism_key
 from synthbench.reports.leaderboard import Leaderboard, leaderboard, leaderboard_tables
 from synthbench.reports.selection import Selection
 from synthbench.reports.separation import separation_table, summary
@@ -120,12 +121,13 @@ class Report:
     @cached_property
     def all_cells(self) -> Cells:
         """The cells (task × mechanism) of all rows, including the rows of tasks scored in bits per token."""
-        return grid(self.selection.rows, self.records)
+        return grid(self.selection.rows)
 
     @cached_property
     def records(self) -> list[Row]:
         """The selected rows (one per run), the oldest first, as mappings from column to value."""
-        return records(self.selection.rows)
+        rows = (row for cell in self.all_cells.estimates.values() for row in cell.rows)
+        return sorted(rows, key=itemgetter("finished_at", "run_id"))
 
     @cached_property
     def stores(self) -> dict[str, int]:
