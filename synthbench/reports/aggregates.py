@@ -118,7 +118,7 @@ def over_seeds(skills: Skills, weights: PerTask, prior: Prior | None = None, *, 
     no such mechanisms, the variance of ``prior`` is used; if ``prior`` is None, the ends of the interval are NaN.
     ``weights`` has one weight per task, with sum 1. ``low`` is the lowest possible mean.
     """
-    errors, of_errors = _over_seeds(skills, weights, prior)
+    errors, of_errors = _error_over_seeds(skills, *_of_runs(skills, prior), weights)
     return [
         t_interval(value, error, free, low=low)
         for value, error, free in zip((np.nanmean(skills, axis=2) @ weights).tolist(), errors, of_errors, strict=True)
@@ -140,7 +140,7 @@ def possibly_best(skills: Skills, weights: PerTask, prior: Prior | None = None) 
     Source: Hsu (1981), multiple comparisons with the best. Unlike the paper, we correct for several comparisons by
         Bonferroni's bound. The test of two mechanisms uses the smaller of their two numbers of degrees of freedom.
     """
-    errors, dof = map(np.array, _over_seeds(skills, weights, prior, is_alone=False))
+    errors, dof = map(np.array, _error_over_seeds(skills, *_of_runs(skills, prior, is_alone=False), weights))
     means = np.nanmean(skills, axis=2) @ weights
     of_pairs = np.fmin(np.fmin(dof[:, None], dof[None]), 1e9)
     limit = special.stdtrit(np.maximum(of_pairs, 1), 1 - (1 - CONFIDENCE) / max(1, len(skills) - 1))
@@ -161,7 +161,7 @@ def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask
     num_seeds = differences.shape[1]
     if num_seeds < 2:
         return math.nan
-    errors, of_errors = _over_seeds(differences[None], weights, None)
+    errors, of_errors = _error_over_seeds(differences[None], *_of_runs(differences[None], None), weights)
     mean = abs(float(differences.mean(axis=1) @ weights))
     if errors[0] > TOLERANCE:
         return float(2 * special.stdtr(of_errors[0], -mean / errors[0]))
@@ -208,7 +208,7 @@ def interquartile_means(skills: Skills, weights: PerTask, prior: Prior | None = 
     variance, dof = own_variance(cut)
     of_tasks, of_tasks_dof = _of_runs(cut, prior)
     variance, dof = (np.where(dof > 0, *both) for both in ((variance, of_tasks), (dof, of_tasks_dof)))
-    errors, of_errors = _error_over_seeds(variance, dof, num_runs, weights)
+    errors, of_errors = _error_over_seeds(skills, variance, dof, weights)
     values = (2 * (of_middle * ascending).sum(axis=1)).tolist()
     return [t_interval(value, 2 * error, free) for value, error, free in zip(values, errors, of_errors, strict=True)]
 
@@ -331,20 +331,16 @@ def _of_runs(skills: Skills, prior: Prior | None, *, is_alone: bool = True) -> t
     return np.where(is_unknown, prior.variance, variance), np.where(is_unknown, prior.dof, dof)
 
 
-def _over_seeds(
-    skills: Skills, weights: PerTask, prior: Prior | None, *, is_alone: bool = True
-) -> tuple[list[float], list[float]]:
-    return _error_over_seeds(*_of_runs(skills, prior, is_alone=is_alone), _num_runs(skills), weights)
-
-
 def _error_over_seeds(
-    variance: PerCell, dof: PerCell, num_runs: PerCell, weights: PerTask
+    skills: Skills, variance: PerCell, dof: PerCell, weights: PerTask
 ) -> tuple[list[float], list[float]]:
     """Return the standard error of each mechanism's weighted mean over fixed tasks, and its degrees of freedom.
 
+    ``variance`` is the variance of one run over seeds, with its degrees of freedom ``dof``.
+
     Source: Satterthwaite (1946).
     """
-    parts = weights**2 * variance / num_runs
+    parts = weights**2 * variance / _num_runs(skills)
     squared_errors = parts.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         of_all = squared_errors**2 / (parts**2 / dof).sum(axis=1)

@@ -313,7 +313,7 @@ def compare(
     is_paired = shares_seeds(scores)
     tests = pair_tests(scores, is_paired=is_paired)
     ladders = [ladder_in(arguments_in(facts["task_args"])) for facts in tasks]
-    num_runs = [(one, other) for one, other in (~np.isnan(scores)).sum(axis=2).tolist()]
+    num_runs = (~np.isnan(scores)).sum(axis=2).tolist()
     # On a ladder, seeds may have been added because the first ones did not decide, and p is adjusted for the analyses.
     shares = [share_at(min(counts)) if ladder else 1.0 for counts, ladder in zip(num_runs, ladders, strict=True)]
     adjusted = holm(np.minimum(p_of_pairs(tests, num_runs, is_paired=is_paired) / shares, 1.0))

@@ -132,7 +132,7 @@ def examine(
         pairs = pair_tests(seen, is_paired=is_paired)
         num_runs = (~np.isnan(seen)).sum(axis=2)
         if has_one_pair:
-            of_the_pair = p_of_pairs(pairs, [(one, other) for one, other in num_runs.tolist()], is_paired=is_paired)
+            of_the_pair = p_of_pairs(pairs, num_runs.tolist(), is_paired=is_paired)
             adjusted = holm(np.minimum(of_the_pair / analysis.share, 1.0))
         else:
             adjusted = benjamini_hochberg(np.array([test.p for test in tests], dtype=float))

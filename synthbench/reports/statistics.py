@@ -220,9 +220,7 @@ def pair_tests(scores: Scores, *, is_paired: bool) -> PairTests:
     return PairTests(difference, np.sqrt(squared_error), dof, np.where(is_known, p, math.nan))
 
 
-def p_of_pairs(
-    tests: PairTests, num_runs: Sequence[tuple[int, int]], *, is_paired: bool
-) -> Float[np.ndarray, " tasks"]:
+def p_of_pairs(tests: PairTests, num_runs: Sequence[Sequence[int]], *, is_paired: bool) -> Float[np.ndarray, " tasks"]:
     """Return the p value of the t test between two mechanisms on each task.
 
     If the runs of neither mechanism vary, a t test gives p = 0 for any difference. In this case, the result is
