@@ -17,7 +17,7 @@ from synthbench.process import WORKSPACE, contained, deterministic_algorithms, r
 from synthbench.results import Store
 from synthbench.runner.executors.base import log_of_job
 from synthbench.runner.executors.pool import Pool
-from synthbench.runner.worker import RunContext
+from synthbench.runner.request import RunContext
 from tests.runner.runs import job_of
 from tests.training.cells import make_cell
 

@@ -1,9 +1,11 @@
-"""A request: the runs that the user asks for, and how to run them."""
+"""A request: the runs that the user asks for, and how to run them; and what the jobs of a command share."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
+from uuid import uuid4
 
 from synthbench.options import RUN_SUITE
 
@@ -79,3 +81,30 @@ class Request:
     """Pairs of task and mechanism names to run; None: every task with every mechanism."""
     plugins: Sequence[str] = ()
     """Files and modules with further components, besides those of synthbench and of installed packages."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """Settings shared by all jobs of a command."""
+
+    results: Path
+    device: str
+    executor: str
+    planned_at: float
+    """``time.time()`` when the plan was made."""
+    plugins: Sequence[str] = ()
+    """Plugins that a worker process loads before it looks for a component."""
+    violations: Mapping[str, str] = field(default_factory=dict)
+    """Message of the first failed check, by name of the plugin mechanism; mechanisms without failures are left out."""
+    is_deterministic: bool = False
+    """True if only deterministic algorithms may be used."""
+    is_alone: bool = True
+    """True if no other worker uses the memory of the device at the same time."""
+    predictions: Path | None = None
+    """Folder for the predictions of models on their tests; None to keep no predictions."""
+    replaced: Mapping[str, datetime] = field(default_factory=dict)
+    """Finishing times of the rows that this command replaces, by run id; each new row must have a later time."""
+    foreign: tuple[str, ...] = ()
+    """Modules of the jobs' components that do not come with synthbench."""
+    driver: str = field(default_factory=lambda: uuid4().hex[:8])
+    """Random id of this command, used in the names of its logs, because other commands may use the same store."""

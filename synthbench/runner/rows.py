@@ -25,6 +25,7 @@ from synthbench.registry import version_of
 from synthbench.results.schema import RUN_COLUMNS, skill
 from synthbench.runner.environment import hardware, peak_memory_bytes, software
 from synthbench.runner.estimates import cost_columns
+from synthbench.runner.request import RunContext
 from synthbench.tasks import IGNORE, Bound, floor_and_ceiling, local_ceiling, references, shortcut_accuracies
 from synthbench.training.cell import Cell, Run
 from synthbench.training.evaluate import Score
@@ -42,8 +43,7 @@ STANDARD_ERRORS = 5.0
 class Provenance:
     """Context in which a row is made, such as device, executor and time."""
 
-    device: torch.device
-    executor: str
+    context: RunContext
     number: int
     queue_s: float = 0.0
     causal_checked: bool = False
@@ -51,13 +51,16 @@ class Provenance:
     began: float = field(default_factory=time.monotonic)
     """``time.monotonic()`` at the start."""
     is_deterministic: bool = False
-    replaced: Mapping[str, datetime] = field(default_factory=dict)
-    """Finishing times of the rows that are replaced, by run id; each new row gets a later time."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device that trains the runs."""
+        return torch.device(self.context.device)
 
     def finished_at(self, run_id: str) -> datetime:
         """Return the present time; if the row replaces an older row, at least 1 ms after that row's finishing time."""
-        now = datetime.now(UTC)
-        return max(now, self.replaced[run_id] + timedelta(milliseconds=1)) if run_id in self.replaced else now
+        now, replaced = datetime.now(UTC), self.context.replaced
+        return max(now, replaced[run_id] + timedelta(milliseconds=1)) if run_id in replaced else now
 
 
 @dataclass(frozen=True)
@@ -315,7 +318,7 @@ def _common(runs: Sequence[Run], index: int, provenance: Provenance) -> dict[str
         "peak_mem_bytes": peak_memory_bytes(provenance.device),
         "started_at": provenance.started_at,
         "finished_at": provenance.finished_at(run.run_id),
-        "executor": provenance.executor,
+        "executor": provenance.context.executor,
         "attempt": provenance.number,
         **dict.fromkeys(("task_size", "flops_estimate", "verified_by", "migrated_from")),
         **software(),

@@ -31,9 +31,9 @@ from synthbench.runner.environment import resolve_device
 from synthbench.runner.executors import Executor, JobDone, make_executor
 from synthbench.runner.held_out import HeldOutTest
 from synthbench.runner.plan import Plan, Selected, options_in, plan_request, select_components
-from synthbench.runner.request import EXECUTORS, Request
+from synthbench.runner.request import EXECUTORS, Request, RunContext
 from synthbench.runner.rows import prepare_folder
-from synthbench.runner.worker import RunContext, RunOutcome, outcome_of
+from synthbench.runner.worker import RunOutcome, outcome_of
 from synthbench.tasks import TASKS
 from synthbench.training.cell import Run
 from synthbench.training.ladder_scores import rescored

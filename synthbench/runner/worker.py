@@ -4,12 +4,10 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
-from uuid import uuid4
 
 import torch
 
@@ -19,6 +17,7 @@ from synthbench.process import deterministic_algorithms, is_refused, settings_re
 from synthbench.results import Store
 from synthbench.runner import held_out, seal
 from synthbench.runner.plan import Job
+from synthbench.runner.request import RunContext
 from synthbench.runner.rows import Failure, Provenance, failure_row, row_and_curve, write_predictions
 from synthbench.training.cell import Cell, Run
 from synthbench.training.seeding import blocks_of
@@ -26,33 +25,6 @@ from synthbench.training.train import GroupResult, is_out_of_memory, train_group
 
 INNERMOST = 20
 """Limit on the traceback frames that are shown; the frames nearest to the error are kept."""
-
-
-@dataclass(frozen=True)
-class RunContext:
-    """Settings shared by all jobs of a command."""
-
-    results: Path
-    device: str
-    executor: str
-    planned_at: float
-    """``time.time()`` when the plan was made."""
-    plugins: Sequence[str] = ()
-    """Plugins that a worker process loads before it looks for a component."""
-    violations: Mapping[str, str] = field(default_factory=dict)
-    """Message of the first failed check, by name of the plugin mechanism; mechanisms without failures are left out."""
-    is_deterministic: bool = False
-    """True if only deterministic algorithms may be used."""
-    is_alone: bool = True
-    """True if no other worker uses the memory of the device at the same time."""
-    predictions: Path | None = None
-    """Folder for the predictions of models on their tests; None to keep no predictions."""
-    replaced: Mapping[str, datetime] = field(default_factory=dict)
-    """Finishing times of the rows that this command replaces, by run id; each new row must have a later time."""
-    foreign: tuple[str, ...] = ()
-    """Modules of the jobs' components that do not come with synthbench."""
-    driver: str = field(default_factory=lambda: uuid4().hex[:8])
-    """Random id of this command, used in the names of its logs, because other commands may use the same store."""
 
 
 class OutOfMemoryBesideOthers(Exception):  # noqa: N818 - not an error: the job is tried again without the others
@@ -97,14 +69,14 @@ def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
     """
     with settings_restored():
         cell = job.cells[0]  # what is read of it here is the same for all cells
-        tried = _Worker(
-            job,
+        provenance = Provenance(
             context,
             number,
             queue_s=max(0.0, time.time() - context.planned_at),
             # A notebook may have switched it on itself.
             is_deterministic=context.is_deterministic or torch.are_deterministic_algorithms_enabled(),
         )
+        tried = _Worker(job, provenance)
         broken = context.violations.get(cell.mechanism_name) or replaced_code(job)
         if broken is not None:
             return tried.fail(job.runs, job, Failure("contract", "ContractError", broken))
@@ -117,7 +89,8 @@ def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
 
 def record_failure(job: Job, failure: Failure, context: RunContext, number: int) -> list[RunOutcome]:
     """Write a row with the failure's status, such as ``timeout``, for every run in ``job.missing``."""
-    return _Worker(job, context, number, is_deterministic=context.is_deterministic).fail(job.runs, job, failure)
+    provenance = Provenance(context, number, is_deterministic=context.is_deterministic)
+    return _Worker(job, provenance).fail(job.runs, job, failure)
 
 
 def outcome_of(row: Mapping[str, Any]) -> RunOutcome:
@@ -139,19 +112,10 @@ def outcome_of(row: Mapping[str, Any]) -> RunOutcome:
 class _Worker:
     """Trains the runs of a job, and writes their rows."""
 
-    def __init__(
-        self, job: Job, context: RunContext, number: int, *, is_deterministic: bool, queue_s: float = 0.0
-    ) -> None:
-        self.context = context
+    def __init__(self, job: Job, provenance: Provenance) -> None:
+        self.provenance = provenance
+        self.context = context = provenance.context
         self.store = Store.open(held_out.folder_of(job, context.results, context.driver), create=True)
-        self.provenance = Provenance(
-            device=torch.device(context.device),
-            executor=context.executor,
-            number=number,
-            queue_s=queue_s,
-            is_deterministic=is_deterministic,
-            replaced=context.replaced,
-        )
 
     def tuned_rates(self, job: Job) -> dict[Cell, float]:
         """Choose the learning rate of each cell (task × mechanism) by the highest mean skill on validation sequences.

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -20,8 +21,9 @@ from synthbench.registry import Registry, version_of
 from synthbench.results.schema import RUN_COLUMNS
 from synthbench.runner.match import misses, with_width
 from synthbench.runner.plan import Job, shorten, with_block_and_positions
+from synthbench.runner.request import RunContext
 from synthbench.runner.rows import Failure, Provenance, failure_row
-from synthbench.runner.worker import RunContext, execute
+from synthbench.runner.worker import execute
 from synthbench.suites import BEFORE, EXTRA, Suite, load_suite, suite_names, with_tasks
 from synthbench.tasks import TASKS
 from synthbench.training import identity
@@ -334,7 +336,8 @@ def _run(cell: Cell, config: Mapping[str, Any], row: Row) -> Run:
 
 def _against_the_plan(row: Row, run: Run) -> list[str]:
     """List where a row differs from its planned run in values known before training, such as floor and ceiling."""
-    nowhere = Provenance(torch.device("cpu"), executor="", number=1)  # only values that need no training are compared
+    # Only values that need no training are compared.
+    nowhere = Provenance(RunContext(Path(), device="cpu", executor="", planned_at=0.0), number=1)
     with _what_is_not_here():
         planned = failure_row([run], 0, Failure("", "", ""), nowhere) | {
             "device_type": run.cell.device_type,

@@ -34,7 +34,7 @@ from synthbench.results import Store
 from synthbench.runner import held_out
 from synthbench.runner.environment import resolve_device, usable_cores
 from synthbench.runner.held_out import Result
-from synthbench.runner.worker import RunContext
+from synthbench.runner.request import RunContext
 from synthbench.training.ladder_scores import with_committed_baselines
 from synthbench.trust import replan
 from synthbench.trust.audit import digest, faults, sample

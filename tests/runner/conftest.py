@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from synthbench import plugins
-from synthbench.runner.worker import RunContext
+from synthbench.runner.request import RunContext
 from synthbench.suites.config import TuningSettings
 from synthbench.training.cell import Cell
 from tests.runner.runs import FAULTS

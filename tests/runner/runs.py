@@ -17,8 +17,7 @@ from synthbench.process import _parents
 from synthbench.results import Store
 from synthbench.runner.estimates import Estimates
 from synthbench.runner.plan import Job, plan_request
-from synthbench.runner.request import Request
-from synthbench.runner.worker import RunContext
+from synthbench.runner.request import Request, RunContext
 from synthbench.training.cell import Cell
 
 FAULTS = Path(__file__).parents[1] / "plugins" / "faults.py"

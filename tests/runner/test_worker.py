@@ -14,8 +14,9 @@ import torch
 
 from synthbench.results import Store
 from synthbench.runner.plan import make_plan, shorten
+from synthbench.runner.request import RunContext
 from synthbench.runner.rows import Failure
-from synthbench.runner.worker import OutOfMemoryBesideOthers, RunContext, execute, record_failure
+from synthbench.runner.worker import OutOfMemoryBesideOthers, execute, record_failure
 from synthbench.training.cell import Cell
 from tests.runner.runs import job_of
 from tests.training.cells import make_cell

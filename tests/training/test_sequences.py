@@ -17,7 +17,7 @@ from synthbench.data import TaskDataset
 from synthbench.errors import StoreError
 from synthbench.runner.executors.inline import Inline
 from synthbench.runner.plan import make_cells, make_plan
-from synthbench.runner.worker import RunContext
+from synthbench.runner.request import RunContext
 from synthbench.suites import Suite, load_suite
 from synthbench.tasks import IGNORE, TASKS, Batch, Split, Task, local_ceiling, shortcut_accuracies
 from synthbench.tasks.base import SPLITS

@@ -37,16 +37,9 @@ from synthbench.process import contained
 from synthbench.results import Store
 from synthbench.runner import held_out
 from synthbench.runner.plan import Job
-from synthbench.runner.request import Request
+from synthbench.runner.request import Request, RunContext
 from synthbench.runner.rows import Failure
-from synthbench.runner.worker import (
-    OutOfMemoryBesideOthers,
-    RunContext,
-    RunOutcome,
-    execute,
-    outcome_of,
-    record_failure,
-)
+from synthbench.runner.worker import OutOfMemoryBesideOthers, RunOutcome, execute, outcome_of, record_failure
 
 Handle = TypeVar("Handle")
 

@@ -10,7 +10,8 @@ import torch
 
 from synthbench.runner.executors.base import Executor, JobDone, OnBegin
 from synthbench.runner.plan import Job
-from synthbench.runner.worker import RunContext, execute
+from synthbench.runner.request import RunContext
+from synthbench.runner.worker import execute
 from synthbench.training.seeding import blocks_of
 
 

@@ -37,8 +37,8 @@ from synthbench.runner.executors.base import (
     log_of_job,
     work,
 )
-from synthbench.runner.request import Request
-from synthbench.runner.worker import OutOfMemoryBesideOthers, RunContext, RunOutcome
+from synthbench.runner.request import Request, RunContext
+from synthbench.runner.worker import OutOfMemoryBesideOthers, RunOutcome
 
 Future = ProcessFuture[list[RunOutcome]]
 

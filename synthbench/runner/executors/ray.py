@@ -32,8 +32,8 @@ from synthbench.runner.executors.base import (
     log_of_job,
     work,
 )
-from synthbench.runner.request import Request
-from synthbench.runner.worker import OutOfMemoryBesideOthers, RunContext, RunOutcome
+from synthbench.runner.request import Request, RunContext
+from synthbench.runner.worker import OutOfMemoryBesideOthers, RunOutcome
 
 OBJECT_STORE_BYTES = 80 * 2**20
 """Shared memory of a private cluster: jobs and outcomes take kilobytes, but Ray requires at least 75 MiB."""

@@ -36,8 +36,8 @@ from synthbench.runner.executors.base import (
 )
 from synthbench.runner.executors.pool import Pool
 from synthbench.runner.plan import Job
-from synthbench.runner.request import Request
-from synthbench.runner.worker import RunContext, RunOutcome
+from synthbench.runner.request import Request, RunContext
+from synthbench.runner.worker import RunOutcome
 
 FOLDER = "slurm"
 """Folder, inside the results folder, through which the driver and the elements of its arrays exchange files."""

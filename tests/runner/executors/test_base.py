@@ -23,7 +23,8 @@ from synthbench.runner.executors.base import (
     work,
 )
 from synthbench.runner.plan import Job
-from synthbench.runner.worker import OutOfMemoryBesideOthers, RunContext, RunOutcome, execute
+from synthbench.runner.request import RunContext
+from synthbench.runner.worker import OutOfMemoryBesideOthers, RunOutcome, execute
 from tests.runner.runs import job_of
 from tests.training.cells import make_cell
 
