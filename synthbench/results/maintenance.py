@@ -131,17 +131,13 @@ def collect(store: Store, *, is_dry: bool) -> list[Leftover]:
         replaced = [store.root / name for name in files if name.startswith("runs/")]
         kept = {path.name for path in store.loose() if path not in replaced}
         orphans = [path for path in store.loose("curves") if path.name not in kept and is_old(path)]
-        leftovers = [
-            *(_leftover(store, path, "half written by a writer that was killed") for path in partials),
-            *(_leftover(store, path, "the empty log of a job that was killed") for path in logs),
-            *(_leftover(store, path, "its rows were replaced, or are in another file too") for path in replaced),
-            *(_leftover(store, path, "no row belongs to what is in it") for path in orphans),
-        ]
+        reasons = {
+            **dict.fromkeys(partials, "half written by a writer that was killed"),
+            **dict.fromkeys(logs, "the empty log of a job that was killed"),
+            **dict.fromkeys(replaced, "its rows were replaced, or are in another file too"),
+            **dict.fromkeys(orphans, "no row belongs to what is in it"),
+        }
+        sizes = {path: status.st_size if (status := status_of(path)) else 0 for path in reasons}
         if not is_dry:
-            store.remove([*partials, *logs, *replaced, *orphans])
-    return leftovers
-
-
-def _leftover(store: Store, path: Path, why: str) -> Leftover:
-    status = status_of(path)
-    return Leftover(path.relative_to(store.root).as_posix(), why, status.st_size if status else 0)
+            store.remove(reasons)
+    return [Leftover(path.relative_to(store.root).as_posix(), why, sizes[path]) for path, why in reasons.items()]
