@@ -488,10 +488,7 @@ class Store:
         """Make missing folders, check that they can be written, and convert a store of an earlier format."""
         with self.writing():
             for folder in FOLDERS:
-                (self.root / folder).mkdir(parents=True, exist_ok=True)
-                # Permission bits do not bind root and say nothing about a read-only mount: only writing tells.
-                with tempfile.TemporaryFile(dir=self.root / folder) as probe:
-                    probe.write(b"probe")
+                make_writable(self.root / folder)
             # A disk without locks, or a lock of another user, should be found now, not after the first training.
             with contextlib.suppress(Timeout), FileLock(self.root / _LOCK, timeout=0):
                 pass
@@ -1188,6 +1185,18 @@ def read_plain(path: Path, max_bytes: int) -> bytes:
         if status.st_size > max_bytes:
             raise ValueError(f"it has {status.st_size} bytes")
         return file.read(max_bytes)
+
+
+def make_writable(folder: Path) -> None:
+    """Make a folder if it does not exist, and test that files can be written there.
+
+    Raises:
+        OSError: If no file can be written there.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    # Permission bits do not bind root and say nothing about a read-only mount: only writing tells.
+    with tempfile.TemporaryFile(dir=folder) as probe:
+        probe.write(b"probe")
 
 
 def is_old(path: Path) -> bool:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,6 +22,7 @@ from synthbench.options import term_of
 from synthbench.plugins import origin_of
 from synthbench.registry import version_of
 from synthbench.results.schema import RUN_COLUMNS, skill
+from synthbench.results.store import make_writable
 from synthbench.runner.environment import hardware, peak_memory_bytes, software
 from synthbench.runner.estimates import cost_columns
 from synthbench.runner.request import RunContext
@@ -340,10 +340,7 @@ def prepare_folder(folder: Path) -> None:
         StoreError: If no file can be written there.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        # Permission bits do not bind root and say nothing about a read-only mount: only writing tells.
-        with tempfile.TemporaryFile(dir=folder) as probe:
-            probe.write(b"probe")
+        make_writable(folder)
     except OSError as problem:
         raise StoreError(f"cannot write predictions to {folder}: {problem.strerror}") from problem
 
