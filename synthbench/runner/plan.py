@@ -189,10 +189,9 @@ def count_status(request: Request, device: torch.device) -> list[dict[str, Any]]
     statuses = Store.open(request.results, create=False).statuses() if has_store else {}
     counts: dict[str, Counter[str]] = {}
     for cell in cells:
-        ends = [statuses.get(run.run_id, "missing") for run in cell.runs(seeds)]
-        for group in (cell.task.category(), "all"):
-            counts.setdefault(group, Counter()).update(ends)
-    counts["all"] = counts.pop("all", Counter())  # last, and also where nothing is planned
+        ends = (statuses.get(run.run_id, "missing") for run in cell.runs(seeds))
+        counts.setdefault(cell.task.category(), Counter()).update(ends)
+    counts["all"] = sum(counts.values(), Counter())
     return [
         {
             "category": group,
