@@ -98,7 +98,7 @@ def _draw(cell: Cell, number: int, task: Task, length: int, count: int, salt: st
     """Draw up to ``count`` questions, each about one scored position; all scored positions are equally likely."""
     seed = int.from_bytes(hashlib.sha256(salt.encode()).digest())
     rng = np.random.default_rng(seed)
-    inputs, places, targets = [np.empty((0, length), np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    parts: list[tuple[np.ndarray, ...]] = []
     most = 0
     for draw in range(MOST_DRAWS):
         drawn = sequences_of(task, length, "test", seed + draw, num_batches=1, batch_size=count, count=count)
@@ -110,12 +110,11 @@ def _draw(cell: Cell, number: int, task: Task, length: int, count: int, salt: st
         chosen = np.flatnonzero(rng.random(count) * most < num_scored)
         place = (rng.random(is_scored.shape) * is_scored)[chosen].argmax(1)
         visible = place + 1 if task.readout == "position" else np.full_like(place, length)
-        inputs.append(np.where(np.arange(length) < visible[:, None], drawn.inputs[chosen], 0))
-        places.append(place)
-        targets.append(labels[chosen, place])
-        if sum(map(len, places)) >= count:
+        inputs = np.where(np.arange(length) < visible[:, None], drawn.inputs[chosen], 0)
+        parts.append((inputs, place, labels[chosen, place]))
+        if sum(len(places) for _, places, _ in parts) >= count:
             break
-    asked, at, right = (np.concatenate(parts)[:count] for parts in (inputs, places, targets))
+    asked, at, right = (np.concatenate(arrays)[:count] for arrays in zip(*parts, strict=True))
     return Questions(asked, at, right, _num_probabilities(cell))
 
 
