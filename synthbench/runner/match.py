@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -62,7 +62,7 @@ def all_matched(cells: Sequence[Cell], text: str) -> list[Cell]:
     problems: dict[str, str] = {}
     for cell in cells:
         try:
-            matched_cells.append(cell if cell.mechanism.family == CONTROL else matched_as(cell, text))
+            matched_cells.append(cell if cell.mechanism.family == CONTROL else matched(cell, text))
         except UsageError as problem:
             problems.setdefault(cell.mechanism_name, str(problem))
     if problems:
@@ -71,31 +71,30 @@ def all_matched(cells: Sequence[Cell], text: str) -> list[Cell]:
     return matched_cells
 
 
-def matched_as(cell: Cell, text: str) -> Cell:
-    """Resize the model of a cell (task × mechanism) to a size such as ``state=4096``, a value of ``--match``.
-
-    The returned cell also records the text, so that rows with the same value can be grouped.
-    """
-    before = term_of(cell.mechanism, cell.resolved_mechanism_arguments, is_complete=True)
-    return replace(matched(cell, *_target(cell, text)), match=f"{text} of {before}")
-
-
 def misses(cell: Cell, suite: Suite) -> str:
     """Return a text about the size of a cell's model if that size misses the target in ``cell.match`` by more than 5 %.
 
     Otherwise, the text is empty. If ``cell.match`` has no number, the target is the size of the first mechanism in
     ``suite``.
     """
-    quantity, target = _target(replace(cell, suite=suite), split_match(cell.match or "")[0])
+    quantity, target = target_of(replace(cell, suite=suite), split_match(cell.match or "")[0])
     size = size_of(cell, quantity)
     if abs(size - target) <= TOLERANCE * target:
         return ""
     return f"it has {size} {_WORDS[quantity]}, not {target} within {TOLERANCE:.0%}"
 
 
-def _target(cell: Cell, text: str) -> tuple[Quantity, int]:
+def target_of(cell: Cell, text: str) -> tuple[Quantity, int]:
+    """Return the quantity and the target that ``text``, a value of ``--match``, means for a cell (task × mechanism).
+
+    If the text has no number, the target is the size of the suite's first mechanism on the same task.
+    """
     quantity, number = parse_match(text)
-    return quantity, number or size_of(reference_of(cell), quantity)
+    if number is not None:
+        return quantity, number
+    name, given = next(iter(cell.suite.mechanisms.items()))
+    first = replace(cell, mechanism_name=name, mechanism_arguments=coerce("mechanism", MECHANISMS[name], given))
+    return quantity, size_of(first, quantity)
 
 
 def size_of(cell: Cell, quantity: Quantity) -> int:
@@ -119,11 +118,12 @@ def _state_elements(mechanism: type[Mechanism], fields: tuple[tuple[str, Any], .
     return mechanism(**dict(fields)).state_elements(length)
 
 
-def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
-    """Resize the model of a cell (task × mechanism) to within 5 % of a target size, and return the resized cell.
+def matched(cell: Cell, text: str) -> Cell:
+    """Resize the model of a cell (task × mechanism) to within 5 % of a size such as ``state=4096``.
 
-    The model's width and the integer options of the mechanism may be changed, but at most two of these numbers. A cell
-    that already fits is returned unchanged. For attention, the width stays a multiple of the number of heads.
+    The model's width and the integer options of the mechanism may be changed, but at most two of these numbers. A model
+    that already fits keeps its size. For attention, the width stays a multiple of the number of heads. The returned
+    cell also records the text, a value of ``--match``, so that rows with the same value can be grouped.
 
     To match the number of state elements, options are tried first, in order of declaration, because they change only
     the mechanism. To match the number of parameters, the width is tried first, because a changed option may make a
@@ -132,28 +132,24 @@ def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
     Raises:
         UsageError: If the target cannot be reached in this way; the message gives the nearest size.
     """
+    quantity, target = target_of(cell, text)
 
+    @cache
     def distance(candidate: Cell) -> int:
         return abs(size_of(candidate, quantity) - target)
 
     nearest = cell
     for _ in range(MOST_CHANGES):
         for number in _numbers(nearest, quantity):
-            if distance(nearest) <= TOLERANCE * target:
-                return nearest
-            nearest = min([nearest, *_nearest(number, quantity, target)], key=distance)
+            if distance(nearest) > TOLERANCE * target:
+                nearest = min([nearest, *_nearest(number, quantity, target)], key=distance)
     if distance(nearest) > TOLERANCE * target:
         raise UsageError(
             f"mechanism {cell.mechanism_name!r} cannot have {target} {_WORDS[quantity]} within {TOLERANCE:.0%} on task "
             f"{cell.task_name!r}: the nearest is {size_of(nearest, quantity)}"
         )
-    return nearest
-
-
-def reference_of(cell: Cell) -> Cell:
-    """Return the cell of the suite's first mechanism on the same task; the size of its model is the default target."""
-    name, arguments = next(iter(cell.suite.mechanisms.items()))
-    return replace(cell, mechanism_name=name, mechanism_arguments=coerce("mechanism", MECHANISMS[name], arguments))
+    before = term_of(cell.mechanism, cell.resolved_mechanism_arguments, is_complete=True)
+    return replace(nearest, match=f"{text} of {before}")
 
 
 class Number(NamedTuple):
@@ -176,7 +172,7 @@ def _numbers(cell: Cell, quantity: Quantity) -> Iterator[Number]:
     for name, option in options_of(cell.mechanism).items():
         if option.type is int and name not in parts:
             present = cell.resolved_mechanism_arguments.get(name, option.default)
-            yield Number(int(present), lambda value, name=name: _with_argument(cell, name, value))  # type: ignore[misc]
+            yield Number(int(present), partial(_with_argument, cell, name))
     if quantity == "state":
         yield width
 

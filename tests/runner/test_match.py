@@ -12,10 +12,9 @@ from synthbench.runner.match import (
     TOLERANCE,
     all_matched,
     matched,
-    matched_as,
     misses,
-    reference_of,
     size_of,
+    target_of,
 )
 from synthbench.runner.plan import make_cells, with_block_and_positions
 from synthbench.suites import load_suite
@@ -24,7 +23,7 @@ from tests.training.cells import make_cell
 
 @pytest.mark.parametrize(("mechanism", "target"), [("slay", 4096), ("linear", 3000), ("softmax", 9000)])
 def test_states_meet_the_target_where_one_number_is_too_coarse_by_two(mechanism: str, target: int) -> None:
-    resized = matched(make_cell("copy", mechanism), "state", target)
+    resized = matched(make_cell("copy", mechanism), f"state={target}")
 
     assert abs(size_of(resized, "state") - target) <= TOLERANCE * target
 
@@ -34,9 +33,9 @@ def test_states_meet_the_target_where_one_number_is_too_coarse_by_two(mechanism:
 def test_parameters_meet_those_of_softmax_in_as_many_layers(mechanism: str, block: str) -> None:
     cell = make_cell("copy", mechanism, block=block)
     target = size_of(make_cell("copy", "softmax", block=block), "params")
-    resized = matched(cell, "params", target)
+    resized = matched(cell, f"params={target}")
 
-    assert size_of(reference_of(cell), "params") == target
+    assert target_of(cell, "params") == ("params", target)
     assert abs(size_of(resized, "params") - target) <= TOLERANCE * target
 
 
@@ -45,7 +44,7 @@ def test_a_count_that_was_added_later_is_changed_too(monkeypatch: pytest.MonkeyP
     added = {name: replace(option, absent=option.default) for name, option in options(Performer).items()}
     monkeypatch.setattr("synthbench.options._options_of", lambda unit: added if unit is Performer else options(unit))
     cell = make_cell("copy", "performer")
-    resized = matched(cell, "state", 2 * size_of(before, "state"))
+    resized = matched(cell, f"state={2 * size_of(before, 'state')}")
 
     assert cell.resolved_mechanism_arguments == {}
     assert resized.resolved_mechanism_arguments == {"M": 128}
@@ -53,7 +52,7 @@ def test_a_count_that_was_added_later_is_changed_too(monkeypatch: pytest.MonkeyP
 
 def test_for_parameters_the_width_changes_before_what_makes_it_another_mechanism() -> None:
     cell = make_cell("copy", "deltaproduct")
-    resized = matched(cell, "params", int(0.8 * size_of(cell, "params")))
+    resized = matched(cell, f"params={int(0.8 * size_of(cell, 'params'))}")
 
     assert resized.suite.model.model_dim < cell.suite.model.model_dim
     assert resized.resolved_mechanism_arguments["steps"] == cell.resolved_mechanism_arguments["steps"]
@@ -61,14 +60,16 @@ def test_for_parameters_the_width_changes_before_what_makes_it_another_mechanism
 
 def test_what_fits_stays_as_it_is() -> None:
     cell = make_cell("copy", "slay")
+    targets = (f"state={size_of(cell, 'state')}", f"params={int(0.96 * size_of(cell, 'params'))}")
 
-    assert matched(cell, "state", size_of(cell, "state")) is cell
-    assert matched(cell, "params", int(0.96 * size_of(cell, "params"))) is cell
+    for resized in (matched(cell, target) for target in targets):
+        assert resized.suite is cell.suite
+        assert resized.mechanism_arguments is cell.mechanism_arguments
 
 
 def test_a_matched_cell_says_what_was_asked_for_and_of_what() -> None:
     cell = make_cell("copy", "performer")
-    resized = matched_as(cell, "state=2048")
+    resized = matched(cell, "state=2048")
 
     assert resized.match == "state=2048 of performer:guard=add,delta=1e-06,M=64"
     assert split_match(resized.match)[0] == "state=2048"
@@ -81,7 +82,7 @@ def test_a_matched_cell_says_what_was_asked_for_and_of_what() -> None:
 
 
 def test_without_a_number_the_target_is_that_of_the_first_mechanism_on_the_same_task() -> None:
-    short, long = (matched_as(make_cell("copy", "performer", length=length), "state") for length in (16, 32))
+    short, long = (matched(make_cell("copy", "performer", length=length), "state") for length in (16, 32))
 
     assert short.match == long.match
     assert int(short.mechanism_arguments["M"]) < int(long.mechanism_arguments["M"])
