@@ -347,7 +347,7 @@ def run_with_progress(request: "Request") -> "RunReport":
         Progress() as progress,
         redirect_stdout(sys.stderr),
     ):
-        done = run_request(request, on_plan=progress.begin, on_outcome=progress.advance, stop=stop)
+        done = run_request(request, on_plan=progress.begin, on_outcome=progress.advance, is_stopped=stop.is_set)
     for outcome in done.failed:
         if is_verbose() and outcome.trace is not None:
             say(outcome.trace, nl=False, err=True)

@@ -4,7 +4,6 @@
 plan's jobs to workers, and each worker writes the rows of its job (:mod:`synthbench.runner.worker`).
 """
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, nullcontext
@@ -121,7 +120,7 @@ def run(
     *,
     on_plan: Callable[[Plan, Executor], None] = lambda _plan, _executor: None,
     on_outcome: Callable[[RunOutcome], None] = lambda _outcome: None,
-    stop: threading.Event | None = None,
+    is_stopped: Callable[[], bool] = lambda: False,
     most_loose: int = 200,
 ) -> RunReport:
     """Train the runs that have no row of results yet, and write their rows; repeat an interrupted call to continue.
@@ -130,7 +129,7 @@ def run(
         request: What to run, and where.
         on_plan: Called once, with the plan and the executor, before the first job.
         on_outcome: Called with each run's outcome once its row is written.
-        stop: Event that, once set, keeps further jobs from starting.
+        is_stopped: Function that returns True once no further job may begin.
         most_loose: Limit on the number of files that each hold the rows of one job. If the store has more such files at
             the end, they are merged.
 
@@ -147,7 +146,7 @@ def run(
     report = RunReport(request.results, plan.runs, plan.num_done, plan.num_failed)
     on_plan(plan, executor)
     with closing(HeldOutTest(context.results, context.driver)) as test:
-        for done in executor.run(plan.jobs, context, stop or threading.Event(), test.begin):
+        for done in executor.run(plan.jobs, context, is_stopped, test.begin):
             for outcome in _judged(done, test):
                 report.outcomes.append(outcome)
                 on_outcome(outcome)

@@ -31,7 +31,7 @@ def sweep(request: Request, *, workers: int, timeout_s: float | None = None, is_
     executor = Pool(workers, timeout_s)
     jobs, context = planned(request, executor.name)
     with contextlib.closing(HeldOutTest(context.results, context.driver)) as test:
-        for done in executor.run(jobs[::-1] if is_reversed else jobs, context, threading.Event(), test.begin):
+        for done in executor.run(jobs[::-1] if is_reversed else jobs, context, lambda: False, test.begin):
             test.take(done.job)
     return Store.open(request.results, create=False).runs().set_index(["mech", "seed"])
 

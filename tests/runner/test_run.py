@@ -31,7 +31,9 @@ def test_the_first_interrupt_finishes_what_runs_and_keeps_it(tmp_path: Path) -> 
 
 def test_a_stop_begins_no_further_job(tmp_path: Path) -> None:
     stop = threading.Event()
-    report = run(tiny(tmp_path, executor="inline", group_size=1), stop=stop, on_outcome=lambda _outcome: stop.set())
+    report = run(
+        tiny(tmp_path, executor="inline", group_size=1), is_stopped=stop.is_set, on_outcome=lambda _outcome: stop.set()
+    )
 
     assert len(report.outcomes) == 1
     assert report.is_interrupted

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -126,7 +125,7 @@ def test_a_command_draws_the_data_of_two_mechanisms_once(draws: Draws, tmp_path:
     draws.clear()
     jobs = make_plan(cells, [0, 1], {}, 2).jobs
     where = RunContext(tmp_path / "results", "cpu", "inline", time.time())
-    events = Inline().run(jobs, where, threading.Event())
+    events = Inline().run(jobs, where, lambda: False)
 
     next(events)
     assert len(draws) == 6  # training, validation and test of two seeds

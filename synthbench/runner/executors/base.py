@@ -20,7 +20,6 @@ no machine is left            the command ends without rows for unfinished jobs;
 """
 
 import socket
-import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -45,6 +44,9 @@ Handle = TypeVar("Handle")
 
 OnBegin = Callable[[Job], None]
 """A function that is called with each job just before the job is handed to a worker."""
+
+IsStopped = Callable[[], bool]
+"""A function that returns True once no further job may begin."""
 
 WORKER_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",  # read when torch is imported
@@ -108,9 +110,9 @@ class Executor(ABC):
 
     @abstractmethod
     def run(
-        self, jobs: Sequence[Job], context: RunContext, stop: threading.Event, on_begin: OnBegin = lambda _job: None
+        self, jobs: Sequence[Job], context: RunContext, is_stopped: IsStopped, on_begin: OnBegin = lambda _job: None
     ) -> Iterator[JobDone]:
-        """Run the jobs, and yield each job when it has ended; once ``stop`` is set, no further job begins.
+        """Run the jobs, and yield each job when it has ended; once ``is_stopped`` returns True, no further job begins.
 
         ``on_begin`` is called in this process with each job before a worker gets it, and perhaps again before another
         try.
@@ -165,7 +167,7 @@ class WorkerExecutor(Executor, Generic[Handle]):
         """
 
     def run(
-        self, jobs: Sequence[Job], context: RunContext, stop: threading.Event, on_begin: OnBegin = lambda _job: None
+        self, jobs: Sequence[Job], context: RunContext, is_stopped: IsStopped, on_begin: OnBegin = lambda _job: None
     ) -> Iterator[JobDone]:
         """Run the jobs; every worker is kept busy, and one more job per worker waits in the queue.
 
@@ -177,12 +179,12 @@ class WorkerExecutor(Executor, Generic[Handle]):
             needed = plugins.needed_for(modules, context.plugins)
             narrowed = replace(context, is_alone=is_alone, plugins=needed, foreign=tuple(sorted(modules)))
             left = deque(Try(job, self.first_number) for job in part)
-            while left and not stop.is_set():
-                left = yield from self._run(left, narrowed, stop, on_begin)
+            while left and not is_stopped():
+                left = yield from self._run(left, narrowed, is_stopped, on_begin)
                 narrowed = replace(narrowed, is_alone=True)
 
     def _run(
-        self, waiting: deque[Try], context: RunContext, stop: threading.Event, on_begin: OnBegin
+        self, waiting: deque[Try], context: RunContext, is_stopped: IsStopped, on_begin: OnBegin
     ) -> Generator[JobDone, None, deque[Try]]:
         """Run the waiting tries at jobs, one at a time if ``context.is_alone``.
 
@@ -191,13 +193,13 @@ class WorkerExecutor(Executor, Generic[Handle]):
         retry_alone: deque[Try] = deque()
         running: dict[Handle, Try] = {}
         with self.workers(context):
-            while (waiting and not stop.is_set()) or running:
+            while (waiting and not is_stopped()) or running:
                 most = min(1, self.capacity()) if context.is_alone else 2 * self.capacity()
-                while waiting and len(running) < most and not stop.is_set():
+                while waiting and len(running) < most and not is_stopped():
                     attempt = waiting.popleft()
                     on_begin(attempt.job)
                     running[self.begin(attempt)] = attempt
-                if stop.is_set():
+                if is_stopped():
                     running = {handle: attempt for handle, attempt in running.items() if not self.withdraw(handle)}
                 for handle in self.ended(running):
                     attempt = running.pop(handle)

@@ -2,13 +2,12 @@
 
 import contextlib
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import torch
 
-from synthbench.runner.executors.base import Executor, JobDone, OnBegin
+from synthbench.runner.executors.base import Executor, IsStopped, JobDone, OnBegin
 from synthbench.runner.plan import Job
 from synthbench.runner.request import RunContext
 from synthbench.runner.worker import execute
@@ -21,14 +20,14 @@ class Inline(Executor):
     name: ClassVar = "inline"
 
     def run(
-        self, jobs: Sequence[Job], context: RunContext, stop: threading.Event, on_begin: OnBegin = lambda _job: None
+        self, jobs: Sequence[Job], context: RunContext, is_stopped: IsStopped, on_begin: OnBegin = lambda _job: None
     ) -> Iterator[JobDone]:
         """Run the jobs one after the other."""
         threads_before = torch.get_num_threads()
         torch.set_num_threads(1)  # as a worker of the pool has, so that the last bits agree
         try:
             for job in jobs:
-                if stop.is_set():
+                if is_stopped():
                     return
                 on_begin(job)
                 with contextlib.redirect_stdout(sys.stderr):  # what a plugin prints is no result

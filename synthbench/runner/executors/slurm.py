@@ -8,7 +8,6 @@ should begin. If the driver is killed, the elements run on and keep writing rows
 import json
 import shutil
 import signal
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -26,6 +25,7 @@ from synthbench.errors import SynthbenchError, UsageError
 from synthbench.runner.executors.base import (
     POLL_S,
     Executor,
+    IsStopped,
     JobDone,
     OnBegin,
     Try,
@@ -142,7 +142,7 @@ class Slurm(Executor):
         return cls(request.workers, request.timeout_s, request.address or "slurm")
 
     def run(
-        self, jobs: Sequence[Job], context: RunContext, stop: threading.Event, on_begin: OnBegin = lambda _job: None
+        self, jobs: Sequence[Job], context: RunContext, is_stopped: IsStopped, on_begin: OnBegin = lambda _job: None
     ) -> Iterator[JobDone]:
         """Submit a job array, and yield each job when it has ended.
 
@@ -163,7 +163,7 @@ class Slurm(Executor):
         try:
             elements = self._submit(jobs, context, 1, folder)
             while elements:
-                if stop.is_set() and not is_stop_asked.exists():
+                if is_stopped() and not is_stop_asked.exists():
                     is_stop_asked.touch()
                     for element in elements:
                         if element.process.state == "PENDING":
@@ -174,7 +174,7 @@ class Slurm(Executor):
                     yield from element.news()
                     if is_over:
                         elements.remove(element)
-                        events, again = self._ended(element, folder, stop)
+                        events, again = self._ended(element, folder, is_stopped)
                         yield from events
                         elements += again
                         has_given_up = has_given_up or bool(events)
@@ -220,7 +220,7 @@ class Slurm(Executor):
             raise UsageError(f"SLURM does not take the array: {problem}") from None
         return [Element(share, process) for share, process in zip(shares, processes, strict=True)]
 
-    def _ended(self, element: Element, folder: Path, stop: threading.Event) -> tuple[list[JobDone], list[Element]]:
+    def _ended(self, element: Element, folder: Path, is_stopped: IsStopped) -> tuple[list[JobDone], list[Element]]:
         """Submit again the jobs that an element left unfinished, or give them up.
 
         Return the jobs that end with a failure, and the new elements that try the other jobs again.
@@ -233,7 +233,7 @@ class Slurm(Executor):
             return [], []
         problem = element.problem()
         if isinstance(problem, WorkerLost):
-            if stop.is_set():
+            if is_stopped():
                 return [], []
             if element.ended:  # it made progress, so its first job was not the cause
                 return [], self._submit(left, share.context, share.number, folder)
@@ -256,24 +256,13 @@ def run_share(share: Share) -> SynthbenchError | None:
         for job, log in zip(share.jobs, share.logs, strict=True):
             check_code(job, share.context, log)
         with share.notes.open("a", encoding="utf-8") as notes:
-            for event in pool.run(share.jobs, share.context, _StopFile(share.stop)):
+            for event in pool.run(share.jobs, share.context, share.stop.exists):
                 outcomes = list(map(asdict, event.outcomes))
                 notes.write(json.dumps({"place": share.jobs.index(event.job), "outcomes": outcomes}) + "\n")
                 notes.flush()
     except SynthbenchError as problem:
         return problem
     return None
-
-
-class _StopFile(threading.Event):
-    """An event that counts as set as soon as a file exists."""
-
-    def __init__(self, file: Path) -> None:
-        super().__init__()
-        self._file = file
-
-    def is_set(self) -> bool:
-        return self._file.exists()
 
 
 @contextmanager

@@ -147,7 +147,7 @@ def jobs(job: Job) -> list[Job]:
 
 def test_no_more_jobs_are_begun_than_keep_the_workers_busy_and_all_end(jobs: list[Job], context: RunContext) -> None:
     executor = Scripted({3: [WorkerLost("exit code -9"), WorkerLost("exit code -9")]})
-    events = list(executor.run(jobs, context, threading.Event()))
+    events = list(executor.run(jobs, context, lambda: False))
 
     assert sorted(event.job.group_size for event in events) == [1, 2, 3, 4, 5, 6, 7]
     assert [attempt.number for attempt in executor.begun if attempt.job == jobs[2]] == [1, 2, 3]
@@ -156,7 +156,7 @@ def test_no_more_jobs_are_begun_than_keep_the_workers_busy_and_all_end(jobs: lis
 
 def test_what_is_too_crowded_runs_last_and_alone(jobs: list[Job], context: RunContext) -> None:
     executor = Scripted({1: [OutOfMemoryBesideOthers("no memory")], 6: [OutOfMemoryBesideOthers("no memory")]})
-    events = list(executor.run(jobs, context, threading.Event()))
+    events = list(executor.run(jobs, context, lambda: False))
 
     assert [event.job.group_size for event in events[:5]] == [2, 3, 4, 5, 7]
     assert {event.job.group_size for event in events[5:]} == {1, 6}
@@ -167,7 +167,7 @@ def test_what_is_too_crowded_runs_last_and_alone(jobs: list[Job], context: RunCo
 def test_a_stop_takes_back_what_has_not_begun_and_waits_for_the_rest(jobs: list[Job], context: RunContext) -> None:
     stop = threading.Event()
     events = []
-    for event in Scripted({}).run(jobs, context, stop):
+    for event in Scripted({}).run(jobs, context, stop.is_set):
         events.append(event)
         stop.set()
 

@@ -37,7 +37,7 @@ def executor(cluster: Any) -> Iterator[Callable[..., Executor]]:
 
 def in_background(executor: Executor, request: Request) -> threading.Thread:
     jobs, context = planned(request, "ray")
-    driver = threading.Thread(target=lambda: list(executor.run(jobs, context, threading.Event())), daemon=True)
+    driver = threading.Thread(target=lambda: list(executor.run(jobs, context, lambda: False)), daemon=True)
     driver.start()
     return driver
 
@@ -74,7 +74,7 @@ def test_a_worker_and_then_its_machine_are_lost_and_nothing_changes(
 
 def test_what_hangs_is_ended(executor: Callable[..., Executor], tmp_path: Path, gate: Any) -> None:
     jobs, context = planned(gate.request(tmp_path, seeds=(0, 1)), "ray")
-    events = list(executor(timeout_s=1.0).run(jobs, context, threading.Event()))
+    events = list(executor(timeout_s=1.0).run(jobs, context, lambda: False))
 
     assert [outcome.status for event in events for outcome in event.outcomes] == ["timeout", "timeout"]
     rows = pd.concat(reader(folder).runs() for folder in gate.stores(tmp_path))

@@ -40,7 +40,7 @@ def test_the_jobs_of_an_element_that_is_lost_go_into_another_array(tmp_path: Pat
     jobs, context = planned(gate.request(tmp_path, seeds=(0, 1)), "slurm")
     events: list[Any] = []
     slurm = Slurm(num_workers=1, cluster="local")
-    driver = threading.Thread(target=lambda: events.extend(slurm.run(jobs, context, threading.Event())))
+    driver = threading.Thread(target=lambda: events.extend(slurm.run(jobs, context, lambda: False)))
     driver.start()
     (worker,) = gate.begun()
     (folder,) = (tmp_path / "slurm").iterdir()
@@ -63,7 +63,7 @@ def test_an_array_uses_slurms_commands_and_a_stop_ends_it(tmp_path: Path, monkey
     monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
     stop = threading.Event()
     request = one_by_one(tmp_path / "results", executor="slurm", workers=2, seeds=range(20))
-    report = run(request, stop=stop, on_outcome=lambda _outcome: stop.set())
+    report = run(request, is_stopped=stop.is_set, on_outcome=lambda _outcome: stop.set())
 
     assert report.is_interrupted
     assert 2 <= len(report.outcomes) < 40
