@@ -5,7 +5,6 @@ To add an executor, write a module here with a class of the same name (``my_kind
 for jobs on other machines ``base.WorkerExecutor``.
 """
 
-import os
 from collections import Counter
 from importlib import import_module
 
@@ -14,7 +13,7 @@ import torch
 from synthbench.errors import UsageError
 from synthbench.runner.executors.base import Executor, JobDone
 from synthbench.runner.executors.inline import Inline
-from synthbench.runner.executors.pool import VISIBLE, Pool, Slot, gpu_slots
+from synthbench.runner.executors.pool import Pool, gpu_slots
 from synthbench.runner.plan import Plan
 from synthbench.runner.request import EXECUTORS, Request
 
@@ -50,7 +49,9 @@ def make_executor(
             processes cannot find a component.
     """
     _check_choice(request, device)
-    slots, name = _slots(request, device), request.executor
+    name = request.executor
+    has_gpus = device.type == "cuda" and name != "inline" and not EXECUTORS[name].is_elsewhere
+    slots = gpu_slots(device, request.per_gpu or 1, request.workers) if has_gpus else []
     needs_pool = any(wish is not None for wish in (request.workers, request.timeout_s, request.per_gpu))
     if is_in_session and (needs_pool or name not in ("auto", "inline")):
         raise UsageError(
@@ -107,19 +108,3 @@ def _check_choice(request: Request, device: torch.device) -> None:
         raise UsageError(f"processes per GPU are {request.per_gpu} with {where}; allowed: on GPUs, with {dividing}")
     if request.per_gpu is not None and request.per_gpu < 1:
         raise UsageError(f"processes per GPU are {request.per_gpu}; allowed: 1 and more")
-
-
-def _slots(request: Request, device: torch.device) -> list[Slot]:
-    """List the GPU slots, one per worker process.
-
-    The list is empty on CPUs, for the inline executor and for clusters.
-    """
-    if device.type != "cuda" or request.executor == "inline" or EXECUTORS[request.executor].is_elsewhere:
-        return []
-    return gpu_slots(
-        device,
-        request.per_gpu or 1,
-        num_gpus=torch.cuda.device_count(),
-        visible=os.environ.get(VISIBLE),
-        num_workers=request.workers,
-    )

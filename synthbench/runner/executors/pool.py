@@ -184,30 +184,24 @@ class Slot(NamedTuple):
     """Fraction of the memory of the GPU."""
 
 
-def gpu_slots(
-    device: torch.device, per_gpu: int, *, num_gpus: int, visible: str | None = None, num_workers: int | None = None
-) -> list[Slot]:
+def gpu_slots(device: torch.device, per_gpu: int, num_workers: int | None) -> list[Slot]:
     """List the GPU slots of worker processes; each slot is a GPU, or a GPU with a part of its memory.
 
-    The slots alternate between the GPUs:
-
-    >>> [slot.gpu for slot in gpu_slots(torch.device("cuda"), 2, num_gpus=2)]
-    ['0', '1', '0', '1']
+    The slots alternate between the GPUs that this process sees.
 
     Args:
-        device: ``cuda`` for all GPUs that this process sees, or ``cuda:1`` for the GPU with index 1.
+        device: ``cuda`` for all of these GPUs, or ``cuda:1`` for the GPU with index 1.
         per_gpu: Number of processes that share a GPU, with equal parts of its memory.
-        num_gpus: Number of GPUs that this process sees.
-        visible: Value of ``CUDA_VISIBLE_DEVICES`` in this process; None if it is not set.
-        num_workers: Number of processes. Default: ``per_gpu`` for each GPU.
+        num_workers: Number of processes, at least 1; None for ``per_gpu`` on each GPU.
 
     Raises:
-        UsageError: If ``num_workers`` is below 1 or above its default.
+        UsageError: If ``num_workers`` is more than ``per_gpu`` on each GPU.
     """
+    num_gpus, visible = torch.cuda.device_count(), os.environ.get(VISIBLE)
     names = [str(index) for index in range(num_gpus)] if visible is None else visible.split(",")[:num_gpus]
     gpus = names if device.index is None else names[device.index : device.index + 1]
     slots = [Slot(gpu.strip(), 1 / per_gpu) for _ in range(per_gpu) for gpu in gpus]
-    if num_workers is not None and not 1 <= num_workers <= len(slots):
+    if num_workers is not None and num_workers > len(slots):
         raise UsageError(
             f"workers is {num_workers}; allowed: 1 to {len(slots)}, {per_gpu} on each of {len(gpus)} GPUs; "
             "--per-gpu sets how many share one"
