@@ -897,9 +897,9 @@ def suspects(columns: Iterable[Column], table: pa.Table) -> Bool[np.ndarray, " r
     for column in columns:
         values = table[column.name].combine_chunks()
         if not column.is_nullable and values.null_count:
-            is_suspect |= _as_numpy(values.is_null())
+            is_suspect |= values.is_null().to_numpy(zero_copy_only=False)
         if column.type == "string" and not column.choices:  # only its length counts
-            is_suspect |= _as_numpy(pc.binary_length(values).fill_null(0)) > MAX_STRING_BYTES
+            is_suspect |= pc.binary_length(values).fill_null(0).to_numpy(zero_copy_only=False) > MAX_STRING_BYTES
         elif pa.types.is_string(values.type):
             distinct = values.dictionary_encode()
             refused = [
@@ -908,7 +908,7 @@ def suspects(columns: Iterable[Column], table: pa.Table) -> Bool[np.ndarray, " r
                 if _refusal((column,), {column.name: word})
             ]
             if refused:
-                is_suspect |= np.isin(_as_numpy(distinct.indices.fill_null(-1)), refused)
+                is_suspect |= np.isin(distinct.indices.fill_null(-1).to_numpy(zero_copy_only=False), refused)
     return is_suspect
 
 
@@ -945,10 +945,6 @@ def _refuse_unreadable(table: pa.Table, file: "File") -> None:
             raise Damaged("footer and rows disagree about the schema")
         if oldest < 1:
             raise Damaged(f"a row states schema {oldest}; allowed: 1 to {SCHEMA_VERSION}")
-
-
-def _as_numpy(array: pa.Array) -> np.ndarray:
-    return np.asarray(array.to_numpy(zero_copy_only=False))
 
 
 # ----- One Parquet file, read as hostile input: perhaps no Parquet, too large, other columns, a newer schema -----
