@@ -221,9 +221,9 @@ class Store:
         parts = parts_of(self, (column,), "values") if values else iter(())
         return [self.root / name for name in only(collected(parts), values, column)["file"].unique().to_pylist()]
 
-    def runs(self) -> "pd.DataFrame":
+    def runs(self, *, is_checked: bool = False) -> "pd.DataFrame":
         """Read :meth:`table` as a pandas frame, converted by :func:`synthbench.results.schema.to_frame`."""
-        return to_frame(self.table())
+        return to_frame(self.table(is_checked=is_checked))
 
     def curves(self, run_ids: Iterable[str] | None = None) -> "pd.DataFrame":
         """Read the learning curves of the given runs (default: of all runs), in the same order as :meth:`runs`.
