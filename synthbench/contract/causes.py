@@ -90,7 +90,8 @@ def cause_of_difference(drawn: set[str], dropouts: Sequence[str] = ()) -> str:
         dropouts: Descriptions of dropout rates. If there are any, the text names only them.
     """
     if dropouts:
-        return f"{', '.join(dropouts)} drops values in training: set it to 0, since the suite sets the regularisation"
+        drop = "drops values in training: set it" if len(dropouts) == 1 else "drop values in training: set them"
+        return f"{', '.join(dropouts)} {drop} to 0, since the suite sets the regularisation"
     if drawn:
         return f"it draws from {' and '.join(sorted(drawn))}; use no dropout or noise; draw all else when it is built"
     return "it keeps values from one call to the next, or draws from a generator of its own"

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from inspect import ismemberdescriptor
 from itertools import groupby, product
 from typing import Any, NoReturn
 
@@ -190,6 +191,13 @@ def _require_float32_parameters(name: str, built: Mechanism) -> None:
                 "in float32 and cast it in forward"
             )
     for path, module in built.named_modules():
+        slots = [key for owner in type(module).__mro__ for key, slot in vars(owner).items() if ismemberdescriptor(slot)]
+        for key in slots:
+            if hasattr(module, key) and not hasattr(copy.copy(module), key):
+                raise ContractError(
+                    f"{name} keeps {f'{path}.{key}'.lstrip('.')!r} in __slots__, which a copy of the module loses; "
+                    "leave out __slots__"
+                )
         for key, value in vars(module).items():
             if isinstance(value, Tensor) and not value.is_leaf:
                 raise ContractError(
@@ -576,6 +584,8 @@ def _check_backward(probe: Probe) -> None:
             values = x.clone().requires_grad_()
             out = probe.forward(values, mechanism.train())  # once a cut: compiled code frees its buffers in backward
             _require_finite(probe, "output", out)
+            if not out.requires_grad:
+                return  # another check reports it
             torch.autograd.backward(out[0, : cut + 1].square().sum())
             if values.grad is None:
                 continue
@@ -664,7 +674,8 @@ def _check_gradients(probe: Probe) -> None:
         out = probe.forward(x, single)
         _require_finite(probe, "output", out, scale)
         if not out.requires_grad:
-            raise ContractError(f"{probe.name} gives an output without a gradient; it can never be trained")
+            cause = "; leave out torch.inference_mode() in forward" if out.is_inference() else ""
+            raise ContractError(f"{probe.name} gives an output without a gradient; it can never be trained{cause}")
         torch.autograd.backward(out.square().mean())
         if x.grad is None or (scale == 1.0 and not x.grad.any()):
             raise ContractError(f"{probe.name} gives the input no gradient; nothing before it could be trained")
@@ -717,7 +728,7 @@ def _check_derivative(probe: Probe) -> None:
     """
     if probe.setting.dtype != torch.float64:
         return  # float32 leaves too few digits
-    mechanism = probe.build()
+    mechanism = probe.build().train()  # some layers take gradients of their gradients in training only
     length = probe.lengths((9,))[0]
     x, weights = probe.noise(2, length, seed=0).requires_grad_(), probe.noise(2, length, seed=1)
     trained = {name: value for name, value in mechanism.named_parameters() if value.requires_grad}
@@ -725,7 +736,9 @@ def _check_derivative(probe: Probe) -> None:
     def loss() -> Tensor:
         return (probe.forward(x, mechanism) * weights).sum()
 
-    torch.autograd.backward(loss())
+    if not (start := loss()).requires_grad:
+        return  # another check reports it
+    torch.autograd.backward(start)
     wrong = []
     for name, values in {"the input": x, **trained}.items():
         if values.grad is not None:

@@ -295,4 +295,6 @@ def _unknown(module: type[nn.Module], owner: type, parameter: inspect.Parameter)
     hint = f"did you mean {nearest[0]!r}?" if nearest else "give every other parameter a default"
     if name in known and parameter.kind is parameter.POSITIONAL_ONLY:
         hint = f"{name!r} is positional-only: remove the '/' after it"
+    if module.__module__.startswith("torch."):
+        hint = "write a class of nn.Module that takes width, makes this layer, and returns one tensor from forward"
     return UsageError(f"{refusal(module, f'its constructor{whose} requires {name!r}')}; {hint}")

@@ -240,6 +240,20 @@ def descend(_: Any, x: Tensor) -> Tensor:
     return x + slope.cumsum(-2)
 
 
+def descend_in_training(one: Any, x: Tensor) -> Tensor:
+    """Evaluation needs no gradient of the step's gradient, so that such a layer saves its memory there."""
+    with torch.enable_grad():
+        start = x if x.requires_grad else x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(start.cos().sum(), start, create_graph=one.training)
+    return x + slope.cumsum(-2)
+
+
+def infer(one: Any, x: Tensor) -> Tensor:
+    with torch.inference_mode():
+        inferred: Tensor = one.l(x)
+    return inferred
+
+
 def grow(one: Any, x: Tensor) -> Tensor:
     if not hasattr(one, "gain"):
         one.gain = nn.Parameter(torch.ones(x.shape[-1], dtype=x.dtype))
@@ -253,6 +267,8 @@ def need_a_gpu(_: Any, x: Tensor) -> Tensor:
 
 SHARED = nn.Linear(16, 16)
 IN_PLACE = toy("in-place", lambda _, x: x.mul_(0.5))
+NO_GRADIENT = toy("no-gradient", lambda one, x: one.l(x).detach(), stated(l=linear_layer))
+INFERENCE = toy("inference", infer, stated(l=linear_layer))
 REDRAW = toy("redraw", lambda _, x: x + torch.randn(x.shape[-1], dtype=x.dtype))
 PAIR = toy("pair", lambda _, x: (x, x))
 CORRECT = [
@@ -271,6 +287,7 @@ CORRECT = [
     toy("table", read_a_table),
     toy("mixture", route_by_the_past, stated(gate=lambda one, _: nn.Linear(one.model_dim, 24), experts=experts)),
     toy("descends", descend),
+    toy("descends-in-training", descend_in_training),
     toy("act-of-a-class", lambda one, x: one.act(one.l(x)), stated(l=linear_layer), act=nn.SiLU()),
 ]
 FAULTS = [
@@ -284,6 +301,11 @@ FAULTS = [
     toy("sums-the-first-axis", lambda _, x: x.cumsum(0)),
     REDRAW,
     toy("dropping", lambda one, x: nn.functional.dropout(x, one.drop, one.training), stated(drop=lambda *_: 0.25)),
+    toy(
+        "dropping-twice",
+        lambda one, x: nn.functional.dropout(x, one.drop + one.head_drop, one.training),
+        stated(drop=lambda *_: 0.25, head_drop=lambda *_: 0.5),
+    ),
     toy("redraw-in-training", lambda one, x: x + torch.randn(16, dtype=x.dtype) if one.training else x),
     toy("counter", lambda one, x: x + 0 * one.calls.add_(1), stated(calls=lambda *_: nn.Buffer(torch.zeros(())))),
     toy("ageing", count_in_a_submodule, stated(inner=submodule_with_a_count)),
@@ -320,7 +342,9 @@ FAULTS = [
     toy("lazy", lambda one, x: one.l(x), stated(l=lambda *_: nn.LazyLinear(16))),
     toy("bfloat", lambda one, x: one.l(x), stated(l=lambda *how: linear_layer(*how).bfloat16())),
     toy("computed", lambda one, x: x * one.w, stated(g=gate_at_zero, w=lambda one, _: one.g + 1)),
-    toy("no-gradient", lambda one, x: one.l(x).detach(), stated(l=linear_layer)),
+    toy("slots", lambda one, x: x * one.scale, stated(scale=lambda *_: 2.0), __slots__=("scale",)),
+    NO_GRADIENT,
+    INFERENCE,
     toy("in-a-list", lambda one, x: one.l[0](x.float()).to(x.dtype), stated(l=lambda *how: [linear_layer(*how)])),
     toy("grows", grow),
     toy("gpu", need_a_gpu),
@@ -402,6 +426,12 @@ def test_a_fault_fails_the_checks_that_see_it_and_misleads_no_other(unit: type[M
     assert [check for check in remarks if check not in others] == fails
     assert set(others.values()) <= {"not tried: "}
     assert ({"derivative", "batch", "causality"} <= others.keys()) == (len(fails) == 1)
+
+
+@pytest.mark.parametrize("unit", [NO_GRADIENT, INFERENCE], ids=lambda unit: unit.name)
+@pytest.mark.usefixtures("few_shapes")
+def test_an_output_without_a_gradient_fails_a_single_check(unit: type[Mechanism]) -> None:
+    assert list(remarks_on(unit)) == ["gradients"]
 
 
 @pytest.mark.parametrize(("longest", "fails"), [(200, ["shape"]), (500, ["as trained", "backward"])])

@@ -211,7 +211,10 @@ def test_only_the_version_that_a_module_declares_itself_counts() -> None:
 
 
 def test_a_constructor_that_passes_everything_on_is_read_at_its_base() -> None:
-    with pytest.raises(UsageError, match=r"LSTM cannot be built .*: its constructor, that of RNNBase, requires 'mode'"):
+    of_base = (
+        r"LSTM cannot be built .*: its constructor, that of RNNBase, requires 'mode'; .*; write a class of nn\.Module"
+    )
+    with pytest.raises(UsageError, match=of_base):
         mechanism(nn.LSTM)
 
 
