@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from multiprocessing import active_children, parent_process
+from multiprocessing import active_children, current_process, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -140,14 +140,43 @@ def orphans_ended() -> Iterator[str]:
     """Run the ``with`` block, then end processes and delete temporary files that killed workers left behind.
 
     Yields the path of a folder for the workers' temporary files. An environment variable passes this path to the
-    workers and to all processes that they start.
+    workers and to all processes that they start. What killed drivers (processes that started workers) left behind is
+    ended and deleted first.
     """
-    with temporary_folder("synthbench-") as folder:
+    with contextlib.suppress(OSError):  # of a system without /proc
+        _end_abandoned()
+    with temporary_folder("synthbench-") as folder, _marked_in_use(Path(folder)):
         try:
             with variable_set(STARTED_BY, folder):
                 yield folder
         finally:
             end_orphans(folder)
+
+
+@contextlib.contextmanager
+def _marked_in_use(folder: Path) -> Iterator[None]:
+    """Hold a lock on a file in the folder; the kernel releases it if this process is killed."""
+    with (folder / "unlocked").open("wb") as file:
+        with contextlib.suppress(OSError):  # of a disk without locks, or a system without the id: the folder is left
+            fcntl.flock(file, fcntl.LOCK_EX)
+            Path(file.name).rename(folder / _name_of_lock())  # only now do others see it
+        yield
+
+
+def _end_abandoned() -> None:
+    """End the orphans of this user's killed drivers on this machine, and delete the drivers' folders."""
+    for lock in Path(tempfile.gettempdir()).glob(f"synthbench-*/{_name_of_lock()}"):
+        with contextlib.suppress(OSError):
+            if lock.parent.lstat().st_uid == os.getuid():
+                with lock.open("rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused while the driver lives
+                    end_orphans(str(lock.parent))
+                    shutil.rmtree(lock.parent, ignore_errors=True)
+
+
+def _name_of_lock() -> str:
+    # The running kernel is named, since the kernel of another machine that shares the disk may not see the lock.
+    return f"driver-{Path('/proc/sys/kernel/random/boot_id').read_text(encoding='ascii').strip()}.lock"
 
 
 @contextlib.contextmanager
@@ -236,11 +265,17 @@ def _kill(pids: list[int]) -> None:
 
 
 def require_guarded_main() -> None:
-    """Raise an error if worker processes would run the main script again, because it has no ``__main__`` guard.
+    """Raise an error if worker processes cannot be started, or would run the main script again without a guard.
 
     Raises:
-        UsageError: If the script has neither ``if __name__ == "__main__":`` nor a similar condition.
+        UsageError: If this process is daemonic, or if the script has neither ``if __name__ == "__main__":`` nor a
+            similar condition.
     """
+    if current_process().daemon:
+        raise UsageError(
+            "worker processes are needed, and a daemonic process, such as one of multiprocessing.Pool, cannot start "
+            "any; call synthbench from the main process, or from one of concurrent.futures.ProcessPoolExecutor"
+        )
     main = sys.modules["__main__"]
     path, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
     if path is None or (spec is not None and spec.name.endswith("__main__")):  # neither is imported by processes

@@ -1,19 +1,22 @@
 """Output of jobs goes to logs of their own, workers run no script again, and algorithms can be deterministic."""
 
 import os
+import subprocess
 import sys
+import tempfile
 import time
 from contextlib import nullcontext
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 
 from synthbench.errors import UsageError
-from synthbench.process import WORKSPACE, contained, deterministic_algorithms, reserve_workspace
+from synthbench.process import WORKSPACE, contained, deterministic_algorithms, orphans_ended, reserve_workspace
 from synthbench.results import Store
 from synthbench.runner.executors.base import log_of_job
 from synthbench.runner.executors.pool import Pool
@@ -78,6 +81,51 @@ def test_a_script_that_every_process_would_run_again_is_refused(
     monkeypatch.setitem(sys.modules, "__main__", main)
     with pytest.raises(UsageError, match=r"worker processes import .*mine\.py") if is_refused else nullcontext():
         Pool(2)
+
+
+PIPES: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+DRIVER = """
+import os, signal, sys
+from synthbench.process import orphans_ended
+with orphans_ended() as folder:
+    print(folder, flush=True)
+    if sys.argv[1] == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux names the running kernel")
+def test_the_folder_of_a_killed_driver_is_removed_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def driver(end: str) -> tuple[subprocess.Popen[str], Path]:
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        begun = subprocess.Popen([sys.executable, "-c", DRIVER, end], env=environment, **PIPES)
+        assert begun.stdout is not None
+        return begun, Path(begun.stdout.readline().strip())
+
+    def left_by_next() -> set[Path]:
+        with orphans_ended() as own:
+            left = set(tmp_path.iterdir()) - {Path(own)}
+        assert not Path(own).exists()
+        return left
+
+    living, lives = driver("lives")
+    killed, dead = driver("killed")
+    with living, killed:  # the end of the block closes stdin, at which the living one ends
+        killed.wait()
+        (lock,) = dead.iterdir()
+        elsewhere, unmarked = tmp_path / "synthbench-elsewhere", tmp_path / "synthbench-unmarked"
+        for folder in (elsewhere, unmarked):
+            folder.mkdir()
+        (elsewhere / "driver-another-kernel.lock").touch()
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+        with monkeypatch.context() as context:
+            context.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
+            assert left_by_next() == {lives, dead, elsewhere, unmarked}, "they are another user's"
+        assert lock.exists()
+        assert left_by_next() == {lives, elsewhere, unmarked}
+    assert set(tmp_path.iterdir()) == {elsewhere, unmarked}
 
 
 GPU = torch.device("cuda")

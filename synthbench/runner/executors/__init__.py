@@ -7,6 +7,7 @@ for jobs on other machines ``base.WorkerExecutor``.
 
 from collections import Counter
 from importlib import import_module
+from multiprocessing import current_process
 
 import torch
 
@@ -32,8 +33,8 @@ def make_executor(
     """Make the executor that a request names.
 
     ``auto`` chooses the inline executor (jobs run in this process) for one job, for two short jobs, or if all jobs
-    share one GPU. In all other cases, and always if the request sets workers, a time limit or processes per GPU,
-    ``auto`` chooses the pool (worker processes).
+    share one GPU. It also does so in a daemonic process, which cannot start workers. In all other cases, and always if
+    the request sets workers, a time limit or processes per GPU, ``auto`` chooses the pool (worker processes).
 
     Args:
         request: The request, which names the executor and may set the number of workers and a time limit.
@@ -59,7 +60,9 @@ def make_executor(
             "save it to a file and name that in plugins, or use the inline executor"
         )
     if name == "auto":
-        is_small = is_in_session or (not is_foreign and (_is_short(plan) or len(slots) == 1))
+        is_small = is_in_session or (
+            not is_foreign and (_is_short(plan) or len(slots) == 1 or current_process().daemon)
+        )
         name = "inline" if is_small and not needs_pool else "pool"
     if name == "inline" and needs_pool:
         raise UsageError("workers and timeout need worker processes, and the inline executor has none")

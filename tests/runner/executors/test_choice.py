@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from multiprocessing import get_context
+from multiprocessing import current_process, get_context
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,16 @@ def test_a_process_a_core_is_started_for_many_jobs_or_two_long_ones(
 
     assert len(plan.jobs) == num_jobs
     assert type(make_executor(Request(), plan, CPU)) is expected
+
+
+def test_a_daemonic_process_trains_in_itself_and_starts_no_workers(
+    plan_of: Callable[[int], Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(current_process(), "_config", {"daemon": True})  # as in a worker of multiprocessing.Pool
+
+    assert make_executor(Request(), plan_of(3), CPU).name == "inline"
+    with pytest.raises(UsageError, match=r"a daemonic process, such as one of multiprocessing\.Pool, cannot start any"):
+        make_executor(Request(executor="pool"), plan_of(3), CPU)
 
 
 def test_nothing_leaves_this_machine_unless_it_is_asked_to(
