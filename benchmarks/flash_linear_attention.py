@@ -32,7 +32,7 @@ from torch import Tensor
 from benchmarks.script import make_app, run
 from synthbench.bench import forms, scaling
 from synthbench.bench.rows import Table
-from synthbench.cli.options import AsJson, Device, MechanismTerms, parse_lengths
+from synthbench.cli.options import AsJson, Device, MechanismTerms, parse_sizes
 from synthbench.cli.output import print_facts
 from synthbench.forms import linear
 from synthbench.forms.kernels import DTYPES
@@ -141,7 +141,7 @@ def main(
     table = Table(scaling.IDENTITY, target, out)
     for row in scaling.measure(
         select_mechanisms(load_suite("paper"), mech or ["slay,linear,performer"]),
-        parse_lengths(lengths),
+        parse_sizes("--lengths", lengths),
         table,
         forms=("attend", "fla"),
         offered=offered,

@@ -253,7 +253,7 @@ def _tried(
     trials: list[_Trial] = []
     inputs: Inputs | None = None
     for form in forms:
-        status = _status(latest.get(form.name), limits)
+        status = _status(latest.get(form.name), setting, limits)
         begun = {
             **about,
             "form": form.name,
@@ -284,13 +284,15 @@ def _tried(
     return trials
 
 
-def _status(latest: Row | None, limits: Limits) -> str | None:
+def _status(latest: Row | None, setting: Setting, limits: Limits) -> str | None:
     """Return ``ok`` if a form may be measured, or ``over budget`` if it is expected to exceed a limit.
 
-    Return None if the form's latest row, at a shorter length, was not ``ok``.
+    At the first length, the limit on memory is compared with the inputs: a tensor of token vectors, and queries, keys
+    and values. Return None if the form's latest row, at a shorter length, was not ``ok``.
     """
     if latest is None:
-        return "ok"
+        input_bytes = 4 * setting.batch_size * setting.length * MODEL_DIM * setting.dtype.itemsize
+        return "over budget" if input_bytes > limits.gigabytes * 2**30 else "ok"
     if latest["status"] != "ok":
         return None
     # This assumes that the cost grows with the square of the length, and that the length doubles.

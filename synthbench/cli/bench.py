@@ -1,5 +1,6 @@
 """``synthbench bench``: the cost of attention, the error of approximations, and reports of both."""
 
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
@@ -25,6 +26,7 @@ Out = Annotated[
 ]
 Dtype = Annotated[str, options.executing(help="float32, bfloat16, float16 or float64.")]
 BatchSize = Annotated[int, options.executing(help="Sequences per call.", min=1, max=LARGEST)]
+limit = partial(options.executing, min=1e-3, max=2**20)
 
 
 def _table(bench: ModuleType, device: str, out: Path | None) -> "Table":
@@ -102,8 +104,8 @@ def scaling(
     batch_size: BatchSize = 1,
     repeats: Annotated[int, options.executing(help="Timings; their median is reported.", min=1)] = 5,
     dtype: Dtype = "float32",
-    max_seconds: Annotated[float, options.executing(help="Skip lengths at which a form may take longer.")] = 10.0,
-    max_gigabytes: Annotated[float, options.executing(help="The same for peak memory.")] = 4.0,
+    max_seconds: Annotated[float, limit(help="Skip lengths at which a form may take longer.")] = 10.0,
+    max_gigabytes: Annotated[float, limit(help="The same for peak memory.")] = 4.0,
     device: options.Device = "auto",
     out: Out = None,
     as_json: options.AsJson = False,
@@ -126,7 +128,7 @@ def scaling(
         say(f"Triton kernels are left out: they do not run on {target}", err=True)
     for row in bench.measure(
         _mechanisms(mech),
-        options.parse_lengths(lengths),
+        options.parse_sizes("--lengths", lengths),
         table,
         forms=chosen,
         batch_size=batch_size,
@@ -143,9 +145,9 @@ def scaling(
 @bench_app.command()
 def context(
     mech: options.MechanismTerms = None,
-    gigabytes: Annotated[float, options.executing(help="Memory limit for tensors, in GiB.", min=0, max=2**20)] = 1.0,
+    gigabytes: Annotated[float, limit(help="Memory limit for tensors, in GiB.")] = 1.0,
     longest: Annotated[int, options.executing(help="Longest length to try.", min=128)] = 2**20,
-    max_seconds: Annotated[float, options.executing(help="Stop at a length whose call takes longer.")] = 20.0,
+    max_seconds: Annotated[float, limit(help="Stop at a length whose call takes longer.")] = 20.0,
     batch_size: BatchSize = 1,
     dtype: Dtype = "float32",
     device: options.Device = "auto",
@@ -216,9 +218,9 @@ def bench_suite(
     table = _table(bench, device, out)
     for row in bench.measure(
         mech or [],
-        options.parse_lengths(lengths),
+        options.parse_sizes("--lengths", lengths),
         table,
-        num_runs=options.parse_lengths(runs),
+        num_runs=options.parse_sizes("--batched", runs),
         num_rates=rates,
         num_steps=steps,
         num_repeats=repeats,

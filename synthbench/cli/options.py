@@ -153,16 +153,19 @@ def load_what_loads(named: list[str] | None) -> dict[str, str]:
     return faults
 
 
-def parse_lengths(text: str) -> list[int]:
-    """Split comma-separated sequence lengths: ``32,64`` becomes the numbers 32 and 64.
+def parse_sizes(option: str, text: str) -> list[int]:
+    """Split an option's comma-separated numbers, such as lengths: ``32,64`` becomes the numbers 32 and 64.
 
     Raises:
-        UsageError: If a length is not a whole number from 1 to ``LARGEST``.
+        UsageError: If a number is not a whole number from 1 to ``LARGEST``, or if it appears twice.
     """
     pieces = [piece.strip() for piece in text.split(",")]
-    if not all(piece.isdecimal() and 1 <= int(piece) <= LARGEST for piece in pieces):
-        raise UsageError(f"lengths are {text!r}; allowed: whole numbers from 1 to {LARGEST}, as in 32,64,256")
-    return [int(piece) for piece in pieces]
+    sizes = [int(piece) if piece.isdecimal() else 0 for piece in pieces]
+    if not all(1 <= size <= LARGEST for size in sizes) or len(set(sizes)) < len(sizes):
+        raise UsageError(
+            f"{option} is {text!r}; allowed: whole numbers from 1 to {LARGEST}, each once, as in 32,64,256"
+        )
+    return sizes
 
 
 def parse_names(option: str, text: str) -> list[str]:

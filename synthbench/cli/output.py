@@ -83,7 +83,7 @@ def print_problem(problem: SynthbenchError, hint: str = "") -> None:
     """Print an error as one line; with ``--verbose``, print the traceback of its cause first."""
     if is_verbose() and problem.__cause__ is not None:
         say("".join(traceback.format_exception(problem.__cause__)), nl=False, err=True)
-    say(f"synthbench: {problem}{hint}", err=True)
+    say(f"synthbench: {visible(str(problem))}{hint}", err=True)
 
 
 def width_of_stdout() -> int | None:

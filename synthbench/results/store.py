@@ -437,7 +437,7 @@ class Store:
         try:
             yield
         except OSError as error:
-            reason = error.strerror or str(error)
+            reason = "not a folder" if isinstance(error, FileExistsError) else error.strerror or str(error)
             if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP):
                 reason += "; its disk has no file locks, name a folder on one that has"
             with contextlib.suppress(OSError):

@@ -355,7 +355,8 @@ def restrict_rates(suite: Suite, rates: Sequence[float]) -> Suite:
     """Return a copy of a suite that trains with only some of its learning rates; runs with these rates keep their ids.
 
     Raises:
-        UsageError: If the suite lacks one of the rates, or if it tunes its rates: each id then depends on all rates.
+        UsageError: If the suite lacks one of the rates, or if a rate appears twice. It is also raised if the suite
+            tunes its rates: each id then depends on all rates.
     """
     if suite.tuning is not None:
         raise UsageError(
@@ -364,6 +365,8 @@ def restrict_rates(suite: Suite, rates: Sequence[float]) -> Suite:
     tried = suite.training.learning_rates
     if unknown := [rate for rate in rates if rate not in tried]:
         raise UsageError(f"a rate is {unknown[0]!r}; allowed in suite {suite.name!r}: {_listed(tried)}")
+    if len(set(rates)) < len(rates):
+        raise UsageError(f"rates are {_listed(rates)}; allowed: each once")
     some = tuple(rate for rate in tried if rate in rates)
     return suite.model_copy(update={"training": suite.training.model_copy(update={"learning_rates": some})})
 

@@ -342,7 +342,8 @@ def prepare_folder(folder: Path) -> None:
     try:
         make_writable(folder)
     except OSError as problem:
-        raise StoreError(f"cannot write predictions to {folder}: {problem.strerror}") from problem
+        reason = "not a folder" if isinstance(problem, FileExistsError) else problem.strerror
+        raise StoreError(f"cannot write predictions to {folder}: {reason}") from problem
 
 
 def predictions_file(folder: Path, run_id: str) -> Path:

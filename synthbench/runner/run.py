@@ -184,7 +184,7 @@ def prepare(request: Request, isolated: IsolatedProcess | None = None) -> Prepar
     kernels.choice()  # refuses a misspelt choice before the first job
     if request.deterministic:
         reserve_workspace(device)
-    if request.results.exists() and not request.results.is_dir():
+    if (request.results.exists() or request.results.is_symlink()) and not request.results.is_dir():
         raise StoreError(f"cannot write to the results store {request.results}: not a folder")
     request = replace(request, plugins=[plugins.resolved(plugin) for plugin in request.plugins])
     with nullcontext(isolated) if isolated else IsolatedProcess(request.plugins, request.timeout_s) as separate:

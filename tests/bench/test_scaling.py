@@ -203,6 +203,15 @@ def test_a_form_that_would_exceed_a_limit_says_so_and_is_measured_no_further_but
     assert {row["status"] for row in table.rows} == {"ok"}
 
 
+def test_a_first_length_whose_inputs_exceed_the_limit_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(scaling, "inputs_of")
+    small = scaling.Limits(seconds=1e6, gigabytes=1.0)
+
+    rows = measured("linear", [2**24], limits=small, forms=["layer"])
+
+    assert [(row["length"], row["status"]) for row in rows] == [(2**24, "over budget")] * 2
+
+
 def test_kernels_are_measured_where_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
     assert measured("yat-spherical", [8], forms=["kernel"]) == []

@@ -70,6 +70,7 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     suite_file(folder / "smoke.extra.toml", "smoke")
     (folder / "binary.toml").write_bytes(b"\xff\xfe\x00")
     os.mkfifo(folder / "pipe.toml")
+    (folder / "dangling").symlink_to("gone")
     return folder
 
 
@@ -84,6 +85,15 @@ def test_a_mistake_is_one_line_and_the_documented_exit_code(
     said = done.stderr.replace(f"{tmp_path}/", "")
     assert (done.returncode, done.stdout, said) == (int(code), "", f"synthbench: {message}\n")
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_line_break_in_a_path_breaks_no_message(synthbench: Command) -> None:
+    done = synthbench("leaderboard", "--results", "no\nwhere\t")
+
+    assert (done.returncode, done.stderr) == (
+        3,
+        "synthbench: no results store at noU+000AwhereU+0009: no such folder\n",
+    )
 
 
 def test_the_old_name_of_an_option_works_and_the_new_one_is_said(synthbench: Command) -> None:
