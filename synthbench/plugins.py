@@ -21,7 +21,7 @@ import signal
 import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, lru_cache
@@ -34,6 +34,12 @@ from synthbench.errors import ContractError, SynthbenchError, UnknownName, Usage
 
 REGISTRIES: list[Any] = []
 """Every :class:`synthbench.registry.Registry` of this process; each registry adds itself."""
+
+while_imported: Callable[[], AbstractContextManager[None]] = nullcontext
+"""Makes the context in which plugins are imported; :mod:`synthbench.process` sets it, to restore changed settings.
+
+Otherwise, the first job of a worker would run with other settings than the next one, and a relative path would name a
+file in another folder."""
 
 GROUPS = ("tasks", "mechanisms", "positions", "blocks", "suites")
 SWITCH = "SYNTHBENCH_PLUGINS"
@@ -71,7 +77,8 @@ class Offer:
         if self.fault is not None:
             raise ContractError(f"{self.name!r} is broken: {self.fault}")
         try:
-            found = importlib.metadata.EntryPoint(self.name, self.value, "").load()
+            with while_imported():
+                found = importlib.metadata.EntryPoint(self.name, self.value, "").load()
         except BaseException as problem:
             raise_interrupt(problem)
             raise ContractError(f"{self.name!r} is broken: {reason(problem)}") from problem
@@ -273,10 +280,11 @@ def load(plugins: Sequence[str]) -> None:
     """
     for name in dict.fromkeys(map(resolved, plugins)):
         try:
-            if name.endswith(".py"):
-                _run_file(name)
-            else:
-                importlib.import_module(name)
+            with while_imported():
+                if name.endswith(".py"):
+                    _run_file(name)
+                else:
+                    importlib.import_module(name)
         except UsageError:
             raise
         except BaseException as problem:

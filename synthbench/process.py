@@ -23,6 +23,7 @@ from multiprocessing import active_children, current_process, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from synthbench import plugins
 from synthbench.errors import UsageError
 from synthbench.plugins import text_of
 
@@ -78,7 +79,7 @@ def settings_restored() -> Iterator[None]:
     import torch
 
     folder = Path.cwd()
-    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    threads, dtype, device = torch.get_num_threads(), torch.get_default_dtype(), torch.get_default_device()
     is_deterministic, has_gradients = torch.are_deterministic_algorithms_enabled(), torch.is_grad_enabled()
     of_torch, of_python, of_numpy = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
@@ -92,7 +93,35 @@ def settings_restored() -> Iterator[None]:
         torch.set_default_dtype(dtype)
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
+        if torch.get_default_device() != device:
+            torch.set_default_device(device)
         os.chdir(folder)
+
+
+plugins.while_imported = settings_restored
+
+
+@contextlib.contextmanager
+def usual_settings(device_type: str) -> Iterator[None]:
+    """Run the block with PyTorch's usual settings, then restore those that were in force.
+
+    A notebook may have changed the default dtype or device, or call this package without gradients or with autocast.
+    Results would then differ from those of a worker process.
+
+    Args:
+        device_type: Type of the device that computes, such as ``cuda``.
+    """
+    import torch
+
+    is_usual = torch.get_default_device().type == "cpu"
+    with (
+        settings_restored(),
+        torch.inference_mode(mode=False),  # this allows gradients too
+        torch.autocast(device_type, enabled=False),
+        contextlib.nullcontext() if is_usual else torch.device("cpu"),
+    ):
+        torch.set_default_dtype(torch.float32)
+        yield
 
 
 def become_worker() -> None:

@@ -15,6 +15,7 @@ from synthbench import plugins
 from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS, condition_options, options_of
 from synthbench.options import LARGEST, Selection, coerce, parse_term, registered, require_current, select, split_terms
+from synthbench.process import usual_settings
 from synthbench.results import Store, published
 from synthbench.results.schema import RUNS
 from synthbench.runner.environment import commit_warning
@@ -132,6 +133,7 @@ class Selected(NamedTuple):
     mechanisms: Selection
 
 
+@usual_settings("cpu")
 def plan_request(request: Request, device: torch.device, selected: Selected | None = None) -> Plan:
     """Plan a request: list the runs that it asks for, and make jobs for the runs that have no row in the store yet.
 

@@ -162,7 +162,8 @@ def test_a_meddler_changes_nothing_for_the_jobs_after_it(tmp_path: Path) -> None
 def settings_here() -> tuple[Any, ...]:
     numpys = np.random.get_state(legacy=False)["state"]["key"].tolist()  # noqa: NPY002
     states = torch.get_rng_state().tolist(), random.getstate(), numpys
-    return Path.cwd(), torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled(), *states
+    devices = torch.get_default_device(), torch.get_num_threads()
+    return Path.cwd(), *devices, torch.get_default_dtype(), torch.is_grad_enabled(), *states
 
 
 def test_settings_are_put_back(tmp_path: Path) -> None:
@@ -171,14 +172,26 @@ def test_settings_are_put_back(tmp_path: Path) -> None:
     with suppress(KeyError), settings_restored():
         torch.set_default_dtype(torch.float64)
         torch.set_num_threads(torch.get_num_threads() + 1)
+        torch.set_default_device("meta")
         torch.set_grad_enabled(False)
-        torch.rand(1)
+        torch.rand(1, device="cpu")
         random.random()  # noqa: S311 - its state is what matters
         np.random.rand()  # noqa: NPY002
         os.chdir(tmp_path)
         assert not any(now == then for now, then in zip(settings_here(), before, strict=True))
         raise KeyError
     assert settings_here() == before
+
+
+def test_settings_that_a_plugin_changes_when_it_is_imported_are_put_back(tmp_path: Path) -> None:
+    changes = "import os, torch\nos.chdir('/')\ntorch.set_default_dtype(torch.float64)\ntorch.set_grad_enabled(False)\n"
+    plugin = tmp_path / "changes.py"
+    plugin.write_text(changes + plugin_text("changes"))
+    before = settings_here()
+
+    with settings_restored():
+        plugins.load([str(plugin)])
+        assert settings_here() == before
 
 
 def test_a_block_that_passes_its_convolution_over_or_drops_out_is_named() -> None:

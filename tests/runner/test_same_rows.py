@@ -2,12 +2,15 @@
 
 import os
 import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+from synthbench.process import settings_restored
 from synthbench.runner.executors import Inline
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
@@ -25,6 +28,13 @@ request = partial(
     executor="inline", group_size=1,
 )  # fmt: skip
 """Four jobs of one row each."""
+
+
+@contextmanager
+def double_by_default() -> Iterator[None]:
+    with settings_restored():
+        torch.set_default_dtype(torch.float64)
+        yield
 
 
 def run_command(asked: Request, *options: str, hash_seed: str = "0") -> None:
@@ -54,6 +64,25 @@ def test_rows_do_not_depend_on_the_order_of_jobs(expected: Path, tmp_path: Path)
         pass
 
     assert len(jobs) == 4
+    assert lasting(tmp_path) == lasting(expected)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        pytest.param(torch.no_grad, id="no gradients"),
+        pytest.param(torch.inference_mode, id="inference mode"),
+        pytest.param(partial(torch.autocast, "cpu", dtype=torch.bfloat16), id="autocast"),
+        pytest.param(partial(torch.device, "meta"), id="default device"),
+        pytest.param(double_by_default, id="default dtype"),
+    ],
+)
+def test_rows_do_not_depend_on_settings_of_the_caller(
+    expected: Path, tmp_path: Path, setting: Callable[[], AbstractContextManager[object]]
+) -> None:
+    with setting():
+        run(request(tmp_path))
+
     assert lasting(tmp_path) == lasting(expected)
 
 
