@@ -17,6 +17,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from multiprocessing import active_children, current_process, parent_process
@@ -72,30 +73,38 @@ def begin(location: str, *arguments: Any) -> None:
     getattr(importlib.import_module(module), name)(*arguments)
 
 
+_changing = threading.RLock()
+"""Held by the thread that may change settings of the process, which all threads share."""
+
+
 @contextlib.contextmanager
 def settings_restored() -> Iterator[None]:
-    """Restore process-wide settings after the block, such as random generators, default dtype and working folder."""
+    """Restore process-wide settings after the block, such as random generators, default dtype and working folder.
+
+    Other threads wait until the block has ended before they enter such a block.
+    """
     import numpy as np
     import torch
 
-    folder = Path.cwd()
-    threads, dtype, device = torch.get_num_threads(), torch.get_default_dtype(), torch.get_default_device()
-    is_deterministic, has_gradients = torch.are_deterministic_algorithms_enabled(), torch.is_grad_enabled()
-    of_torch, of_python, of_numpy = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
-    try:
-        yield
-    finally:
-        torch.set_rng_state(of_torch)
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)  # noqa: NPY002 - it is put back, not used
-        torch.set_grad_enabled(has_gradients)
-        torch.use_deterministic_algorithms(is_deterministic)
-        torch.set_default_dtype(dtype)
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-        if torch.get_default_device() != device:
-            torch.set_default_device(device)
-        os.chdir(folder)
+    with _changing:
+        folder = Path.cwd()
+        threads, dtype, device = torch.get_num_threads(), torch.get_default_dtype(), torch.get_default_device()
+        is_deterministic, has_gradients = torch.are_deterministic_algorithms_enabled(), torch.is_grad_enabled()
+        of_torch, of_python, of_numpy = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
+        try:
+            yield
+        finally:
+            torch.set_rng_state(of_torch)
+            random.setstate(of_python)
+            np.random.set_state(of_numpy)  # noqa: NPY002 - it is put back, not used
+            torch.set_grad_enabled(has_gradients)
+            torch.use_deterministic_algorithms(is_deterministic)
+            torch.set_default_dtype(dtype)
+            if torch.get_num_threads() != threads:
+                torch.set_num_threads(threads)
+            if torch.get_default_device() != device:
+                torch.set_default_device(device)
+            os.chdir(folder)
 
 
 plugins.while_imported = settings_restored

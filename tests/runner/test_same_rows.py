@@ -2,10 +2,13 @@
 
 import os
 import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import torch
@@ -82,6 +85,26 @@ def test_rows_do_not_depend_on_settings_of_the_caller(
 ) -> None:
     with setting():
         run(request(tmp_path))
+
+    assert lasting(tmp_path) == lasting(expected)
+
+
+def test_threads_train_one_after_the_other(expected: Path, tmp_path: Path) -> None:
+    jobs, context = planned(request(tmp_path), "inline")
+    stdout, has_begun = sys.stdout, Event()
+
+    def train() -> None:
+        for _ in Inline().run(jobs, context, Event(), lambda _job: has_begun.set()):
+            pass
+
+    thread = Thread(target=train)
+    with settings_restored():
+        thread.start()
+        assert has_begun.wait(60)
+        time.sleep(0.5)
+        assert sys.stdout is stdout
+        assert reader(tmp_path).runs().empty
+    thread.join()
 
     assert lasting(tmp_path) == lasting(expected)
 

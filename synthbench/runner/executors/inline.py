@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import torch
 
+from synthbench.process import settings_restored
 from synthbench.runner.executors.base import Executor, IsStopped, JobDone, OnBegin
 from synthbench.runner.plan import Job
 from synthbench.runner.request import RunContext
@@ -23,16 +24,15 @@ class Inline(Executor):
         self, jobs: Sequence[Job], context: RunContext, is_stopped: IsStopped, on_begin: OnBegin = lambda _job: None
     ) -> Iterator[JobDone]:
         """Run the jobs one after the other."""
-        threads_before = torch.get_num_threads()
-        torch.set_num_threads(1)  # as a worker of the pool has, so that the last bits agree
         try:
             for job in jobs:
                 if is_stopped():
                     return
                 on_begin(job)
-                with contextlib.redirect_stdout(sys.stderr):  # what a plugin prints is no result
+                # What a plugin prints is no result.
+                with settings_restored(), contextlib.redirect_stdout(sys.stderr):
+                    torch.set_num_threads(1)  # as a worker of the pool has, so that the last bits agree
                     outcomes = execute(job, context, number=1)
                 yield JobDone(job, outcomes)
         finally:
-            torch.set_num_threads(threads_before)
             blocks_of.cache_clear()
