@@ -1,6 +1,6 @@
 import inspect
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -133,6 +133,21 @@ def layer_of(gain: float) -> type[nn.Module]:
     return Scaled
 
 
+def activated(activation: type[nn.Module]) -> Callable[[int], nn.Module]:
+    return lambda width: nn.Sequential(nn.Linear(width, width), activation())
+
+
+@dataclass(frozen=True)
+class Maker:
+    gain: float
+
+    def __call__(self, width: int) -> nn.Module:
+        return self.make(width)
+
+    def make(self, width: int) -> nn.Module:
+        return SumSoFar(width, gain=self.gain)
+
+
 @pytest.mark.parametrize(
     "two",
     [
@@ -140,8 +155,17 @@ def layer_of(gain: float) -> type[nn.Module]:
         [partial(own_layer, 8), partial(own_layer, 16)],
         [lambda width: SumSoFar(width, 2, gain=0.5), lambda width: SumSoFar(width, 2, gain=2.0)],
         [lambda width, one=layer: one(width) for layer in (layer_of(0.5), layer_of(2.0))],
+        [lambda width, one=layer: one(width) for layer in (SumSoFar, Ahead)],
+        [activated(nn.ReLU), activated(nn.Tanh)],
+        [lambda width, pair=pair: SumSoFar(width, *pair) for pair in ((2, 0.5), (2, 2.0))],
+        [lambda width, maker=maker: maker.make(width) for maker in (Maker(0.5), Maker(2.0))],
+        [Maker(0.5), Maker(2.0)],
+        [Maker(0.5).make, Maker(2.0).make],
     ],
-    ids=["factory", "partial", "lambda", "class in a lambda"],
+    ids=[
+        *("factory", "partial", "lambda", "class in a lambda", "classes of one file", "classes of a library", "tuple"),
+        *("object with settings", "object that builds", "method"),
+    ],
 )
 def test_layers_with_the_same_source_and_other_values_have_other_versions(two: list[Any]) -> None:
     first, second = (version_of(MECHANISMS[synthbench.api.mechanism_of(layer)]) for layer in two)

@@ -126,10 +126,12 @@ def read_by(module: Callable[..., nn.Module]) -> dict[str, str]:
     """Return, as texts keyed by dotted names, the values that a class or function reads from outside its own code.
 
     Two layers with the same source code can differ in these values. For example, a factory called in a loop can make
-    classes that differ only in a captured variable. Only booleans, numbers and strings are returned. They are global
-    and captured variables, default arguments, and arguments bound by a ``partial``. If the code refers to functions or
-    classes of the same file, the values that those functions and classes read are returned too. For a ``lambda``, the
-    bytecode is returned too, since Python's source text for it is the whole line.
+    classes that differ only in a captured variable. The values are global and captured variables, default arguments,
+    arguments bound by a ``partial``, and attributes of objects whose class is in the same file. Booleans, numbers,
+    strings and tuples of them are returned as they are. For anything else, the path of the class or function is
+    returned, such as ``torch.nn.ReLU``, or that of the object's class. If the code refers to functions or classes of
+    the same file, what they read is returned too. For a ``lambda``, the bytecode is returned too, since Python's source
+    text for it is the whole line.
     """
     texts: dict[str, str] = {}
     home = getattr(module.func if isinstance(module, partial) else module, "__module__", None)
@@ -142,8 +144,16 @@ def read_by(module: Callable[..., nn.Module]) -> dict[str, str]:
         elif isinstance(thing, partial):
             bound: dict[Any, Any] = {**dict(enumerate(thing.args)), **thing.keywords}
             pending += [(name, thing.func), *((f"{name}({key})", value) for key, value in bound.items())]
-        elif getattr(thing, "__module__", None) == home and id(thing) not in seen:
+        elif isinstance(thing, tuple):
+            pending += [(f"{name}.{key}", value) for key, value in enumerate(thing)]
+        else:
+            texts[name] = _path_of(thing)
+            if getattr(thing, "__module__", None) != home or id(thing) in seen:
+                continue
             seen.add(id(thing))
+            if not isinstance(thing, type):  # of an object that holds settings, or builds the layer
+                bound = {**getattr(thing, "__dict__", {}), "self": getattr(thing, "__self__", None)}
+                pending += [(f"{name}.{key}", value) for key, value in bound.items()]
             for key, function in (functions_of(thing) if isinstance(thing, type) else {"": thing}).items():
                 if not inspect.isfunction(function):
                     continue
@@ -154,6 +164,12 @@ def read_by(module: Callable[..., nn.Module]) -> dict[str, str]:
                 if function.__name__ == "<lambda>":
                     texts[f"{name}.{key}"] = _text_of(function.__code__)
     return texts
+
+
+def _path_of(thing: object) -> str:
+    """Return the module and name of a class or function; for any other object, those of its class."""
+    named = thing if isinstance(getattr(thing, "__qualname__", None), str) else type(thing)
+    return f"{named.__module__}.{named.__qualname__}"  # type: ignore[attr-defined]
 
 
 def _text_of(code: CodeType) -> str:
