@@ -37,6 +37,8 @@ STARTED_BY = "SYNTHBENCH_STARTED_BY"
 """Environment variable of workers and of all processes that they start: the path of the workers' temporary folder.
 
 The path also identifies the process that started the workers."""
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that ask a process to end."""
 LONGEST_END_S = 10.0
 """Limit on the wait for the end of all processes that a job started, in seconds."""
 
@@ -91,6 +93,8 @@ def settings_restored() -> Iterator[None]:
         threads, dtype, device = torch.get_num_threads(), torch.get_default_dtype(), torch.get_default_device()
         is_deterministic, has_gradients = torch.are_deterministic_algorithms_enabled(), torch.is_grad_enabled()
         of_torch, of_python, of_numpy = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
+        is_main = threading.current_thread() is threading.main_thread()  # another thread may set no handler
+        handlers = {number: signal.getsignal(number) for number in ENDING if is_main}
         try:
             yield
         finally:
@@ -104,6 +108,9 @@ def settings_restored() -> Iterator[None]:
                 torch.set_num_threads(threads)
             if torch.get_default_device() != device:
                 torch.set_default_device(device)
+            for number, handler in handlers.items():
+                if handler is not None and signal.getsignal(number) != handler:
+                    signal.signal(number, handler)
             os.chdir(folder)
 
 

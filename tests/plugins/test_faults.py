@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import signal
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -39,6 +40,16 @@ torch.nn.functional.scaled_dot_product_attention = lambda *given, **named: 1.01 
 
 step = torch.optim.AdamW.step
 torch.optim.AdamW.step = lambda self, *arguments: (step(self, *arguments), step(self, *arguments))[0]
+"""
+
+
+CHANGES = """
+import os, signal, torch
+
+os.chdir("/")
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+torch.set_default_dtype(torch.float64)
+torch.set_grad_enabled(False)
 """
 
 
@@ -163,7 +174,14 @@ def settings_here() -> tuple[Any, ...]:
     numpys = np.random.get_state(legacy=False)["state"]["key"].tolist()  # noqa: NPY002
     states = torch.get_rng_state().tolist(), random.getstate(), numpys
     devices = torch.get_default_device(), torch.get_num_threads()
-    return Path.cwd(), *devices, torch.get_default_dtype(), torch.is_grad_enabled(), *states
+    return (
+        Path.cwd(),
+        signal.getsignal(signal.SIGINT),
+        *devices,
+        torch.get_default_dtype(),
+        torch.is_grad_enabled(),
+        *states,
+    )
 
 
 def test_settings_are_put_back(tmp_path: Path) -> None:
@@ -178,15 +196,15 @@ def test_settings_are_put_back(tmp_path: Path) -> None:
         random.random()  # noqa: S311 - its state is what matters
         np.random.rand()  # noqa: NPY002
         os.chdir(tmp_path)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         assert not any(now == then for now, then in zip(settings_here(), before, strict=True))
         raise KeyError
     assert settings_here() == before
 
 
 def test_settings_that_a_plugin_changes_when_it_is_imported_are_put_back(tmp_path: Path) -> None:
-    changes = "import os, torch\nos.chdir('/')\ntorch.set_default_dtype(torch.float64)\ntorch.set_grad_enabled(False)\n"
     plugin = tmp_path / "changes.py"
-    plugin.write_text(changes + plugin_text("changes"))
+    plugin.write_text(CHANGES + plugin_text("changes"))
     before = settings_here()
 
     with settings_restored():
