@@ -41,7 +41,7 @@ from synthbench.registry import Registry, code_hash, version_of
 from synthbench.results.store import read_plain
 from synthbench.suites import load_suite, with_tasks
 from synthbench.suites.config import ModelSettings
-from synthbench.tasks import TASKS, Task, sized
+from synthbench.tasks import TASKS, Task, local_ceiling, shortcut_accuracies, sized
 from synthbench.training.cell import Cell, Run
 from synthbench.training.ensemble import SequenceModel, stack_models, strategy_of
 from synthbench.training.train import train_group
@@ -232,7 +232,14 @@ def _checks_of_kind(component: Component, unit: type[Any], devices: Devices) -> 
 
 
 def _check_ceiling(task: Task, length: int) -> None:
-    """Train a small model; raise an error if it scores above the task's ceiling (the best possible score)."""
+    """Train a small model; raise an error if it scores above the task's ceiling (the best possible score).
+
+    First, simple rules are measured on many sequences, as for each row of results.
+    """
+    if task.measure != "bits":
+        with blamed(f"task {task.name!r}, length {length}: simple rules cannot be measured", type(task)):
+            local_ceiling(task, length)
+            shortcut_accuracies(task, length)
     stated = task.ceiling(length)
     if stated.value >= (0 if task.measure == "bits" else 1):
         return

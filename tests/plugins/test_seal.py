@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,7 +15,8 @@ from synthbench.contract.components import Component, examine
 from synthbench.process import STARTED_BY, end_orphans, orphans_ended
 from synthbench.results import Store
 from synthbench.runner import seal
-from synthbench.tasks import TASKS, Bound
+from synthbench.tasks import TASKS, Batch, Bound
+from synthbench.tasks.basic.copy import Copy
 from synthbench.training import seeding, train
 from synthbench.training.evaluate import evaluate
 from tests.cli.commands import Command
@@ -110,3 +112,17 @@ def test_a_ceiling_below_what_a_model_reaches_is_refused(monkeypatch: pytest.Mon
     (failed,) = [result for result in examine(Component("task", "copy")) if result.state == "FAILED"]
 
     assert "a model trained for 400 steps scores 1.0000, above the ceiling 0.6000" in failed.detail
+
+
+@pytest.mark.end_to_end
+def test_a_task_that_has_too_few_sequences_for_its_row_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = Copy.sample
+
+    def sample_of_few(task: Copy, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        rng.choice(10_000, batch_size, replace=False)
+        return sample(task, rng, batch_size, length)
+
+    monkeypatch.setattr(Copy, "sample", sample_of_few)
+    (failed,) = [result for result in examine(Component("task", "copy", {"length": 9})) if result.state == "FAILED"]
+
+    assert "'copy', length 9: simple rules cannot be measured: ValueError: Cannot take a larger sample" in failed.detail
