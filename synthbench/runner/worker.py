@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 
 from synthbench.errors import ContractError
-from synthbench.plugins import raise_interrupt, raised_at, text_of
+from synthbench.plugins import raise_interrupt, raised_at, reason, text_of
 from synthbench.process import deterministic_algorithms, is_refused, usual_settings
 from synthbench.results import Store
 from synthbench.runner import held_out, seal
@@ -217,7 +217,10 @@ def _message(problem: BaseException, cell: Cell) -> str:
     """
     places = (raised_at(problem, unit) for unit in (cell.mechanism, type(cell.task)))
     place = next(filter(None, places), None)
-    return f"{place}: {text_of(problem)}" if place else text_of(problem)
+    text = text_of(problem)
+    if " " not in text:  # such as the key of a KeyError, or nothing
+        text = reason(problem)
+    return f"{place}: {text}" if place else text
 
 
 def _status_of(problem: BaseException) -> Literal["contract", "oom", "unsupported", "error"]:

@@ -82,6 +82,8 @@ def test_every_fault_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
     assert "is not causal" in rows.error_message["leaks"]
     assert "exit code 7" in rows.error_message["dies"]
     assert re.fullmatch(r"faults\.py:\d+: not at this width", rows.error_message["raises"])
+    assert re.fullmatch(r"faults\.py:\d+: SystemExit: 3", rows.error_message["exits"])
+    assert re.fullmatch(r"faults\.py:\d+: KeyboardInterrupt", rows.error_message["interrupts"])
     assert rows.causal_checked[["sound", "softmax", "raises"]].all()
     assert not rows.causal_checked["leaks"]
     assert rows.mech_origin["sound"] == "faults.py"
