@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 import torch
@@ -94,7 +94,7 @@ def test_threads_train_one_after_the_other(expected: Path, tmp_path: Path) -> No
     stdout, has_begun = sys.stdout, Event()
 
     def train() -> None:
-        for _ in Inline().run(jobs, context, Event(), lambda _job: has_begun.set()):
+        for _ in Inline().run(jobs, context, lambda: False, lambda _job: has_begun.set()):
             pass
 
     thread = Thread(target=train)
