@@ -48,24 +48,6 @@ def test_a_distance_that_nothing_is_added_to_is_refused() -> None:
         YatProduct(3, 2, bias=True, epsilon=0.0)
 
 
-def test_theorem_20_one_yat_unit_computes_xor() -> None:
-    """The weights of the paper give 0 where xor is 0; with a bias of -1/2 and w = (1/2, 1/2) the reverse is exact."""
-    corners = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]], dtype=torch.float64)
-    unit = YatProduct(2, 1, bias=True, epsilon=0.5).double()
-    assert unit.bias is not None
-    with torch.no_grad():
-        unit.alpha.zero_()  # a scale of 1
-        unit.weight.copy_(torch.tensor([[1], [-1]]))
-        unit.bias.zero_()
-        separated = unit(corners).squeeze(-1)
-        unit.weight.fill_(0.5)
-        unit.bias.fill_(-0.5)
-        exact = unit(corners).squeeze(-1)
-
-    torch.testing.assert_close(separated, torch.tensor([0, 1 / 5.5, 1 / 1.5, 0], dtype=torch.float64))
-    torch.testing.assert_close(1 - 4 * exact, torch.tensor([0, 1, 1, 0], dtype=torch.float64))
-
-
 def test_theorem_4_three_yat_units_make_an_inverse_multiquadric(generator: torch.Generator) -> None:
     """The second difference in the bias is 2 / (‖w - x‖² + ε), whose translates are dense in C of a compact set."""
     unit = YatProduct(4, 3, bias=True, epsilon=0.2, generator=generator).double()
