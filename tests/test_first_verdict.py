@@ -58,11 +58,14 @@ class Scene:
     def add(self, levels: Mapping[str, float], **request: Any) -> None:
         """Write rows of mechanisms that score alike on all tasks, but for a little that depends on the run."""
         for name, level in levels.items():
-            cells, seeds = cells_and_seeds(
-                Request(**{"suite": self.suite, "mechanisms": (name,), "seeds": (1,)} | request), CPU
-            )
-            runs = [run for cell in cells for run in cell.runs(seeds)]
-            self.store.write_all((self._row(run, level, number), []) for number, run in enumerate(runs))
+            self._write(Request(**{"suite": self.suite, "mechanisms": (name,), "seeds": (1,)} | request), level)
+
+    def _write(self, request: Request, level: float) -> None:
+        """Write the rows that a request lacks."""
+        known = self.store.statuses()
+        cells, seeds = cells_and_seeds(request, CPU)
+        runs = [run for cell in cells for run in cell.runs(seeds) if run.run_id not in known]
+        self.store.write_all((self._row(run, level, number), []) for number, run in enumerate(runs))
 
     def _row(self, run: Run, level: float, number: int) -> dict[str, Any]:
         return make_row(
@@ -82,14 +85,9 @@ class Scene:
         )
 
     def train(self, request: Request) -> RunReport:
-        """Write the rows that a request lacks."""
+        """Pretend to train, at the level of the mechanism."""
         self.trained.append(request)
-        known = set(self.store.statuses())
-        for task in request.tasks:
-            changes = {"tasks": (task,), "seeds": request.seeds, "rates": request.rates}
-            cells, seeds = cells_and_seeds(request, CPU)
-            if {run.run_id for cell in cells for run in cell.runs(seeds) if cell.task_name == task} - known:
-                self.add({request.mechanisms[0]: self.levels[request.mechanisms[0]]}, **changes)
+        self._write(request, self.levels[request.mechanisms[0]])
         return RunReport(self.results, {}, 0)
 
     def verdict(self, mechanism: str = "linear", **options: Any) -> FirstVerdict:

@@ -43,18 +43,15 @@ class Scene:
 
     def run(self, request: Request) -> Mapping[str, Run]:
         """Write the rows that are missing."""
-        plan = plan_request(request, CPU)
-        store = Store.open(request.results, create=True)
-        done = store.statuses()
-        missing = [(name, run) for name, run in plan.runs.items() if name not in done]
-        store.write_all((self.row(name, run), []) for name, run in missing)
+        plan, store = plan_request(request, CPU), Store.open(request.results, create=True)
+        store.write_all((self.row(run), []) for job in plan.jobs for run in job.missing)
         return plan.runs
 
-    def row(self, run_id: str, run: Run) -> dict[str, Any]:
+    def row(self, run: Run) -> dict[str, Any]:
         cell = run.cell
         levels = [level._asdict() | {"task": {}} for level in cell.levels]
         return make_row(
-            run_id=run_id, suite="mine", suite_version=self.suite.version, task=cell.task_name,
+            run_id=run.run_id, suite="mine", suite_version=self.suite.version, task=cell.task_name,
             task_category=cell.task.category(), task_args=canonical_json({"load": "tokens", "rungs": levels}),
             mech=cell.mechanism_name, mech_family=cell.mechanism.family, seed=run.seed, floor=0.0,
             score=HEIGHTS[cell.mechanism_name](run.seed) / len(levels),
