@@ -63,8 +63,7 @@ def test_rows_do_not_depend_on_workers_nor_on_the_hash_seed(expected: Path, tmp_
 
 def test_rows_do_not_depend_on_the_order_of_jobs(expected: Path, tmp_path: Path) -> None:
     jobs, context = planned(request(tmp_path), "inline")
-    for _ in Inline().run(jobs[::-1], context, lambda: False):
-        pass
+    list(Inline().run(jobs[::-1], context, lambda: False))
 
     assert len(jobs) == 4
     assert lasting(tmp_path) == lasting(expected)
@@ -93,11 +92,8 @@ def test_threads_train_one_after_the_other(expected: Path, tmp_path: Path) -> No
     jobs, context = planned(request(tmp_path), "inline")
     stdout, has_begun = sys.stdout, Event()
 
-    def train() -> None:
-        for _ in Inline().run(jobs, context, lambda: False, lambda _job: has_begun.set()):
-            pass
-
-    thread = Thread(target=train)
+    training = Inline().run(jobs, context, lambda: False, lambda _job: has_begun.set())
+    thread = Thread(target=list, args=[training])
     with settings_restored():
         thread.start()
         assert has_begun.wait(60)
