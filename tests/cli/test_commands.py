@@ -94,15 +94,6 @@ def test_show_describes_any_unit_and_list_all_of_a_kind(synthbench: Command) -> 
         assert {"parameters", "source", "version", "origin"} <= set(facts[0])
 
 
-def test_a_dry_run_names_the_tasks_that_the_suite_does_not_list(synthbench: Command) -> None:
-    planned = synthbench("run", "--suite", "smoke", "--task", "copy,parity", "--mech", "linear", "--dry-run")
-
-    assert planned.returncode == 0
-    assert "not in suite 'smoke', so not in its tables: parity; " in planned.stderr
-    assert "`synthbench report --suite smoke.extra` shows them" in planned.stderr
-    assert [line.split()[0] for line in planned.stdout.splitlines()] == ["copy", "parity", "4"]
-
-
 def test_run_report_and_status_work_together(tmp_path: Path, tiny_suite: Path, synthbench: Command) -> None:
     full = ["--suite", str(tiny_suite), "--task", "copy", "--mech", "linear", "--device", "cpu"]
     before = json.loads(synthbench("status", *full, "--json").stdout)

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import textwrap
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from synthbench.cli.app import app
 from synthbench.results import Store
-from tests.results.rows import make_row
+from tests.results.rows import later, make_row
 from tests.results.stores import filled
 
 TINY = "run --suite smoke --task copy:length=8 --mech linear,identity --steps 10 --limit 16 --device cpu"
@@ -69,7 +68,7 @@ def test_verify_prints_json_alone_on_stdout_records_who_verified_what_and_fails_
 
     store = Store.open(results, create=True)
     row = store.table().to_pylist()[0]
-    store.write_all([(row | {"n_correct": 0, "finished_at": row["finished_at"] + timedelta(seconds=1)}, [])])
+    store.write_all([(later(row, n_correct=0), [])])
     result = synthbench(f"verify {results} --limit 1")
     assert result.exit_code == 1
     assert f"wrong: {row['run_id']}: score is" in result.stdout

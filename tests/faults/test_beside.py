@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from synthbench.contract.components import Component, record, recorded
 from synthbench.results import Store
 from synthbench.results.maintenance import collect, contents, examine
-from tests.results.rows import Row, make_row
+from tests.results.rows import Row, later, make_row
 from tests.results.stores import CURVE, filled, reader
 
 
@@ -24,8 +23,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture
 def again(store: Store) -> Row:
     """The row of another driver that made the run again, a second later."""
-    row: Row = reader(store.root).table().to_pylist()[0]
-    return row | {"finished_at": row["finished_at"] + timedelta(seconds=1)}
+    return later(reader(store.root).table().to_pylist()[0])
 
 
 def check_that_it_stays(store: Store, again: Row) -> None:

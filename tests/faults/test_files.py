@@ -8,7 +8,6 @@ import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from synthbench.results import RUNS, Store
 from synthbench.runner.run import run
 from tests.cli.commands import Need
 from tests.faults.drivers import Driver, twelve_rows
-from tests.results.rows import make_row
+from tests.results.rows import later, make_row
 from tests.results.stores import CURVE, exact, failing, filled, forge, reader, word
 from tests.runner.runs import lasting, tiny
 
@@ -144,10 +143,7 @@ def test_a_clock_set_back_makes_one_row_and_no_negative_time(driver: Driver, und
 def test_a_row_made_again_replaces_one_of_a_clock_that_was_ahead(tmp_path: Path) -> None:
     asked = tiny(tmp_path, tasks=("copy:length=8",), steps=1, executor="inline")
     run(asked)
-    ahead = [
-        row | {"finished_at": row["finished_at"] + timedelta(days=3)} for row in reader(tmp_path).table().to_pylist()
-    ]
-    filled(tmp_path, ahead).compact()
+    filled(tmp_path, (later(row, 3 * 24 * 3600) for row in reader(tmp_path).table().to_pylist())).compact()
     before = reader(tmp_path).runs()
     run(replace(asked, rerun="all"))
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,11 @@ def make_honest(seed: int = 42, **changes: Any) -> Row:
     config = {"seed": seed, "task": "copy"}
     hashes = {"run_id": run_id(config), "config_json": canonical_json(config), "config_hash": run_id(config)}
     return make_row(**({"seed": seed} | hashes | changes))
+
+
+def later(row: Row, seconds: int = 1, **changes: Any) -> Row:
+    """Make a row of the same run that finished later and so replaces another."""
+    return row | {"finished_at": row["finished_at"] + timedelta(seconds=seconds)} | changes
 
 
 REFUSED = (Path(__file__).parents[1] / "golden" / "rows.txt").read_text(encoding="utf-8")

@@ -2,7 +2,6 @@ import itertools
 import json
 import threading
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.tasks import IGNORE
 from synthbench.training.sequences import draw
+from tests.results.rows import later
 from tests.results.stores import reader
 from tests.runner.runs import interrupted, lasting, tiny
 
@@ -49,11 +49,6 @@ def test_a_run_compacts_what_it_leaves_once_there_are_many_files(tmp_path: Path)
     assert report.ok
     assert Store.open(tmp_path, create=False).loose() == []
     assert plan_request(request, CPU).num_missing == 0
-
-
-def later(row: dict[str, Any], seconds: int = 1, **changes: Any) -> dict[str, Any]:
-    """A row that replaces another of the same run."""
-    return row | {"finished_at": row["finished_at"] + timedelta(seconds=seconds)} | changes
 
 
 @pytest.fixture
@@ -95,16 +90,22 @@ def test_what_failed_with_another_source_gets_another_chance(done: tuple[Request
     assert plan_request(request, CPU).num_missing == 0
 
 
-def test_a_task_outside_the_suite_has_rows_of_its_own_and_is_announced(tmp_path: Path) -> None:
+def test_a_task_outside_the_suite_has_rows_of_its_own_and_is_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     mqar, absent = "mqar:length=16,num_pairs=2", "not in suite 'smoke', so not in its tables: mqar"
     request = tiny(tmp_path, tasks=(f"copy:length=8,{mqar}",))
     run(request)
     plan = plan_request(request, CPU)
-    (notice,) = plan_request(replace(request, steps=None, limit=None), CPU).notices
+    whole = replace(request, steps=None, limit=None)
+    (notice,) = plan_request(whole, CPU).notices
+    (short,) = plan_request(replace(whole, results=Request.results), CPU).notices
     rows = reader(tmp_path).runs()
 
     assert plan.notices == (absent,)  # no report shows shortened runs
     assert notice == f"{absent}; `synthbench report --suite smoke.extra --results {tmp_path}` shows them"
+    assert short == notice.replace(f" --results {tmp_path}", "")
     assert plan.num_missing == plan_request(replace(request, suite="smoke.extra", tasks=(mqar,)), CPU).num_missing == 0
     assert dict(zip(rows.task, rows.suite, strict=True)) == {"copy": "smoke", "mqar": "smoke.extra"}
     assert set(rows.suite_version) == {"2026.1"}
