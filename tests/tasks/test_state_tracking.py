@@ -8,15 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from synthbench.options import options_of
 from synthbench.tasks.base import IGNORE, TASKS
 from synthbench.tasks.state_tracking._groups import A4_Z5, A5, S3, S5, Z60, Group
-from synthbench.tasks.state_tracking._running import running
 from synthbench.tasks.state_tracking.broken_grammar import rule_of
-from tests.tasks._known import SEEDS, Known, Reference, targets_from, value_of
+from tests.tasks._known import Known, Reference, targets_from, value_of
 
 
 def after_string(answer_to: Callable[[Any, list[int]], int]) -> Reference:
@@ -113,16 +110,6 @@ def test_the_floor_of_swaps_is_that_of_all_words() -> None:
     assert TASKS["s5_swaps"]().floor(4).value == pytest.approx(np.mean(modes), abs=1e-12)
 
 
-@given(seed=SEEDS, length=st.integers(1, 40), window=st.sampled_from([None, 1, 2, 4, 8]))
-def test_running_products_are_those_of_a_loop(seed: int, length: int, window: int | None) -> None:
-    factors = np.random.default_rng(seed).integers(S3.order, size=(3, length))
-    products = running(factors, lambda first, second: S3.products[first, second], window)
-    for row, sequence in zip(products.tolist(), factors.tolist(), strict=True):
-        for end in range(1, length + 1):
-            latest = sequence[max(0, end - (window or end)) : end]
-            assert row[end - 1] == reduce(lambda state, factor: int(S3.products[state, factor]), latest, 0)
-
-
 @pytest.mark.parametrize(
     ("group", "order", "num_commutators"),
     # Only A5 has order 60 and 60 commutators.
@@ -142,10 +129,6 @@ def test_products_form_a_group_of_the_order(group: Group, order: int, num_commut
     np.testing.assert_array_equal(products[numbers, group.inverses], np.zeros(order))
     # What the group forgets, it forgets of either order.
     np.testing.assert_array_equal(group.representatives[products], group.representatives[products.T])
-
-
-def test_elements_of_z60_are_residues() -> None:
-    np.testing.assert_array_equal(Z60.products, np.add.outer(np.arange(60), np.arange(60)) % 60)
 
 
 @pytest.mark.parametrize("name", WORDS)
