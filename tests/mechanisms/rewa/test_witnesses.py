@@ -18,7 +18,7 @@ from synthbench.mechanisms.rewa.rewa_operator import RewaOperator
 from synthbench.mechanisms.rewa.rewa_oscillatory import RewaOscillatory
 from synthbench.mechanisms.rewa.rewa_path import RewaPath
 from synthbench.mechanisms.rewa.rewa_riemannian import RewaRiemannian, trapezoid_distance
-from synthbench.mechanisms.rewa.rewa_topological import RewaTopological, nearest, spanning_edges
+from synthbench.mechanisms.rewa.rewa_topological import BLOCK, RewaTopological, nearest, spanning_edges
 from tests.mechanisms.loops import Kernel, built, check_kernel, every, mapped
 from tests.tensors import normal, with_gradients
 
@@ -331,8 +331,11 @@ def from_diagrams(unit: RewaTopological, q: Tensor, k: Tensor, v: Tensor) -> Ten
 
 
 @pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("length", [1, 2, 9])
-def test_topological_attention_is_that_of_diagrams_and_so_are_gradients(length: int, *, shared: bool) -> None:
+@pytest.mark.parametrize(("length", "block"), [(1, BLOCK), (2, BLOCK), (9, BLOCK), (9, 4)])
+def test_topological_attention_in_blocks_is_that_of_diagrams_and_so_are_gradients(
+    length: int, block: int, *, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewa_topological, "BLOCK", block)
     unit = built(RewaTopological, model_dim=4, num_heads=1, m=3, k=3, tau=0.5, shared=shared)
     inputs = [normal(1, length, 4, seed=seed).requires_grad_() for seed in range(3)]
     leaves = [*inputs, *unit.witness.parameters(), *unit.temperature.parameters()]
@@ -340,12 +343,3 @@ def test_topological_attention_is_that_of_diagrams_and_so_are_gradients(length: 
 
     # Distances within rounding of 0 are that of the rounding.
     torch.testing.assert_close(with_gradients(fast, leaves), with_gradients(plain, leaves), rtol=1e-6, atol=1e-6)
-
-
-def test_blocks_of_queries_of_topological_rewa_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    unit = built(RewaTopological)
-    q, k, v = (normal(3, 2, 21, 4, seed=seed) for seed in range(3))
-    expected = unit.attend(q, k, v)
-
-    monkeypatch.setattr(rewa_topological, "BLOCK", 4)
-    torch.testing.assert_close(unit.attend(q, k, v), expected)
