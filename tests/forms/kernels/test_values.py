@@ -73,11 +73,6 @@ def test_states_are_summed_for_as_many_anchors_as_fit(num_anchors: int, features
     compare_slay(make(R=3, D=features // 3, P=num_anchors), draw(70, 16, value_dim))
 
 
-@pytest.mark.parametrize("guard", ["add", "clamp"])
-def test_guards_of_slay_are_those_of_the_other_forms(guard: Guard) -> None:
-    compare_slay(make(), draw(20), guard, 0.5)
-
-
 def test_exponents_of_slay_are_clipped_and_vectors_may_vanish() -> None:
     unit, (q, k, v) = make(R=6, D=16), draw(20)
     case = q.index_fill(-2, torch.tensor([3]), 0), k.index_fill(-2, torch.tensor([0, 5]), 0), v
@@ -92,7 +87,7 @@ def test_exponents_of_slay_are_clipped_and_vectors_may_vanish() -> None:
 )
 def test_gradients_of_slay_are_those_of_the_definition(length: int, guard: Guard, segment: int | None) -> None:
     unit, case = make(), draw(length, 16, 10)
-    delta = 1e-6 if guard == "add" else 0.05  # some denominators lie below that
+    delta = 0.05  # some denominators lie below that, where they are clamped
     kernel = partial(_slay.attend, constants_of(unit), guard=guard, delta=delta, segment=segment)
 
     expected = value_and_gradients(lambda *qkv: define(unit, qkv, guard, delta), [x.double() for x in case])
