@@ -1,5 +1,6 @@
 """Greedy decoding: streamed and at once alike for every mechanism, and what its scores count."""
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -62,12 +63,6 @@ def decoded_by_both(model: SequenceModel, tokens: Tensor, is_own: Tensor) -> Ten
     return streamed
 
 
-def check_by_prefixes(model: SequenceModel) -> None:
-    tokens, is_own = sequences()
-
-    assert torch.equal(decoded_by_both(model, tokens, is_own), by_prefixes(model, tokens, is_own))
-
-
 @pytest.mark.parametrize("name", TERMS)
 def test_every_mechanism_decodes_the_same_streamed_and_at_once(name: str) -> None:
     layers = 2 if "+" in name else 1  # how layers follow each other is no matter of the mechanism
@@ -75,23 +70,20 @@ def test_every_mechanism_decodes_the_same_streamed_and_at_once(name: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("block", "positions"),  # every one of both, and a rotation of what a convolution gives
+    ("name", "around"),  # every block and all positions, and a rotation of what a convolution gives
     [
-        ("attention_only", "none"),
-        ("transformer", "string"),
-        ("aether:norm=post", "learned"),
-        ("transformer:conv=4,conv_on=qkv", "espr:commuting=false"),
-        ("transformer:conv=4,conv_on=qkv", "rope"),
+        ("gated-deltanet", {"block": "attention_only", "positions": "none"}),
+        ("gated-deltanet", {"block": "transformer", "positions": "string"}),
+        ("gated-deltanet", {"block": "aether:norm=post", "positions": "learned"}),
+        ("gated-deltanet", {"block": "transformer:conv=4,conv_on=qkv", "positions": "espr:commuting=false"}),
+        ("gated-deltanet", {"block": "transformer:conv=4,conv_on=qkv", "positions": "rope"}),
+        *product(("softmax", "slay", "lstm"), ({"strategy": "stack"}, {"strategy": "loop"})),
     ],
 )
-def test_so_do_all_blocks_and_positions(block: str, positions: str) -> None:
-    check_by_prefixes(models_of(MECHANISMS["gated-deltanet"], block=block, positions=positions))
+def test_so_do_all_blocks_and_positions_and_runs_however_they_are_batched(name: str, around: dict[str, Any]) -> None:
+    model, (tokens, is_own) = models_of(MECHANISMS[name], **around), sequences()
 
-
-@pytest.mark.parametrize("strategy", ["stack", "loop"])
-@pytest.mark.parametrize("name", ["softmax", "slay", "lstm"])
-def test_so_do_runs_however_they_are_batched(name: str, strategy: Strategy) -> None:
-    check_by_prefixes(models_of(MECHANISMS[name], strategy))
+    assert torch.equal(decoded_by_both(model, tokens, is_own), by_prefixes(model, tokens, is_own))
 
 
 class Wrong(Gla):
