@@ -137,18 +137,13 @@ def test_the_whole_file_is_right(in_suites: dict[str, Any], on_ladders: dict[str
         assert_level_right(key, level)
 
 
-@pytest.fixture
-def _no_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_of_a_suite_and_a_level_are_answered_without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bits included: a number in the file reads back as the one that was written."""
     for unit in (TASKS["sort"], TASKS["mqar"]):
         monkeypatch.setattr(unit, "sample", None)
         monkeypatch.setattr(unit, "ceiling", None)
     for function in (_recorded.local_ceiling, _recorded.shortcut_accuracies, _recorded.level_bounds):
         function.cache_clear()
-
-
-@pytest.mark.usefixtures("_no_draws")
-def test_a_task_of_a_suite_is_answered_without_drawing() -> None:
-    """Bits included: a number in the file reads back as the one that was written."""
     length, task = int(str(load_suite("paper").tasks["sort"]["length"])), TASKS["sort"]()
     entry = _recorded.entries()[_recorded.key_of(task, length)]
 
@@ -156,9 +151,6 @@ def test_a_task_of_a_suite_is_answered_without_drawing() -> None:
     assert _recorded.local_ceiling(task, length) == Bound(*entry["local_ceiling"])
     assert _recorded.shortcut_accuracies(task, length) == {}
 
-
-@pytest.mark.usefixtures("_no_draws")
-def test_a_level_is_answered_without_drawing() -> None:
     level = TASKS["mqar"].ladder(longest=32)[-1]
     entry = _recorded.entries()[_recorded.level_key(level)]
     found = _recorded.level_bounds(level)
