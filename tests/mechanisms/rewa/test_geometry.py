@@ -131,26 +131,6 @@ def test_claim_softplus_of_the_parameter_starts_at_the_stated_weights_is_false()
     assert softplus(torch.tensor(1 / 16)).item() == pytest.approx(0.725, abs=1e-3)
 
 
-def test_claim_the_gram_matrix_of_section_4_2_1_is_not_positive_is_false() -> None:
-    gram = torch.tensor(
-        [[1, 0.78, 0.56, 0.18], [0.78, 1, 0.18, 0.18], [0.56, 0.18, 1, 0.31], [0.18, 0.18, 0.31, 1]],
-        dtype=torch.float64,
-    )
-    eigenvalues = torch.linalg.eigvalsh(gram)
-
-    torch.testing.assert_close(eigenvalues, torch.tensor([0.111, 0.725, 0.996, 2.168]).double(), rtol=0, atol=6e-4)
-    vectors = torch.linalg.cholesky(gram)  # so the pattern does live on a sphere
-    torch.testing.assert_close(vectors @ vectors.mT, gram)
-
-
-def test_claim_the_construction_of_section_4_2_1_produces_its_pattern_is_false() -> None:
-    """Distances 1.16 and 21.2 (eq. 23, 24) beside weights 0.7 and 0.5: no temperature gives both, nor rows of sum 1."""
-    tau = -1.16 / math.log(0.7 / 0.9)  # what the second weight asks for
-
-    assert math.exp(-21.2 / tau) < 0.02 < 0.5 / 0.9
-    assert sum([0.9, 0.7, 0.5, 0.1]) > 2
-
-
 def test_claim_a_tree_embeds_exactly_in_the_disk_is_false() -> None:
     """Eq. 40: a node with three neighbours at distance 1; two of them are nearer to each other than 2."""
     angles = torch.tensor([0.0, 2 * math.pi / 3, 4 * math.pi / 3]).double()
