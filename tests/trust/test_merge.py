@@ -32,39 +32,30 @@ def test_rows_and_curves_of_others_come_in_once_and_are_the_same_the_other_way_r
     assert theirs.table().equals(ours.table())
 
 
-def told(synthbench: Command) -> tuple[int, dict[str, Any]]:
-    """The exit code of a merge, and the only conflict that it tells of."""
-    done = synthbench("store", "merge", "theirs", "--results", "ours", "--json")
-    facts = json.loads(done.stdout)
-    assert [(counts["new"], counts["known"]) for counts in facts["stores"]] == [(0, 0)]
-    (conflict,) = facts["conflicts"]
-    return done.returncode, conflict
-
-
-@pytest.mark.parametrize("is_theirs_newer", [True, False])
-def test_where_contents_differ_ours_stays_and_theirs_is_named(
-    tmp_path: Path, synthbench: Command, *, is_theirs_newer: bool
+@pytest.mark.parametrize(
+    ("days", "changes", "is_outcome"),
+    [
+        (1, {"score": 0.5, "n_correct": 16_000}, True),
+        (-1, {"score": 0.5, "n_correct": 16_000}, True),
+        (0, {"wall_s": 9.0, "host_hash": "fedcba987654"}, False),  # made twice with the same outcome
+    ],
+)
+def test_where_contents_differ_ours_stays_and_theirs_is_named_and_another_outcome_is_an_error(
+    tmp_path: Path, synthbench: Command, days: int, changes: dict[str, Any], *, is_outcome: bool
 ) -> None:
     row = make_honest(1)
-    later = row["finished_at"] + timedelta(days=1 if is_theirs_newer else -1)
-    other = make_honest(1, score=0.5, n_correct=16_000, finished_at=later)
+    other = make_honest(1, finished_at=row["finished_at"] + timedelta(days=days), **changes)
     ours, theirs = filled(tmp_path / "ours", [row], CURVE), filled(tmp_path / "theirs", [other], CURVE)
 
-    code, conflict = told(synthbench)
+    done = synthbench("store", "merge", "theirs", "--results", "ours", "--json")
 
-    assert (code, conflict["is_outcome"], conflict["our_score"], conflict["their_score"]) == (1, True, 0.75, 0.5)
+    facts = json.loads(done.stdout)
+    (conflict,) = facts["conflicts"]
+    assert [(counts["new"], counts["known"]) for counts in facts["stores"]] == [(0, 0)]
+    assert (done.returncode, conflict["is_outcome"]) == (is_outcome, is_outcome)
+    assert (conflict["our_score"], conflict["their_score"]) == (0.75, other["score"])
     assert ours.runs()["score"].tolist() == [0.75]
-    assert theirs.runs()["score"].tolist() == [0.5]
-
-
-def test_a_run_made_twice_with_the_same_outcome_is_told_apart_from_a_contradiction(
-    tmp_path: Path, synthbench: Command
-) -> None:
-    filled(tmp_path / "ours", [make_honest(1)], CURVE)
-    filled(tmp_path / "theirs", [make_honest(1, wall_s=9.0, host_hash="fedcba987654")], CURVE)
-    code, conflict = told(synthbench)
-
-    assert (code, conflict["is_outcome"]) == (0, False)
+    assert theirs.runs()["score"].tolist() == [other["score"]]
 
 
 def test_a_source_that_is_refused_leaves_no_part_of_the_others(tmp_path: Path, synthbench: Command) -> None:
