@@ -72,13 +72,6 @@ def test_what_was_matched_is_compared_only_where_nothing_else_is_there() -> None
     assert against(matched).tasks[0].difference == pytest.approx(0.2)
 
 
-def test_p_values_are_adjusted_over_all_tasks() -> None:
-    rows = make_frame(SCORES)
-    two = joined(rows, make_frame(SCORES, task="reverse"))
-
-    assert [task.p for task in against(two).tasks] == pytest.approx([2 * against(rows).tasks[0].p] * 2)
-
-
 def test_the_mean_difference_lies_in_its_interval_and_is_that_of_the_pairs() -> None:
     # One task: Student's interval of the differences of the pairs.
     expected = stats.ttest_rel(SCORES["slay"], SCORES["softmax"]).confidence_interval(0.95)

@@ -148,12 +148,6 @@ def test_every_cell_stands_once_beside_its_labels_and_below_its_heading(
     }
 
 
-def test_a_table_wider_than_a_column_spans_both_columns_of_a_page() -> None:
-    for num_columns, environment in ((5, "table"), (8, "table*")):
-        text = latex.document([grid(num_columns, 3)], "paper")
-        assert text.splitlines()[1] == rf"\begin{{{environment}}}"
-
-
 def test_a_float_has_at_most_eight_columns_and_of_many_tasks_the_mechanisms_are_the_lines() -> None:
     by_task = replace(grid(13, 9), headings=("Category", "Task"), is_of_tasks=True)
     by_task = replace(by_task, lines=tuple(replace(line, labels=("memory", *line.labels)) for line in by_task.lines))
