@@ -60,11 +60,6 @@ def complete(trained: Path, tmp_path: Path) -> Request:
     return request_in(shutil.copytree(trained, tmp_path / "results"))
 
 
-def handed_in(request: Request, target: Path, **more: Any) -> Path:
-    assert submit(request, target, **more).problems == ()
-    return target
-
-
 def packed_by_hand(
     request: Request, target: Path, run_ids: Sequence[str] | None = None, file: Path | None = None, **said: Any
 ) -> Path:
@@ -96,7 +91,7 @@ def test_what_is_missing_is_said_and_nothing_is_written(complete: Request, tmp_p
 
 def test_the_device_is_that_of_the_rows(complete: Request, tmp_path: Path) -> None:
     assert len(submit(dataclasses.replace(complete, device="cuda"), tmp_path / "cuda.tar.gz").problems) == 8
-    handed_in(dataclasses.replace(complete, device="auto"), tmp_path / "linear.tar.gz")
+    assert submit(dataclasses.replace(complete, device="auto"), tmp_path / "linear.tar.gz").problems == ()
 
     with opened(tmp_path / "linear.tar.gz") as (_, manifest):
         assert manifest is not None
@@ -170,7 +165,7 @@ def test_a_row_whose_curve_is_lost_is_neither_submitted_nor_taken_in(complete: R
 
 
 def test_a_row_that_the_store_has_with_another_result_is_refused(complete: Request, tmp_path: Path) -> None:
-    handed_in(complete, tmp_path / "linear.tar.gz")
+    assert submit(complete, tmp_path / "linear.tar.gz").problems == ()
     board = Store.open(tmp_path / "board", create=True)
     row = Store.open(complete.results, create=False).table().to_pylist()[0]
     ours = {**row, "score": 1 - row["score"], "finished_at": row["finished_at"] - timedelta(days=1)}
