@@ -93,12 +93,8 @@ def test_a_run_id_depends_on_every_value_but_not_on_their_order_and_refuses_nan(
         schema.run_id({"lr": math.nan})
 
 
-def test_skill_is_zero_at_the_floor_and_one_at_the_ceiling() -> None:
-    assert schema.skill(0.25, 0.25, 0.75) == 0
-    assert schema.skill(0.75, 0.25, 0.75) == 1
-    assert schema.skill(0.0, 0.25, 0.75) == -0.5
+def test_without_room_between_floor_and_ceiling_there_is_no_skill() -> None:
     assert schema.skill(0.5, 0.5, 0.5) is None
-    assert schema.skill(None, 0.25, 0.75) is None
 
 
 def test_a_frame_keeps_whole_numbers_and_booleans_where_some_are_null() -> None:
