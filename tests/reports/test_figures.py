@@ -25,10 +25,16 @@ Pictures = dict[str, dict[str, bytes]]
 
 TASKS = {"sort": "basic", "parity": "arithmetic", "long_division": "arithmetic"}
 STATES = (64, 1088, 4352, 16384, 69632)
-HOSTILE = [
-    *("$x^2$", "\x1b[31m", "名前", "_hidden", "<script>", "&amp;"),
-    *("x" * 300, "two\n\nlines", r"\input{x}", "", "%s {0}"),
-]
+LABELS = {
+    "Exact vec(uuᵀ)": "Exact vec(uuᵀ)",
+    "two\n\nlines": "two lines",
+    "\x1b[31m": "U+001B[31m",
+    "名": "U+540D",
+    "_x": " _x",
+    "x" * 300: "x" * (LONGEST - 1) + "…",
+}
+"""Labels, and how they are printed."""
+HOSTILE = [*LABELS, "$x^2$", "<script>", "&amp;", r"\input{x}", "", "%s {0}"]
 
 
 def sweep(mechanisms: Sequence[str]) -> pd.DataFrame:
@@ -182,17 +188,7 @@ def test_hostile_names_are_drawn_as_they_are() -> None:
         ET.fromstring(render(drawing)["svg"])  # noqa: S314
 
 
-@pytest.mark.parametrize(
-    ("label", "printed"),
-    [
-        ("Exact vec(uuᵀ)", "Exact vec(uuᵀ)"),
-        ("two\n\nlines", "two lines"),
-        ("\x1b[31m", "U+001B[31m"),
-        ("名", "U+540D"),
-        ("_x", " _x"),
-        ("x" * 300, "x" * (LONGEST - 1) + "…"),
-    ],
-)
+@pytest.mark.parametrize(("label", "printed"), LABELS.items())
 def test_a_label_is_one_line_of_signs_that_the_font_has(label: str, printed: str) -> None:
     assert shown(label) == printed
 
