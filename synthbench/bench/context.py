@@ -94,7 +94,9 @@ def _longest(
     """
     fits: dict[str, Any] = {"length": None, "peak_bytes": None, "seconds": None}
     too_long, length = None, setting.length
+    tried: tuple[Call, int] | None
     while length <= longest:
+        tried = None  # the call before
         give_back_memory()
         tried = unless_out_of_memory(partial(attempt, replace(setting, length=length)))
         if tried is None or tried[1] > budget:

@@ -306,6 +306,8 @@ def probability_of_improvement(
     wins = np.where(np.isnan(lead), math.nan, (lead >= least) + 0.5 * (np.abs(lead) < least))
     chances = np.nanmean(wins, axis=(1, 2))
     interval = over_tasks(chances, categories)
+    # Weights may sum to a little less than 1 by rounding, which would turn "always wins" into "seldom loses".
+    interval = interval._replace(value=round(interval.value, 12))
     num_worth = 1 / float((balanced(categories) ** 2).sum())
     is_rare = min(interval.value, 1 - interval.value) * num_worth < FEW
     return _reaching_wilsons(interval, num_worth) if is_rare and not math.isnan(interval.low) else interval

@@ -42,7 +42,7 @@ def _changes(status: str, metric_name: str, task: str, version: str, arguments: 
     has_levels = status == "ok" and metric_name.endswith(LADDER_SCORE)
     settings = (task, version, arguments)
     bounds = _bounds_of(*settings) if has_levels else {}
-    metrics = from_json(text) if bounds else {}  # three times as fast as json.loads, and a store has thousands of rows
+    metrics = _read(text) if bounds else {}
     if not bounds or num_levels_in(metrics) != len(bounds) // 2:
         return {}
     present = dict[str, float | None](bounds)
@@ -55,6 +55,15 @@ def _changes(status: str, metric_name: str, task: str, version: str, arguments: 
     metrics |= present
     share = ladder_score(levels_in(metrics))
     return {"metrics": canonical_json(metrics), "score": share, "skill": share}
+
+
+def _read(text: str) -> dict[str, Any]:
+    """Parse JSON three times as fast as the standard library, since a store has thousands of rows."""
+    try:
+        found = from_json(text)
+    except ValueError:  # for half of a surrogate pair, which the standard library accepts
+        found = json.loads(text)
+    return dict(found)
 
 
 def rescored(rows: pd.DataFrame) -> pd.DataFrame:

@@ -104,7 +104,7 @@ class KeptBlocks:
 def blocks_of(command: str, device_type: str) -> KeptBlocks:  # noqa: ARG001 - the cache is of one command
     """Return this process's cache of drawn data for the command with the id ``command``.
 
-    If there is none yet, a new cache is made, and the cache of another command is dropped.
+    If there is none yet, a new cache is made, and the cache of another command or type of device is dropped.
     """
     return KeptBlocks(KEPT_BYTES[device_type])
 

@@ -151,6 +151,8 @@ def test_always_winning_on_a_few_tasks_is_no_proof_of_always_winning() -> None:
     interval = probability_of_improvement(np.full((24, 3), 0.9), np.full((24, 3), 0.1), ["a"] * 24)
 
     assert interval == pytest.approx((1.0, stats.binomtest(24, 24).proportion_ci(method="wilson").low, 1.0))
+    of_nine_categories = probability_of_improvement(np.full((9, 1), 0.9), np.full((9, 1), 0.1), list("abcdefghi"))
+    assert of_nine_categories.value == 1.0  # though its weights sum to a little more
 
 
 def test_where_both_win_often_the_interval_is_that_of_the_tasks() -> None:
