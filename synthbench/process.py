@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from multiprocessing import active_children, current_process, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -75,46 +76,49 @@ def begin(location: str, *arguments: Any) -> None:
     getattr(importlib.import_module(module), name)(*arguments)
 
 
-_changing = threading.RLock()
-"""Held by the thread that may change settings of the process, which all threads share."""
+_turns: dict[int, AbstractContextManager[bool]] = {}
+"""The lock of :func:`own_turn`, by process: in a forked process, the thread that held the lock does not exist."""
+
+
+def own_turn() -> AbstractContextManager[bool]:
+    """Return a lock to hold while a thread trains in this process, because all threads share stdout and settings."""
+    return _turns.setdefault(os.getpid(), threading.RLock())
 
 
 @contextlib.contextmanager
 def settings_restored() -> Iterator[None]:
-    """Restore process-wide settings after the block, such as random generators, default dtype and working folder.
-
-    Other threads wait until the block has ended before they enter such a block.
-    """
+    """Restore process-wide settings after the block, such as random generators, default dtype and working folder."""
     import numpy as np
     import torch
 
-    with _changing:
-        folder = Path.cwd()
-        threads, dtype, device = torch.get_num_threads(), torch.get_default_dtype(), torch.get_default_device()
-        is_deterministic, has_gradients = torch.are_deterministic_algorithms_enabled(), torch.is_grad_enabled()
-        of_torch, of_python, of_numpy = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
-        is_main = threading.current_thread() is threading.main_thread()  # another thread may set no handler
-        handlers = {number: signal.getsignal(number) for number in ENDING if is_main}
-        try:
-            yield
-        finally:
-            torch.set_rng_state(of_torch)
-            random.setstate(of_python)
-            np.random.set_state(of_numpy)  # noqa: NPY002 - it is put back, not used
-            torch.set_grad_enabled(has_gradients)
-            torch.use_deterministic_algorithms(is_deterministic)
-            torch.set_default_dtype(dtype)
-            if torch.get_num_threads() != threads:
-                torch.set_num_threads(threads)
-            if torch.get_default_device() != device:
-                torch.set_default_device(device)
-            for number, handler in handlers.items():
-                if handler is not None and signal.getsignal(number) != handler:
-                    signal.signal(number, handler)
-            os.chdir(folder)
+    folder = Path.cwd()
+    threads, dtype, device = torch.get_num_threads(), torch.get_default_dtype(), torch.get_default_device()
+    deterministic, has_gradients = torch.get_deterministic_debug_mode(), torch.is_grad_enabled()
+    of_torch, of_python, of_numpy = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
+    is_main = threading.current_thread() is threading.main_thread()  # another thread may set no handler
+    handlers = {number: signal.getsignal(number) for number in ENDING if is_main}
+    try:
+        yield
+    finally:
+        torch.set_rng_state(of_torch)
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002 - it is put back, not used
+        torch.set_grad_enabled(has_gradients)
+        if torch.get_deterministic_debug_mode() != deterministic:  # to set it imports the compiler
+            torch.set_deterministic_debug_mode(deterministic)
+        torch.set_default_dtype(dtype)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        if torch.get_default_device() != device:
+            torch.set_default_device(None if device.type == "cpu" else device)
+        for number, handler in handlers.items():
+            if handler is not None and signal.getsignal(number) != handler:
+                signal.signal(number, handler)
+        os.chdir(folder)
 
 
-plugins.while_imported = settings_restored
+# Without PyTorch, only the folder: to import it for a plugin that does not would take seconds.
+plugins.while_imported = lambda: settings_restored() if "torch" in sys.modules else contextlib.chdir(".")
 
 
 @contextlib.contextmanager
@@ -133,6 +137,7 @@ def usual_settings(device_type: str) -> Iterator[None]:
     with (
         settings_restored(),
         torch.inference_mode(mode=False),  # this allows gradients too
+        torch.autocast("cpu", enabled=False),
         torch.autocast(device_type, enabled=False),
         contextlib.nullcontext() if is_usual else torch.device("cpu"),
     ):
@@ -213,7 +218,7 @@ def _end_abandoned() -> None:
     for lock in Path(tempfile.gettempdir()).glob(f"synthbench-*/{_name_of_lock()}"):
         with contextlib.suppress(OSError):
             if lock.parent.lstat().st_uid == os.getuid():
-                with lock.open("rb") as file:
+                with lock.open("r+b") as file:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused while the driver lives
                     end_orphans(str(lock.parent))
                     shutil.rmtree(lock.parent, ignore_errors=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 from torch import Tensor, nn
 
 import synthbench
@@ -148,6 +149,11 @@ class Maker:
         return SumSoFar(width, gain=self.gain)
 
 
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    gain: float
+
+
 @pytest.mark.parametrize(
     "two",
     [
@@ -161,10 +167,12 @@ class Maker:
         [lambda width, maker=maker: maker.make(width) for maker in (Maker(0.5), Maker(2.0))],
         [Maker(0.5), Maker(2.0)],
         [Maker(0.5).make, Maker(2.0).make],
+        [lambda width, one=one: SumSoFar(width, gain=one.gain) for one in (Slotted(0.5), Slotted(2.0))],
+        [lambda width, dtype=dtype: nn.Linear(width, 8, dtype=dtype) for dtype in (torch.float32, torch.float64)],
     ],
     ids=[
         *("factory", "partial", "lambda", "class in a lambda", "classes of one file", "classes of a library", "tuple"),
-        *("object with settings", "object that builds", "method"),
+        *("object with settings", "object that builds", "method", "slots", "type of numbers"),
     ],
 )
 def test_layers_with_the_same_source_and_other_values_have_other_versions(two: list[Any]) -> None:

@@ -5,9 +5,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
+from multiprocessing import get_context
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +18,14 @@ import pytest
 import torch
 
 from synthbench.errors import UsageError
-from synthbench.process import WORKSPACE, contained, deterministic_algorithms, orphans_ended, reserve_workspace
+from synthbench.process import (
+    WORKSPACE,
+    contained,
+    deterministic_algorithms,
+    orphans_ended,
+    own_turn,
+    reserve_workspace,
+)
 from synthbench.results import Store
 from synthbench.runner.executors.base import log_of_job
 from synthbench.runner.executors.pool import Pool
@@ -184,3 +193,19 @@ def test_without_a_reserved_workspace_a_gpu_is_refused_once_cuda_has_started(
         deterministic_algorithms(torch.device(device)),
     ):
         assert said is None
+
+
+def take_turn() -> None:
+    with own_turn():
+        pass
+
+
+def test_a_forked_process_does_not_wait_for_a_thread_that_exists_only_in_its_parent() -> None:
+    with ThreadPoolExecutor(max_workers=1) as other:
+        other.submit(own_turn().__enter__).result()
+        forked = get_context("fork").Process(target=take_turn, daemon=True)
+        forked.start()
+        forked.join(20)
+        other.submit(own_turn().__exit__, None, None, None).result()
+
+    assert forked.exitcode == 0

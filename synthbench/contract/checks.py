@@ -38,6 +38,17 @@ class CheckResult:
     """The message of a failure or remark, with place and size; otherwise empty."""
 
 
+def require_all(checks: Iterable[Check], unit: type) -> None:
+    """Run checks of a component's class in order until one fails.
+
+    Raises:
+        ContractError: If a check fails.
+    """
+    failure = first_failure(make_all(checks, unit))
+    if failure is not None:
+        raise ContractError(failure)
+
+
 def make_all(checks: Iterable[Check], unit: type) -> Iterator[CheckResult]:
     """Run the checks of a component in order, and yield one result for each check.
 

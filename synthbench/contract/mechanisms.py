@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from inspect import ismemberdescriptor
 from itertools import groupby, product
 from typing import Any, NoReturn
 
@@ -28,13 +27,13 @@ from torch.utils._pytree import tree_leaves
 
 from synthbench.contract.causality import Shape, alterations, describe_leak, shapes_of_main_suite
 from synthbench.contract.causes import cause_of_difference, cause_of_leak, cause_of_mixing, draws_noted, dropouts_of
-from synthbench.contract.checks import Check, CheckWarning
+from synthbench.contract.checks import Check, CheckWarning, require_all
 from synthbench.contract.setting import DOUBLE, Setting
 from synthbench.contract.states import check_state, check_stream
 from synthbench.errors import ContractError
 from synthbench.layers import in_precision
 from synthbench.mechanisms import Mechanism
-from synthbench.mechanisms._module import without_compilation
+from synthbench.mechanisms._module import slots_of, without_compilation
 from synthbench.mechanisms._parameters import perturb, unused_parameters
 from synthbench.options import MAIN_SUITE
 from synthbench.plugins import blamed, described, raise_interrupt, text_of
@@ -191,8 +190,7 @@ def _require_float32_parameters(name: str, built: Mechanism) -> None:
                 "in float32 and cast it in forward"
             )
     for path, module in built.named_modules():
-        slots = [key for owner in type(module).__mro__ for key, slot in vars(owner).items() if ismemberdescriptor(slot)]
-        for key in slots:
+        for key in slots_of(type(module)):
             if hasattr(module, key) and not hasattr(copy.copy(module), key):
                 raise ContractError(
                     f"{name} keeps {f'{path}.{key}'.lstrip('.')!r} in __slots__, which a copy of the module loses; "
@@ -386,6 +384,19 @@ def checks_of(probe: Callable[[], Probe]) -> list[Check]:
         check("copies", _check_copies),
         check("seed", _check_seed),
     ]
+
+
+def check_mechanism(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None:
+    """Run the checks of a mechanism until one fails; the tests that ``synthbench new`` writes call this.
+
+    Args:
+        unit: The mechanism's class, registered or not.
+        arguments: The mechanism's options, and any model sizes (such as ``model_dim``) in place of the small defaults.
+
+    Raises:
+        ContractError: If a check fails; the message says what is wrong, where and by how much.
+    """
+    require_all(checks_of(lazy_probe(unit, arguments)), unit)
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.contract.causes import draws_noted
-from synthbench.contract.checks import Check
+from synthbench.contract.checks import Check, require_all
 from synthbench.errors import ContractError, UsageError
 from synthbench.options import LARGEST, Option, Value, arguments_of, options_of
 from synthbench.plugins import BARE_NAME, reason
@@ -82,6 +82,15 @@ def checks_of(task: Task, length: int) -> list[Check]:
         check("options", check_options, length),
         check("levels", check_levels),
     ]
+
+
+def check_task(task: Task) -> None:
+    """Run the checks of a task, at its own length, until one fails; the tests that ``synthbench new`` writes call this.
+
+    Raises:
+        ContractError: If a check fails; the message says what is wrong, where and by how much.
+    """
+    require_all(checks_of(task, task.length), type(task))
 
 
 def check_facts(task: Task, length: int) -> None:

@@ -139,7 +139,7 @@ def read_by(module: Callable[..., nn.Module]) -> dict[str, str]:
     seen: set[int] = set()
     while pending:
         name, thing = pending.pop()
-        if isinstance(thing, VALUES):
+        if isinstance(thing, (*VALUES, torch.dtype)):
             texts[name] = repr(thing)
         elif isinstance(thing, partial):
             bound: dict[Any, Any] = {**dict(enumerate(thing.args)), **thing.keywords}
@@ -147,13 +147,14 @@ def read_by(module: Callable[..., nn.Module]) -> dict[str, str]:
         elif isinstance(thing, tuple):
             pending += [(f"{name}.{key}", value) for key, value in enumerate(thing)]
         else:
-            texts[name] = _path_of(thing)
+            texts[name] = _path_of(thing, home)
             if getattr(thing, "__module__", None) != home or id(thing) in seen:
                 continue
             seen.add(id(thing))
             if not isinstance(thing, type):  # of an object that holds settings, or builds the layer
-                bound = {**getattr(thing, "__dict__", {}), "self": getattr(thing, "__self__", None)}
-                pending += [(f"{name}.{key}", value) for key, value in bound.items()]
+                slots = slots_of(type(thing)) if type(thing).__module__ == home else []
+                names = {*getattr(thing, "__dict__", {}), *slots, "__self__"}
+                pending += [(f"{name}.{key}", getattr(thing, key, None)) for key in sorted(names)]
             for key, function in (functions_of(thing) if isinstance(thing, type) else {"": thing}).items():
                 if not inspect.isfunction(function):
                     continue
@@ -166,10 +167,18 @@ def read_by(module: Callable[..., nn.Module]) -> dict[str, str]:
     return texts
 
 
-def _path_of(thing: object) -> str:
-    """Return the module and name of a class or function; for any other object, those of its class."""
-    named = thing if isinstance(getattr(thing, "__qualname__", None), str) else type(thing)
-    return f"{named.__module__}.{named.__qualname__}"  # type: ignore[attr-defined]
+def _path_of(thing: object, home: str | None) -> str:
+    """Return the module and name of a class or function; for any other object, those of its class.
+
+    The module ``home`` is left out, so that a layer may move to another file.
+    """
+    named: Any = thing if isinstance(getattr(thing, "__qualname__", None), str) else type(thing)
+    return str(named.__qualname__) if named.__module__ == home else f"{named.__module__}.{named.__qualname__}"
+
+
+def slots_of(owner: type) -> list[str]:
+    """List the names that a class or its bases keep in ``__slots__``."""
+    return [key for one in owner.__mro__ for key, slot in vars(one).items() if inspect.ismemberdescriptor(slot)]
 
 
 def _text_of(code: CodeType) -> str:

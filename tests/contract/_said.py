@@ -1,12 +1,10 @@
 """Golden file of what the contract says of each faulty component in these tests."""
 
 import re
-from collections.abc import Iterable
 
 import pytest
 
-from synthbench.contract.checks import Check, first_failure, make_all
-from synthbench.contract.mechanisms import checks_of, lazy_probe
+from synthbench.contract.mechanisms import check_mechanism
 from synthbench.errors import ContractError
 from synthbench.mechanisms import Mechanism
 from tests.contract._golden import FOLDER
@@ -22,17 +20,10 @@ def is_said(name: str, message: str) -> bool:
     return re.search(rf"{pattern}\Z", message, re.DOTALL) is not None
 
 
-def require_all(checks: Iterable[Check]) -> None:
-    """Run checks in order until one fails, whose message is raised."""
-    failure = first_failure(make_all(checks, object))
-    if failure is not None:
-        raise ContractError(failure)
-
-
 def assert_refused(unit: type[Mechanism]) -> str:
     """The message with which a mechanism is refused, which ends as the file says."""
     with pytest.raises(ContractError) as refused:
-        require_all(checks_of(lazy_probe(unit, {})))
+        check_mechanism(unit, {})
     message = str(refused.value)
     assert is_said(unit.name, message), message
     return message

@@ -8,21 +8,21 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from synthbench.contract.checks import make_all
-from synthbench.contract.tasks import checks_of
+from synthbench.contract.checks import make_all, require_all
+from synthbench.contract.tasks import check_task, checks_of
 from synthbench.errors import ContractError, UsageError
 from synthbench.options import option
 from synthbench.tasks.base import IGNORE, TASKS, Batch, Bound, Task
 from synthbench.tasks.basic.copy import Copy
 from synthbench.tasks.real.text import Text
-from tests.contract._said import SAID, is_said, require_all
+from tests.contract._said import SAID, is_said
 
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("name", list(TASKS))
 def test_every_task_keeps_the_contract(name: str) -> None:
     task = TASKS[name]()
-    require_all(checks_of(task, task.length))
+    check_task(task)
 
 
 @pytest.mark.parametrize("name", list(TASKS))
@@ -32,7 +32,7 @@ def test_every_task_keeps_the_contract_at_another_length(name: str) -> None:
     # Its shortest length and its ladder are the same at any other; ``tests/tasks`` holds its floor at two lengths, and
     # batches of several sizes are drawn at two lengths above.
     without = ("lengths", "levels", "floor", "batch sizes")
-    require_all(one for one in checks_of(task, length) if one.name not in without)
+    require_all((one for one in checks_of(task, length) if one.name not in without), type(task))
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ BROKEN = {
 
 def test_the_sound_tasks_pass() -> None:
     for task in (Echo(), Sum()):
-        require_all(checks_of(task, task.length))
+        check_task(task)
 
 
 @pytest.mark.parametrize("name", BROKEN)

@@ -13,7 +13,7 @@ from threading import Event, Thread
 import pytest
 import torch
 
-from synthbench.process import settings_restored
+from synthbench.process import own_turn, settings_restored
 from synthbench.runner.executors import Inline
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
@@ -94,7 +94,7 @@ def test_threads_train_one_after_the_other(expected: Path, tmp_path: Path) -> No
 
     training = Inline().run(jobs, context, lambda: False, lambda _job: has_begun.set())
     thread = Thread(target=list, args=[training])
-    with settings_restored():
+    with own_turn():
         thread.start()
         assert has_begun.wait(60)
         time.sleep(0.5)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from synthbench.process import settings_restored
+from synthbench.process import own_turn, settings_restored
 from synthbench.runner.executors.base import Executor, IsStopped, JobDone, OnBegin
 from synthbench.runner.plan import Job
 from synthbench.runner.request import RunContext
@@ -30,7 +30,7 @@ class Inline(Executor):
                     return
                 on_begin(job)
                 # What a plugin prints is no result.
-                with settings_restored(), contextlib.redirect_stdout(sys.stderr):
+                with own_turn(), settings_restored(), contextlib.redirect_stdout(sys.stderr):
                     torch.set_num_threads(1)  # as a worker of the pool has, so that the last bits agree
                     outcomes = execute(job, context, number=1)
                 yield JobDone(job, outcomes)
