@@ -123,26 +123,28 @@ plugins.while_imported = lambda: settings_restored() if "torch" in sys.modules e
 
 @contextlib.contextmanager
 def usual_settings(device_type: str) -> Iterator[None]:
-    """Run the block with PyTorch's usual settings, then restore those that were in force.
+    """Run the block with PyTorch's usual default dtype, device and gradients, and without autocast.
 
-    A notebook may have changed the default dtype or device, or call this package without gradients or with autocast.
-    Results would then differ from those of a worker process.
+    A notebook may have changed them, and results would then differ from those of a worker process. Random generators
+    are left alone, so that a plan disturbs no training in another thread.
 
     Args:
         device_type: Type of the device that computes, such as ``cuda``.
     """
     import torch
 
-    is_usual = torch.get_default_device().type == "cpu"
+    dtype, is_usual = torch.get_default_dtype(), torch.get_default_device().type == "cpu"
     with (
-        settings_restored(),
         torch.inference_mode(mode=False),  # this allows gradients too
         torch.autocast("cpu", enabled=False),
         torch.autocast(device_type, enabled=False),
         contextlib.nullcontext() if is_usual else torch.device("cpu"),
     ):
         torch.set_default_dtype(torch.float32)
-        yield
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(dtype)
 
 
 def become_worker() -> None:

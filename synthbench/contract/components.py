@@ -36,7 +36,7 @@ from synthbench.mechanisms._parameters import perturb
 from synthbench.options import arguments_of, coerce, term_of
 from synthbench.plugins import blamed
 from synthbench.positions import POSITIONS
-from synthbench.process import own_turn, usual_settings
+from synthbench.process import own_turn, settings_restored, usual_settings
 from synthbench.registry import Registry, code_hash, version_of
 from synthbench.results.store import read_plain
 from synthbench.suites import load_suite, with_tasks
@@ -93,7 +93,7 @@ class Component:
     def attempt(self, isolated: IsolatedProcess, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function of this component in a separate process or, if :attr:`is_in_session`, in this process."""
         if self.is_in_session:
-            with own_turn(), usual_settings("cpu"):
+            with own_turn(), settings_restored(), usual_settings("cpu"):
                 torch.set_num_threads(1)  # for small products, more threads only wait for each other
                 return function(self, *arguments)
         return isolated.attempt(f"{self.kind} {self.name!r}", function, self, *arguments)

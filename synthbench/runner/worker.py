@@ -13,7 +13,7 @@ import torch
 
 from synthbench.errors import ContractError
 from synthbench.plugins import raise_interrupt, raised_at, reason, text_of
-from synthbench.process import deterministic_algorithms, is_refused, usual_settings
+from synthbench.process import deterministic_algorithms, is_refused, settings_restored, usual_settings
 from synthbench.results import Store
 from synthbench.runner import held_out, seal
 from synthbench.runner.plan import Job
@@ -67,7 +67,7 @@ def execute(job: Job, context: RunContext, number: int) -> list[RunOutcome]:
         UsageError: If deterministic results are required, but this process cannot guarantee them any more.
         OutOfMemoryBesideOthers: If even a single run does not fit into memory beside other workers.
     """
-    with usual_settings(torch.device(context.device).type):
+    with settings_restored(), usual_settings(torch.device(context.device).type):
         cell = job.cells[0]  # what is read of it here is the same for all cells
         provenance = Provenance(
             context,
