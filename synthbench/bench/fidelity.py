@@ -134,7 +134,6 @@ def sweep(seeds: Sequence[int], table: Table, *, num_repeats: int, bias: bool = 
     return _all(budgets, seeds, table, partial(_chosen, {}), num_repeats=num_repeats, bias=bias)
 
 
-@torch.no_grad()
 def _all(
     budgets: Sequence[Budget], seeds: Sequence[int], table: Table, others: Others, *, num_repeats: int, bias: bool
 ) -> Iterator[Row]:
@@ -154,11 +153,12 @@ def _all(
         begun = {"bench": "fidelity", "budget": budget.name, "bias": bias, "seed": seed}
         if all(table.find({**begun, **_about(name)}) is not None for name in estimators):
             continue
-        q, k, v = target.heads(x.to(device))
-        expected = target.merge_heads(target.attend(q, k, v))
-        outs = {name: target.merge_heads(estimate(q, k, v)) for name, estimate in estimators.items()}
-        calls = {name: partial(estimate, q, k, v) for name, estimate in estimators.items()}
-        seconds = interleaved(calls, num_repeats, device)
+        with torch.no_grad():
+            q, k, v = target.heads(x.to(device))
+            expected = target.merge_heads(target.attend(q, k, v))
+            outs = {name: target.merge_heads(estimate(q, k, v)) for name, estimate in estimators.items()}
+            calls = {name: partial(estimate, q, k, v) for name, estimate in estimators.items()}
+            seconds = interleaved(calls, num_repeats, device)
         for name, out in outs.items():
             row = {
                 "length": budget.length,
