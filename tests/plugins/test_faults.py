@@ -53,7 +53,7 @@ torch.rand(1, device="cpu")
 random.random()
 numpy.random.rand()
 os.chdir("/")
-signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGINT, lambda *_: None)
 """
 """Python that changes all of the settings below."""
 
@@ -228,7 +228,7 @@ def test_a_block_that_passes_its_convolution_over_or_drops_out_is_named() -> Non
         examine(Component("block", "bare", {"conv": 4}))
     (failed,) = [result for result in examine(Component("block", "bare")) if result.state == "FAILED"]
     assert failed.check == "determinism"
-    assert "drop (Dropout, p=0.1) drops values in training: set it to 0" in failed.detail
+    assert "drop (Dropout, p=0.1) drop values in training: set them to 0" in failed.detail
 
 
 def test_rows_beside_a_plugin_that_replaces_attention_and_the_optimiser_are_those_without_it(
