@@ -30,6 +30,7 @@ from synthbench.results import Store
 from synthbench.runner.executors.base import log_of_job
 from synthbench.runner.executors.pool import Pool
 from synthbench.runner.request import RunContext
+from tests.cli.commands import Need
 from tests.runner.runs import job_of
 from tests.training.cells import make_cell
 
@@ -104,8 +105,11 @@ with orphans_ended() as folder:
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux names the running kernel")
-def test_the_folder_of_a_killed_driver_is_removed_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_of_a_killed_driver_is_removed_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, need: Need
+) -> None:
+    need("procfs", Path("/proc/sys/kernel/random/boot_id").exists(), "only Linux names the running kernel")
+
     def driver(end: str) -> tuple[subprocess.Popen[str], Path]:
         environment = {**os.environ, "TMPDIR": str(tmp_path)}
         begun = subprocess.Popen([sys.executable, "-c", DRIVER, end], env=environment, **PIPES)

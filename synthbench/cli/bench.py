@@ -27,6 +27,7 @@ Out = Annotated[
 Dtype = Annotated[str, options.executing(help="float32, bfloat16, float16 or float64.")]
 BatchSize = Annotated[int, options.executing(help="Sequences per call.", min=1, max=LARGEST)]
 limit = partial(options.executing, min=1e-3, max=2**20)
+"""Declare an option that limits seconds or GiB."""
 
 
 def _table(bench: ModuleType, device: str, out: Path | None) -> "Table":
