@@ -105,9 +105,7 @@ with orphans_ended() as folder:
 """
 
 
-def test_the_folder_of_a_killed_driver_is_removed_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, need: Need
-) -> None:
+def test_only_the_folder_of_a_killed_driver_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, need: Need) -> None:
     need("procfs", Path("/proc/sys/kernel/random/boot_id").exists(), "only Linux names the running kernel")
 
     def driver(end: str) -> tuple[subprocess.Popen[str], Path]:
